@@ -1,0 +1,89 @@
+//! Actions: what a decision may have executed. One file per kind; this one holds the match and nothing else.
+
+pub mod flow;
+pub mod http;
+pub mod params;
+pub mod skill;
+pub mod system;
+pub mod template;
+pub mod tool;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One thing to be executed (E-17).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// Its kind.
+    #[serde(rename = "type")]
+    pub kind: ActionKind,
+    /// A skill, tool or flow id, or a system operation.
+    pub target: String,
+    /// Its input.
+    #[serde(default)]
+    pub params: Map<String, Value>,
+}
+
+/// The four kinds of action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ActionKind {
+    /// An intent's API.
+    Skill,
+    /// A tool.
+    Tool,
+    /// A fixed-rule function that takes over.
+    Flow,
+    /// A silent operation of the engine.
+    System,
+}
+
+impl ActionKind {
+    /// The upper-case name used on every wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Skill => "SKILL",
+            Self::Tool => "TOOL",
+            Self::Flow => "FLOW",
+            Self::System => "SYSTEM",
+        }
+    }
+}
+
+/// What an action came to, as handed to the model: `{"ok":true,"result":…}` or `{"ok":false,"error":…}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActionResult {
+    /// Whether it did what it was asked to.
+    pub ok: bool,
+    /// What it answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// HTTP status of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Attempts that were made.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub attempts: u32,
+}
+
+impl ActionResult {
+    /// A success.
+    pub fn ok(result: Value) -> Self {
+        Self { ok: true, result: Some(result), error: None, status: None, attempts: 1 }
+    }
+
+    /// A failure.
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self { ok: false, result: None, error: Some(error.into()), status: None, attempts: 1 }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+fn is_one(attempts: &u32) -> bool {
+    *attempts == 1
+}

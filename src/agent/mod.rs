@@ -1,0 +1,71 @@
+//! Agents: the file's structure in [`config`], reading files in [`load`], checking them in [`validate`], and the hash in
+//! [`canonical`].
+
+pub mod canonical;
+pub mod config;
+pub mod load;
+pub mod validate;
+
+pub use config::*;
+
+use crate::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// An agent as applied: what is stored, and the typed configuration read from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentRecord {
+    /// The typed configuration.
+    pub config: Arc<AgentConfig>,
+    /// The whole file as applied, secrets as `${NAME}`.
+    pub document: Value,
+    /// md5 of the canonical JSON of `document`.
+    pub hash: String,
+    /// When it was applied.
+    pub updated_at: Timestamp,
+}
+
+/// An agent as stored (CONTRACT.md, `agents`); the key is `agent_id`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredAgent {
+    /// Key of the agent.
+    #[serde(alias = "_id")]
+    pub agent_id: String,
+    /// md5 of the canonical JSON of `config`.
+    pub hash: String,
+    /// The whole file as applied.
+    pub config: Value,
+    /// When it was applied.
+    pub updated_at: Timestamp,
+}
+
+impl AgentRecord {
+    /// Reads a file's content; the error names the field.
+    pub fn from_document(document: Value, updated_at: Timestamp) -> Result<Self, load::AgentError> {
+        let config = load::typed(&document)?;
+        let hash = canonical::hash(&document);
+        Ok(Self { config: Arc::new(config), document, hash, updated_at })
+    }
+
+    /// Key of the agent.
+    pub fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    /// What a store keeps.
+    pub fn to_stored(&self) -> StoredAgent {
+        StoredAgent {
+            agent_id: self.config.id.clone(),
+            hash: self.hash.clone(),
+            config: self.document.clone(),
+            updated_at: self.updated_at,
+        }
+    }
+
+    /// From what a store kept.
+    pub fn from_stored(stored: StoredAgent) -> Result<Self, load::AgentError> {
+        let config = load::typed(&stored.config)?;
+        Ok(Self { config: Arc::new(config), document: stored.config, hash: stored.hash, updated_at: stored.updated_at })
+    }
+}

@@ -1,0 +1,226 @@
+//! Settings: `turnwheel.toml`, then environment, then flags (CONTRACT.md, "Settings"). The one place that reads the
+//! environment.
+//!
+//! [`Settings`] is what the engine uses; [`load`] makes it and refuses what cannot work, [`show`] prints it with origins,
+//! [`secrets`] fills `${NAME}`.
+
+pub mod duration;
+pub mod load;
+pub mod secrets;
+pub mod show;
+
+use duration::Text;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Which implementation of queue and store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// NATS JetStream and MongoDB.
+    Cluster,
+    /// One file in `data_dir`.
+    Embedded,
+}
+
+/// All settings, checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Prefix of subjects and streams; `tw` unless given.
+    pub namespace: String,
+    /// Which implementation of queue and store.
+    pub backend: Backend,
+    /// The queue.
+    pub nats: Nats,
+    /// The store.
+    pub mongodb: Mongodb,
+    /// Where the embedded backend keeps its file.
+    pub data_dir: PathBuf,
+    /// Where agent files are.
+    pub agents_dir: PathBuf,
+    /// Where workflow files are.
+    pub workflows_dir: PathBuf,
+    /// Files that replace compiled-in prompts.
+    pub prompts_dir: PathBuf,
+    /// Worker processes.
+    pub worker: Worker,
+    /// Lanes.
+    pub lane: Lane,
+    /// The HTTP gateway.
+    pub gateway: Gateway,
+    /// `${NAME}` in agent files.
+    pub secrets: Secrets,
+    /// Calls of skills and tools.
+    pub http: Http,
+    /// Models by name.
+    pub models: BTreeMap<String, Model>,
+    /// How long things are kept.
+    pub retention: Retention,
+}
+
+/// See [`Settings::nats`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nats {
+    /// `nats://127.0.0.1:4222` unless given; also `NATS_URL`.
+    pub url: String,
+    /// A credentials file.
+    pub creds: Option<PathBuf>,
+}
+
+/// See [`Settings::mongodb`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mongodb {
+    /// `mongodb://127.0.0.1:27017` unless given; also `MONGODB_URI`.
+    pub uri: String,
+    /// `turnwheel` unless given.
+    pub database: String,
+}
+
+/// See [`Settings::worker`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Worker {
+    /// The most turns at once in one process; 256 unless given.
+    pub concurrency: usize,
+    /// How long a lease and an unacknowledged message last without renewal; 6 s unless given.
+    pub ack_wait: Text,
+    /// How often a job may take its worker down before it is given up; 5 unless given.
+    pub max_attempts: u32,
+    /// How long a stopping worker waits for its turns; 30 s unless given.
+    pub drain_timeout: Text,
+}
+
+/// See [`Settings::lane`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lane {
+    /// Messages that may wait in one session; 1,000 unless given.
+    pub max_depth: u64,
+}
+
+/// See [`Settings::gateway`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gateway {
+    /// `127.0.0.1:8080` unless given.
+    pub listen: SocketAddr,
+    /// `127.0.0.1:8081` unless given.
+    pub grpc_listen: SocketAddr,
+    /// Bearer tokens; without any the gateway listens on loopback only.
+    pub tokens: Vec<String>,
+}
+
+/// See [`Settings::secrets`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Secrets {
+    /// Environment variables that agent files may name.
+    pub allow: Vec<String>,
+}
+
+/// See [`Settings::http`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// Private hosts and CIDR ranges that skills and tools may call; `*` for all.
+    pub allow_private: Vec<String>,
+}
+
+/// What speaks for a model name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// An OpenAI-compatible server.
+    Openai,
+    /// The rule model.
+    Offline,
+}
+
+/// See [`Settings::models`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// What speaks.
+    pub provider: Provider,
+    /// Such as `https://api.example.com/v1`; required for `openai`.
+    #[serde(default)]
+    pub base_url: String,
+    /// The environment variable that holds the key.
+    #[serde(default)]
+    pub api_key_env: Option<String>,
+    /// The model's name at its server; required for `openai`.
+    #[serde(default)]
+    pub model: String,
+    /// Limit of one attempt; 60 s unless given.
+    #[serde(default = "default_model_timeout")]
+    pub timeout: Text,
+    /// Repeats after the first attempt; 3 unless given.
+    #[serde(default = "default_max_retries")]
+    pub max_retries: u32,
+    /// Sent when given.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Sent when given.
+    #[serde(default)]
+    pub max_tokens: Option<u32>,
+}
+
+/// See [`Settings::retention`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// Turns and their steps; 7 d unless given.
+    pub turns: Text,
+    /// Events in the out stream; 24 h unless given.
+    pub out: Text,
+    /// Untouched conversations are closed after this; 30 d unless given.
+    pub idle: Text,
+}
+
+fn default_model_timeout() -> Text {
+    Text(std::time::Duration::from_secs(60))
+}
+fn default_max_retries() -> u32 {
+    3
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        use std::time::Duration;
+        Self {
+            namespace: "tw".into(),
+            backend: Backend::Cluster,
+            nats: Nats { url: "nats://127.0.0.1:4222".into(), creds: None },
+            mongodb: Mongodb { uri: "mongodb://127.0.0.1:27017".into(), database: "turnwheel".into() },
+            data_dir: "data".into(),
+            agents_dir: "agents".into(),
+            workflows_dir: "workflows".into(),
+            prompts_dir: "prompts".into(),
+            worker: Worker {
+                concurrency: 256,
+                ack_wait: Text(Duration::from_secs(6)),
+                max_attempts: 5,
+                drain_timeout: Text(Duration::from_secs(30)),
+            },
+            lane: Lane { max_depth: 1_000 },
+            gateway: Gateway {
+                listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+                grpc_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
+                tokens: Vec::new(),
+            },
+            secrets: Secrets::default(),
+            http: Http::default(),
+            models: BTreeMap::new(),
+            retention: Retention {
+                turns: Text(Duration::from_secs(7 * 86_400)),
+                out: Text(Duration::from_secs(86_400)),
+                idle: Text(Duration::from_secs(30 * 86_400)),
+            },
+        }
+    }
+}

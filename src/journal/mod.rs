@@ -1,0 +1,3 @@
+//! (in the making)
+pub mod record;
+pub use record::{StepRecord, Tokens};

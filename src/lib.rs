@@ -1,0 +1,24 @@
+//! Turnwheel: a durable workflow engine for conversational agents.
+//!
+//! A message's way: [`gateway`] or a channel → [`queue`] → [`worker`] (takes the lane) → [`turn`] (plans, greets, decides,
+//! acts, replies; reaches the outside only through its [`journal`]) → [`store`] (the commit) → acknowledged. [`timer`] puts
+//! follow-ups back onto the queue.
+
+pub mod action;
+pub mod agent;
+pub mod clock;
+pub mod config;
+pub mod gateway;
+pub mod ids;
+pub mod journal;
+pub mod model;
+pub mod plan;
+pub mod prompt;
+pub mod queue;
+pub mod session;
+pub mod store;
+pub mod tasks;
+pub mod timer;
+pub mod turn;
+pub mod worker;
+pub mod workflow;

@@ -1,0 +1,3 @@
+//! (in the making)
+/// Models by name.
+pub struct Models;

@@ -1,0 +1,230 @@
+//! Jobs: what is on `tw.jobs.<session>` (CONTRACT.md, "Job").
+
+use super::Message;
+use crate::action::Action;
+use crate::clock::Timestamp;
+use crate::ids;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+/// One unit of work in a lane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The lane.
+    pub session_id: String,
+    /// Names the turn; see [`Job::decode`] for its default.
+    #[serde(default)]
+    pub job_id: String,
+    /// What is to be done.
+    #[serde(flatten)]
+    pub body: JobBody,
+}
+
+/// What is to be done, by `type`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum JobBody {
+    /// A user wrote.
+    UserMessage(UserMessage),
+    /// A timer is due.
+    Timer {
+        /// The timer.
+        timer_id: String,
+        /// Its generation.
+        generation: u64,
+        /// Its name.
+        #[serde(default)]
+        name: String,
+        /// When it was due.
+        due_at: Timestamp,
+        /// To be executed.
+        #[serde(default)]
+        action: Option<Action>,
+        /// To be sent.
+        #[serde(default)]
+        message: Option<String>,
+    },
+    /// A run that the session waits for has ended.
+    Resume {
+        /// The run.
+        run_id: String,
+        /// How it ended.
+        #[serde(default)]
+        outcome: Value,
+    },
+    /// An operator's command.
+    Control {
+        /// Which.
+        command: Command,
+        /// Why.
+        #[serde(default)]
+        reason: Option<String>,
+        /// By whom.
+        #[serde(default)]
+        by: Option<String>,
+    },
+    /// A workflow run in a lane of its own.
+    Run {
+        /// The workflow.
+        workflow_id: String,
+        /// Its input.
+        #[serde(default)]
+        query: String,
+        /// The session that asked for it.
+        #[serde(default)]
+        origin_session: Option<String>,
+        /// The channel of its events.
+        #[serde(default)]
+        channel: Option<String>,
+    },
+    /// Nothing: makes a worker look at the lane. Published by the scheduler for a lane with work and no holder.
+    Wake,
+}
+
+/// What a user wrote.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UserMessage {
+    /// The agent; optional once the session exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The words; may be empty only with attachments.
+    #[serde(default)]
+    pub text: String,
+    /// The user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// The channel, `default` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// When the user wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    /// The channel's own.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// Pictures and files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+}
+
+/// A picture or file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// `image`, `file`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Where it is.
+    pub url: String,
+    /// Whatever else the channel says.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// An operator's command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Command {
+    /// Give up what the session is doing.
+    Cancel,
+    /// Take the conversation back from the human.
+    Release,
+    /// Close the conversation.
+    Close,
+}
+
+/// Why a message is not a job.
+#[derive(Debug, Error)]
+pub enum JobError {
+    /// It is no JSON of a job.
+    #[error("the payload is not a job: {0}")]
+    Malformed(String),
+    /// An identifier is not legal.
+    #[error(transparent)]
+    Id(#[from] ids::IdError),
+    /// The session is not that of the subject.
+    #[error("session_id `{found}` differs from the subject's last token `{subject}`")]
+    OtherSession {
+        /// In the payload.
+        found: String,
+        /// In the subject.
+        subject: String,
+    },
+    /// There is neither text nor attachment.
+    #[error("text is empty and there are no attachments")]
+    Empty,
+}
+
+impl Job {
+    /// Reads and checks a message. A missing `job_id` becomes the message's `Nats-Msg-Id` if that is a legal id, else its
+    /// default id; for timer jobs it is `<timer_id>-<generation>`.
+    pub fn decode(message: &Message) -> Result<Self, JobError> {
+        ids::check("session_id", &message.session_id)?;
+        let mut deserializer = serde_json::Deserializer::from_slice(&message.payload);
+        let mut job: Self = serde_path_to_error::deserialize(&mut deserializer)
+            .map_err(|error| JobError::Malformed(describe(&error)))?;
+        deserializer.end().map_err(|error| JobError::Malformed(error.to_string()))?;
+        if job.session_id != message.session_id {
+            return Err(JobError::OtherSession { found: job.session_id, subject: message.session_id.clone() });
+        }
+        if job.job_id.is_empty() {
+            job.job_id = match (&job.body, &message.msg_id) {
+                (JobBody::Timer { timer_id, generation, .. }, _) => format!("{timer_id}-{generation}"),
+                (_, Some(id)) if ids::is_legal(id) => id.clone(),
+                _ => message.default_id.clone(),
+            };
+        }
+        job.check()?;
+        Ok(job)
+    }
+
+    /// Checks ids and text, as a publisher should before it publishes.
+    pub fn check(&self) -> Result<(), JobError> {
+        ids::check("session_id", &self.session_id)?;
+        if !self.job_id.is_empty() {
+            ids::check("job_id", &self.job_id)?;
+        }
+        match &self.body {
+            JobBody::UserMessage(message) => message.check(),
+            JobBody::Timer { timer_id, .. } => Ok(ids::check("timer_id", timer_id)?),
+            JobBody::Resume { run_id, .. } => Ok(ids::check("run_id", run_id)?),
+            JobBody::Run { workflow_id, .. } => Ok(ids::check("workflow_id", workflow_id)?),
+            JobBody::Control { .. } | JobBody::Wake => Ok(()),
+        }
+    }
+
+    /// The user's message, if the job is one.
+    pub fn user_message(&self) -> Option<&UserMessage> {
+        match &self.body {
+            JobBody::UserMessage(message) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The job as JSON.
+    pub fn encode(&self) -> bytes::Bytes {
+        // Serialising plain data with text keys into memory cannot fail.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+impl UserMessage {
+    fn check(&self) -> Result<(), JobError> {
+        for (field, id) in [("agent_id", &self.agent_id), ("user_id", &self.user_id), ("channel", &self.channel)] {
+            if let Some(id) = id {
+                ids::check(field, id)?;
+            }
+        }
+        if self.text.trim().is_empty() && self.attachments.is_empty() {
+            return Err(JobError::Empty);
+        }
+        Ok(())
+    }
+}
+
+fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    match error.path().to_string() {
+        path if path == "." => error.inner().to_string(),
+        path => format!("{path}: {}", error.inner()),
+    }
+}

@@ -1,0 +1,224 @@
+//! What carries jobs to workers and events to channels.
+//!
+//! [`Queue`] is the seam; [`nats`] and [`embedded`] implement it. [`job`] and [`event`] are the payloads of CONTRACT.md.
+
+pub mod embedded;
+pub mod event;
+pub mod job;
+pub mod nats;
+
+pub use event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent};
+pub use job::{Attachment, Command, Job, JobBody, JobError};
+
+use crate::clock::Timestamp;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why the queue did not do it.
+#[derive(Debug, Error)]
+pub enum QueueError {
+    /// It cannot be reached or does not answer in time: the same call may succeed later.
+    #[error("the queue is unavailable: {0}")]
+    Unavailable(String),
+    /// The stream, or the session's share of it, is full.
+    #[error("the queue is full: {0}")]
+    Full(String),
+    /// The payload exceeds what the queue takes.
+    #[error("a payload of {bytes} bytes is more than the queue takes ({limit} bytes)")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// It refused the call.
+    #[error("the queue refused: {0}")]
+    Refused(String),
+}
+
+/// A result of the queue.
+pub type Result<T> = std::result::Result<T, QueueError>;
+
+/// A job on its way to the queue.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// The lane.
+    pub session_id: String,
+    /// The queue drops a repeat under the same id within its window.
+    pub msg_id: Option<String>,
+    /// The job as JSON.
+    pub payload: Bytes,
+}
+
+/// Where a published message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its sequence in the stream.
+    pub seq: u64,
+    /// It was dropped as a repeat.
+    pub duplicate: bool,
+}
+
+/// A message of a lane as it is in the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The last token of its subject, which must equal the job's `session_id`.
+    pub session_id: String,
+    /// Its sequence in the stream.
+    pub seq: u64,
+    /// The bytes, not checked.
+    pub payload: Bytes,
+    /// The `Nats-Msg-Id` header.
+    pub msg_id: Option<String>,
+    /// `<stream creation time in ms>-<seq>`: the job's id when nothing else names one.
+    pub default_id: String,
+    /// When the stream took it.
+    pub at: Timestamp,
+}
+
+/// A message handed to this process, which has to acknowledge it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The message.
+    pub message: Message,
+    /// Names the delivery to the queue.
+    pub token: DeliveryToken,
+}
+
+/// Names a delivery to the queue that made it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeliveryToken(pub String);
+
+/// Something for channels and watchers: `tw.out.<channel>.<session>.<type>`.
+#[derive(Clone, Debug)]
+pub struct OutEvent {
+    /// The channel.
+    pub channel: String,
+    /// The session (or run).
+    pub session_id: String,
+    /// The last token of the subject.
+    pub event_type: EventType,
+    /// The stream drops a repeat under the same id within its window.
+    pub msg_id: Option<String>,
+    /// The event as JSON.
+    pub payload: Bytes,
+}
+
+/// An event as read from the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamEvent {
+    /// Its sequence, which is the event's id.
+    pub seq: u64,
+    /// Its type.
+    pub event_type: EventType,
+    /// The payload as published.
+    pub payload: Bytes,
+}
+
+/// Where a reader of events begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// With what comes from now on.
+    Now,
+    /// After this sequence; an id beyond the stream's end begins with the first retained event.
+    After(u64),
+}
+
+/// A job that is given up (CONTRACT.md, "Dead letter").
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    /// Why, as a word.
+    pub cause: Cause,
+    /// Why, in words.
+    pub reason: String,
+    /// The subject that it came on.
+    pub subject: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Its job id, where known.
+    pub job_id: Option<String>,
+    /// Drops a repeat.
+    pub msg_id: String,
+    /// The original bytes.
+    pub payload: Bytes,
+}
+
+/// Why a job is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It cannot be decoded, or has bad ids.
+    Invalid,
+    /// Nobody knows its agent.
+    UnknownAgent,
+    /// It was tried too often.
+    Attempts,
+    /// Its journal does not match the code that repeats it.
+    Replay,
+}
+
+impl Cause {
+    /// The last token of the subject.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::UnknownAgent => "unknown_agent",
+            Self::Attempts => "attempts",
+            Self::Replay => "replay",
+        }
+    }
+}
+
+/// A timer was armed that is due before the scheduler's next sweep would see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerHint;
+
+/// A durable stream of jobs and one of events. "Durable" below means: as durable as the stream's replicas and its
+/// server's fsync interval make it (in the embedded queue: synced to the file).
+#[async_trait]
+pub trait Queue: Send + Sync + 'static {
+    /// Puts a job on its session's lane. Durable on return.
+    async fn publish(&self, job: Publish) -> Result<Published>;
+
+    /// Waits up to `wait` for a wake-up, then answers it with what else is there at once, `max` at most; empty when
+    /// there was none. A delivery that is neither acknowledged nor kept alive comes again after the ack wait. Never
+    /// dropped half-way: a caller that stops pulling awaits the answer first.
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>>;
+
+    /// The first message of a lane with a sequence above `after`, straight from the stream. `at_least` is a sequence
+    /// that the caller knows to be in the lane (0: none): an answer that is empty or later is asked again, since a
+    /// replica may be behind, and accepted when it stays so.
+    async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>>;
+
+    /// Removes a handled message from the lane. Not confirmed: a lost one leads to a redelivery, which the lane drops.
+    async fn ack(&self, token: &DeliveryToken) -> Result<()>;
+
+    /// Asks for a redelivery after `delay`.
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()>;
+
+    /// Keeps deliveries from coming again for another ack wait.
+    async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()>;
+
+    /// Publishes events in the given order. All durable on return.
+    async fn emit(&self, events: Vec<OutEvent>) -> Result<()>;
+
+    /// Events of one session, in stream order, without end.
+    async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>>;
+
+    /// True when the streams hold something of the session: a job, or a retained event.
+    async fn knows(&self, session_id: &str) -> Result<bool>;
+
+    /// Puts a job to the dead letters. Durable on return.
+    async fn dead(&self, letter: DeadLetter) -> Result<()>;
+
+    /// Tells the scheduler to look now. May get lost: the sweep sees the timer later.
+    async fn hint_timers(&self) -> Result<()>;
+
+    /// Hints from all workers, without end.
+    async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>>;
+
+    /// An error when the queue cannot be reached.
+    async fn ping(&self) -> Result<()>;
+}

@@ -1,0 +1,195 @@
+//! The session document and its rules, without any storage: [`status`] has the legal transitions, [`history`] the
+//! bounded conversation.
+
+pub mod history;
+pub mod status;
+
+pub use history::{Entry, Role};
+pub use status::{IllegalTransition, Status};
+
+use crate::clock::Timestamp;
+use crate::timer::Timer;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// How many job ids a session remembers to drop repeats (CONTRACT.md).
+pub const RECENT_JOBS: usize = 100;
+
+/// The state that the workflow engine keeps for a session (E-01).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowState {
+    /// md5 of the agent configuration that the session last ran with; empty before its first turn.
+    pub hash: String,
+    /// True until the greeting of `hash` has been sent.
+    pub need_greeting: bool,
+    /// Where the session stands.
+    pub status: Status,
+}
+
+impl Default for WorkflowState {
+    fn default() -> Self {
+        Self { hash: String::new(), need_greeting: true, status: Status::Ready }
+    }
+}
+
+/// What a session is for (K-02).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A conversation that comes from the queue.
+    #[default]
+    Chat,
+    /// A dialogue with the workflow authoring agent.
+    Authoring,
+}
+
+/// Who holds a session's lane, and until when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The worker process.
+    pub owner: String,
+    /// When the lease ends unless renewed, by the store's clock.
+    pub until: Timestamp,
+    /// Tells two acquisitions by one worker apart.
+    #[serde(default)]
+    pub token: String,
+}
+
+/// What the turn in hand began with, so that whoever repeats it begins alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTurn {
+    /// Sequence of the job that the pinned configuration is for; 0 when nothing is pinned.
+    #[serde(default)]
+    pub seq: u64,
+    /// The agent of that job.
+    #[serde(default)]
+    pub agent_id: String,
+    /// The configuration that the turn runs with.
+    #[serde(default)]
+    pub hash: String,
+    /// The session's status when the turn began.
+    pub status: Status,
+    /// When it began, by the store's clock.
+    pub at: Timestamp,
+    /// How often it has been begun without an end; graceful hand-backs do not count.
+    pub attempt: u32,
+}
+
+/// A human has the conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handoff {
+    /// The turn that handed over.
+    pub turn_id: String,
+    /// When it did.
+    pub since: Timestamp,
+    /// The summary given to the desk.
+    #[serde(default)]
+    pub summary: String,
+}
+
+/// One conversation of one user with one agent, as it is stored (CONTRACT.md, `sessions`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// Key of the session.
+    #[serde(alias = "_id")]
+    pub session_id: String,
+    /// The agent that answers.
+    #[serde(default)]
+    pub agent_id: String,
+    /// The user, as the channel names them.
+    #[serde(default)]
+    pub user_id: String,
+    /// The channel that replies go to.
+    #[serde(default)]
+    pub channel: String,
+    /// What the session is for.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Configuration hash, greeting flag and status.
+    #[serde(default)]
+    pub workflow_state: WorkflowState,
+    /// Why the status is `cancelled`.
+    #[serde(default)]
+    pub status_reason: Option<String>,
+    /// What `update_profile` has collected.
+    #[serde(default)]
+    pub profile: Map<String, Value>,
+    /// The last entries of the conversation, oldest first.
+    #[serde(default)]
+    pub history: Vec<Entry>,
+    /// Pending timers, all of `timer_generation`.
+    #[serde(default)]
+    pub timers: Vec<Timer>,
+    /// Raised by every user turn, which cancels the timers of earlier generations.
+    #[serde(default)]
+    pub timer_generation: u64,
+    /// Everything up to this stream sequence has been handled.
+    #[serde(default)]
+    pub last_seq: u64,
+    /// The highest sequence that some worker was woken for.
+    #[serde(default)]
+    pub pending_seq: u64,
+    /// Raised with every acquisition; fences stale workers.
+    #[serde(default)]
+    pub epoch: u64,
+    /// The holder of the lane, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
+    /// The turn in hand, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<OpenTurn>,
+    /// Set while a human has the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<Handoff>,
+    /// The ids of the last jobs handled, oldest first.
+    #[serde(default)]
+    pub recent_jobs: Vec<String>,
+    /// When the conversation was closed, until the user writes again.
+    #[serde(default)]
+    pub closed_at: Option<Timestamp>,
+    /// When the first message came.
+    pub created_at: Timestamp,
+    /// When the document last changed.
+    pub updated_at: Timestamp,
+}
+
+impl Session {
+    /// A session as its first message finds it.
+    pub fn new(session_id: impl Into<String>, now: Timestamp) -> Self {
+        Self {
+            session_id: session_id.into(),
+            agent_id: String::new(),
+            user_id: String::new(),
+            channel: String::new(),
+            kind: Kind::Chat,
+            workflow_state: WorkflowState::default(),
+            status_reason: None,
+            profile: Map::new(),
+            history: Vec::new(),
+            timers: Vec::new(),
+            timer_generation: 0,
+            last_seq: 0,
+            pending_seq: 0,
+            epoch: 0,
+            lease: None,
+            turn: None,
+            handoff: None,
+            recent_jobs: Vec::new(),
+            closed_at: None,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    /// True when `job_id` is among the jobs handled last.
+    pub fn has_handled(&self, job_id: &str) -> bool {
+        self.recent_jobs.iter().any(|known| known == job_id)
+    }
+}
+
+/// Appends job ids, keeping the last [`RECENT_JOBS`].
+pub fn remember_jobs(recent: &mut Vec<String>, jobs: &[String]) {
+    recent.extend_from_slice(jobs);
+    let excess = recent.len().saturating_sub(RECENT_JOBS);
+    recent.drain(..excess);
+}

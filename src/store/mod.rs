@@ -1,0 +1,132 @@
+//! What the engine keeps: sessions, journals, plans, timers, agents.
+//!
+//! [`Store`] is the seam; [`mongo`] and [`embedded`] implement it. Callers ask one at a time, implementations gather what
+//! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped").
+
+pub mod embedded;
+pub mod mongo;
+pub mod types;
+
+pub use types::*;
+
+use crate::agent::AgentRecord;
+use crate::clock::Timestamp;
+use crate::journal::StepRecord;
+use crate::plan::Plan;
+use crate::session::Session;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why the store did not answer.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// It cannot be reached or does not answer in time: the same call may succeed later.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// What it holds cannot be read: `what` names the document.
+    #[error("{what} in the store cannot be read: {problem}")]
+    Damaged {
+        /// The document.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It refused the call.
+    #[error("the store refused: {0}")]
+    Refused(String),
+}
+
+/// A result of the store.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Durable state. "Durable" below means: majority-acknowledged in MongoDB, synced to the file in the embedded store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // --- the lane
+
+    /// Takes the lease of a session if it is free or expired, creating the session if it is new; else raises
+    /// `pending_seq`. One atomic update. On return the lease, epoch, `turn` marker and announced status (or the raised
+    /// `pending_seq`) are durable.
+    async fn acquire(&self, request: Acquire) -> Result<Acquired>;
+
+    /// Records steps, first writer wins, and optionally shows a status in the session document (fenced by epoch, without
+    /// an error when stale). On return each step is durable: the given one, or the one that was there before. Answers in
+    /// the order of `request.steps`.
+    async fn record(&self, request: Record) -> Result<Vec<Recorded>>;
+
+    /// All recorded steps of a turn.
+    async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
+
+    /// Ends a turn: state, history, `last_seq` and timers in one update filtered by epoch, after the turn's record and
+    /// remaining steps are durable. Releases the lease if `pending_seq <= last_seq`, else renews it. When it answers
+    /// [`Committed::Fenced`] nothing of the session has changed.
+    async fn commit(&self, request: Commit) -> Result<Committed>;
+
+    /// Hands a lease back without a commit; steps recorded so far stay for whoever is next. `blame` keeps the attempt
+    /// counted. Durable on return; does nothing when the epoch is stale.
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()>;
+
+    /// Extends leases. Answers which of them are lost. One command for all.
+    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>>;
+
+    // --- plans and agents
+
+    /// The cached plan of (workflow, hash).
+    async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>>;
+
+    /// Stores a plan unless one is there, and answers the one that is there now. Durable on return.
+    async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>>;
+
+    /// The agent as last applied; never older than the last `put_agent` that had returned when this was called.
+    async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>>;
+
+    /// The agent as it was under `hash`, also after a newer one was applied.
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>>;
+
+    /// Applies an agent. Durable on return, and every later [`Store::agent`] on any process sees it. True when it
+    /// changed something.
+    async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
+
+    /// All agents, by id.
+    async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>>;
+
+    // --- queries
+
+    /// One session.
+    async fn session(&self, session_id: &str) -> Result<Option<Session>>;
+
+    /// Sessions, last changed first, without their histories.
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>>;
+
+    /// Turns of a session, newest first.
+    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>>;
+
+    /// One turn.
+    async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>>;
+
+    // --- timers and housekeeping
+
+    /// Timers due within `horizon` of the store's clock, earliest first, `limit` at most.
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers>;
+
+    /// Sessions with work and no holder: `pending_seq > last_seq` or an open turn, and no lease, or one that expired
+    /// more than `grace` ago.
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>>;
+
+    /// Open (not closed) `ready` or `cancelled` chat sessions unchanged since `before`.
+    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>>;
+
+    /// Deletes expired turns with their steps; a store that does so by itself does nothing. Answers how many turns.
+    async fn prune(&self) -> Result<u64>;
+
+    /// Takes or renews the leadership of `role` for `lease`. True when `owner` leads on return.
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool>;
+
+    /// Gives the leadership back, so that a standby takes over at once.
+    async fn resign(&self, role: &str, owner: &str) -> Result<()>;
+
+    /// An error when the store cannot be reached.
+    async fn ping(&self) -> Result<()>;
+}

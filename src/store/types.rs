@@ -1,0 +1,276 @@
+//! What goes into and comes out of the [`Store`](super::Store).
+
+use crate::clock::Timestamp;
+use crate::journal::StepRecord;
+use crate::queue::Job;
+use crate::session::{Entry, Handoff, Kind, Session, Status, WorkflowState};
+use crate::timer::{NewTimer, Timer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// A wish for a session's lane.
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    /// The session.
+    pub session_id: String,
+    /// Sequence of the job that woke the caller.
+    pub seq: u64,
+    /// The worker process.
+    pub owner: String,
+    /// Unique to this call.
+    pub token: String,
+    /// How long the lease lasts unless renewed.
+    pub lease: Duration,
+    /// What a session is created with.
+    pub new_session: NewSession,
+    /// What a turn begun by this acquisition is pinned to; ignored when an unfinished turn is there already.
+    pub pin: Option<Pin>,
+}
+
+/// What an unknown session starts with.
+#[derive(Clone, Debug, Default)]
+pub struct NewSession {
+    /// The agent.
+    pub agent_id: String,
+    /// The user.
+    pub user_id: String,
+    /// The channel.
+    pub channel: String,
+    /// What it is for.
+    pub kind: Kind,
+}
+
+/// The configuration that a turn is to run with.
+#[derive(Clone, Debug)]
+pub struct Pin {
+    /// The agent.
+    pub agent_id: String,
+    /// md5 of its configuration.
+    pub hash: String,
+    /// Show `processing` in the document if its hash equals `hash` and its status is `ready` or `cancelled`.
+    pub announce: bool,
+}
+
+/// The answer to an [`Acquire`].
+#[derive(Clone, Debug)]
+pub enum Acquired {
+    /// The caller holds the lane.
+    Granted(Box<Grant>),
+    /// Somebody else does, until then unless renewed; `pending_seq` now covers the caller's job.
+    Busy(Timestamp),
+    /// The caller's job has been handled (`seq <= last_seq`); nothing has changed.
+    Handled,
+}
+
+/// A lane held.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The session as of the acquisition; `session.epoch` and `session.turn` are those of this grant.
+    pub session: Session,
+    /// An earlier holder began this turn: there may be recorded steps.
+    pub resumed: bool,
+}
+
+/// Steps to be recorded.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The session.
+    pub session_id: String,
+    /// The caller's epoch.
+    pub epoch: u64,
+    /// The turn.
+    pub turn_id: String,
+    /// The steps.
+    pub steps: Vec<StepRecord>,
+    /// To be shown in the session document.
+    pub status: Option<Status>,
+}
+
+/// What became of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recorded {
+    /// It is recorded as given.
+    New,
+    /// Another record was there first, and counts.
+    Existing(Box<StepRecord>),
+}
+
+/// How a turn ended (CONTRACT.md, `turns.outcome`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// With a reply.
+    Answered,
+    /// Without one.
+    Silent,
+    /// By a flow.
+    Flow,
+    /// In human hands.
+    Transferred,
+    /// Cancelled.
+    Cancelled,
+    /// There was nothing to do.
+    Noop,
+}
+
+/// A status and when it began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusAt {
+    /// The status.
+    pub status: Status,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// One handled job (CONTRACT.md, `turns`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TurnRecord {
+    /// The session.
+    pub session_id: String,
+    /// The id of its (first) job.
+    pub turn_id: String,
+    /// The job.
+    pub job: Job,
+    /// Every status that it went through.
+    pub statuses: Vec<StatusAt>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// When it was begun (last).
+    pub started_at: Timestamp,
+    /// When it was committed.
+    pub committed_at: Timestamp,
+    /// The configuration that it ran with.
+    #[serde(default)]
+    pub hash: String,
+}
+
+/// The end of a turn.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The session.
+    pub session_id: String,
+    /// The caller's epoch.
+    pub epoch: u64,
+    /// Everything up to here is handled now.
+    pub last_seq: u64,
+    /// How long the lease goes on if it is not released.
+    pub lease: Duration,
+    /// What the turn changed; `None` when the job was nothing to be handled.
+    pub change: Option<Box<Change>>,
+}
+
+/// What a turn changed.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The agent that answered.
+    pub agent_id: String,
+    /// The user.
+    pub user_id: String,
+    /// The channel.
+    pub channel: String,
+    /// Hash, greeting flag and status as of now.
+    pub workflow_state: WorkflowState,
+    /// Why the status is `cancelled`.
+    pub status_reason: Option<String>,
+    /// The whole profile, when it changed.
+    pub profile: Option<Map<String, Value>>,
+    /// To be appended to the history, whose oldest `history_drop` entries go.
+    pub history: Vec<Entry>,
+    /// See [`crate::session::history::excess`].
+    pub history_drop: usize,
+    /// Ids of the jobs handled.
+    pub jobs: Vec<String>,
+    /// The generation as of now.
+    pub timer_generation: u64,
+    /// What becomes of the pending timers.
+    pub timers: TimerChange,
+    /// When the conversation was closed, if it is.
+    pub closed_at: Option<Timestamp>,
+    /// Set while a human has the conversation.
+    pub handoff: Option<Handoff>,
+    /// The turn's record.
+    pub turn: TurnRecord,
+    /// Steps not recorded yet.
+    pub steps: Vec<StepRecord>,
+}
+
+/// What a turn does to the pending timers.
+#[derive(Clone, Debug)]
+pub enum TimerChange {
+    /// Nothing.
+    Keep,
+    /// Removes one: it has fired.
+    Remove(String),
+    /// Replaces all, by none to cancel. Due times count from the store's time of the commit.
+    Replace(Vec<NewTimer>),
+}
+
+/// The answer to a [`Commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// Done, and the lane is free.
+    Released,
+    /// Done, and the caller still holds the lane: a job with a sequence above `last_seq` is waiting.
+    Held,
+    /// The caller's epoch is stale: nothing has changed.
+    Fenced,
+}
+
+/// A lease by session and epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The session.
+    pub session_id: String,
+    /// The epoch.
+    pub epoch: u64,
+}
+
+/// Which sessions to list.
+#[derive(Clone, Debug)]
+pub struct SessionQuery {
+    /// Only those in this status.
+    pub status: Option<Status>,
+    /// Only those of this agent.
+    pub agent_id: Option<String>,
+    /// The most to answer.
+    pub limit: usize,
+}
+
+impl Default for SessionQuery {
+    fn default() -> Self {
+        Self { status: None, agent_id: None, limit: 50 }
+    }
+}
+
+/// Timers that are due, or will be soon.
+#[derive(Clone, Debug)]
+pub struct DueTimers {
+    /// The store's time when it answered.
+    pub now: Timestamp,
+    /// The timers with their sessions, earliest first.
+    pub timers: Vec<DueTimer>,
+}
+
+/// A timer and its session.
+#[derive(Clone, Debug)]
+pub struct DueTimer {
+    /// The session.
+    pub session_id: String,
+    /// The timer.
+    pub timer: Timer,
+}
+
+/// A lane with work and no holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbandonedLane {
+    /// The session.
+    pub session_id: String,
+    /// Its epoch.
+    pub epoch: u64,
+}

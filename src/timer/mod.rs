@@ -1,0 +1,63 @@
+//! Timers: [`Timer`] and its rules here, the elected [`scheduler`] that publishes what is due, and [`housekeeping`].
+
+pub mod housekeeping;
+pub mod scheduler;
+
+use crate::action::Action;
+use crate::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A pending follow-up of a session, as stored (CONTRACT.md, `sessions.timers`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timer {
+    /// Unique within the session.
+    pub timer_id: String,
+    /// The name in the agent file.
+    pub name: String,
+    /// When it fires, by the store's clock.
+    pub due_at: Timestamp,
+    /// The session's `timer_generation` when it was armed.
+    pub generation: u64,
+    /// Executed when it fires.
+    #[serde(default)]
+    pub action: Option<Action>,
+    /// Sent when it fires.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// A timer to be armed by a commit: its due time is the store's time of the commit plus `delay`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewTimer {
+    /// Unique within the session.
+    pub timer_id: String,
+    /// The name in the agent file.
+    pub name: String,
+    /// From the commit.
+    pub delay: Duration,
+    /// Executed when it fires.
+    pub action: Option<Action>,
+    /// Sent when it fires.
+    pub message: Option<String>,
+}
+
+impl NewTimer {
+    /// The timer as stored by a commit at `now`.
+    pub fn arm(self, now: Timestamp, generation: u64) -> Timer {
+        Timer {
+            timer_id: self.timer_id,
+            name: self.name,
+            due_at: now.plus(self.delay),
+            generation,
+            action: self.action,
+            message: self.message,
+        }
+    }
+}
+
+/// The id under which the `index`-th timer that `turn_id` arms is known: the same however often the turn is repeated.
+pub fn timer_id(session_id: &str, turn_id: &str, index: usize) -> String {
+    let digest = md5::compute(format!("{session_id}/{turn_id}/{index}"));
+    format!("t{digest:x}")
+}

@@ -1,0 +1,2 @@
+//! Behaviour through public interfaces, on real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
