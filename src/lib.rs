@@ -8,6 +8,7 @@ pub mod action;
 pub mod agent;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod gateway;
 pub mod ids;
 pub mod journal;

@@ -1,1 +1,424 @@
-//! (in the making)
+//! Makes [`Settings`] from its layers: defaults, file, NATS_URL and MONGODB_URI, `TURNWHEEL_…`, flags. All problems are
+//! reported together, each with its key, where its value came from, what was found and what is allowed.
+
+use super::schema::{self, Kind};
+use super::{Environment, Settings, check};
+use figment::providers::{Format, Toml};
+use figment::value::{Dict, Map, Value as Raw};
+use figment::{Figment, Metadata, Profile, Provider};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The file that is read when none is named.
+pub const DEFAULT_FILE: &str = "turnwheel.toml";
+
+/// Variables with our prefix that are no settings: the file's name, and what belongs to the command line.
+pub const NOT_SETTINGS: &[&str] = &["CONFIG", "LOG", "URL", "TOKEN"];
+
+const PREFIX: &str = "TURNWHEEL_";
+
+/// Where settings are taken from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file that `--config` names.
+    pub file: Option<PathBuf>,
+    /// Flags, as dotted key and value; the last one wins.
+    pub overrides: Vec<(String, String)>,
+    /// The environment.
+    pub env: Environment,
+    /// Where `turnwheel.toml` is looked for; empty for the working directory.
+    pub directory: PathBuf,
+    /// True for a command that neither serves nor calls models, which needs no keys and tokens.
+    pub client_only: bool,
+}
+
+impl Sources {
+    /// Those of this process.
+    pub fn of_process(file: Option<PathBuf>, overrides: Vec<(String, String)>) -> Self {
+        Self { file, overrides, env: Environment::of_process(), ..Self::default() }
+    }
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody gave it.
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// An environment variable.
+    Env(String),
+    /// A flag of the command line.
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+            Self::Flag => f.write_str("flag"),
+        }
+    }
+}
+
+/// Something wrong with one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Its dotted name.
+    pub key: String,
+    /// Where its value came from.
+    pub origin: Option<Origin>,
+    /// What was found.
+    pub found: String,
+    /// What is allowed, or what to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.key)?;
+        if let Some(origin) = &self.origin {
+            write!(f, " ({origin})")?;
+        }
+        write!(f, ": {}; {}", self.found, self.remedy)
+    }
+}
+
+/// Why there are no settings.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// A named file cannot be read.
+    #[error("cannot read the settings file `{}` that {named_by} names: {source}; correct the path", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Who named it.
+        named_by: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file is not TOML.
+    #[error("the settings file `{}` is not TOML: {problem}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        problem: String,
+    },
+    /// Values that cannot be used.
+    #[error("the settings cannot be used:{}", .0.iter().map(|problem| format!("\n  - {problem}")).collect::<String>())]
+    Invalid(Vec<Problem>),
+}
+
+/// Settings, and where each came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub settings: Settings,
+    /// Where each dotted key came from; every key of the settings is there.
+    pub origins: BTreeMap<String, Origin>,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// The environment that was read.
+    pub env: Environment,
+}
+
+impl Loaded {
+    /// True when the backend, or the address of one of its servers, was given by anyone.
+    pub fn backend_is_explicit(&self) -> bool {
+        ["backend", "nats.url", "mongodb.uri"]
+            .iter()
+            .any(|key| self.origins.get(*key).is_some_and(|origin| *origin != Origin::Default))
+    }
+}
+
+impl Settings {
+    /// Reads all sources; the error lists every problem.
+    pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
+        let file = read_file(&sources)?;
+        let mut layers = Vec::new();
+        if let Some((path, dict)) = &file {
+            layers.push(Layer { origin: Origin::File(path.clone()), data: dict.clone() });
+        }
+        layers.extend(env_layers(&sources.env, file.as_ref().map(|(_, dict)| dict)));
+        for (key, value) in &sources.overrides {
+            layers.push(Layer { origin: Origin::Flag, data: nested(&split(key), value) });
+        }
+        let mut reading = Reading::of_layers(layers);
+        let settings = reading.settings();
+        let known: BTreeSet<String> = reading.problems.iter().map(|problem| problem.key.clone()).collect();
+        let found = check::check(&settings, &reading.origins, &sources.env, sources.client_only);
+        // A value that could not be read stands at its default, which says nothing about what was meant.
+        reading.problems.extend(found.into_iter().filter(|problem| !known.contains(&problem.key)));
+        if !reading.problems.is_empty() {
+            return Err(SettingsError::Invalid(reading.problems));
+        }
+        let file = file.map(|(path, _)| path);
+        Ok(Loaded { settings, origins: reading.origins, file, env: sources.env })
+    }
+}
+
+/// The file's path and content; `None` when none is named and there is none.
+fn read_file(sources: &Sources) -> Result<Option<(PathBuf, Dict)>, SettingsError> {
+    let by_flag = sources.file.clone().map(|path| (path, "--config"));
+    let by_env = || sources.env.get("TURNWHEEL_CONFIG").map(|path| (PathBuf::from(path), "TURNWHEEL_CONFIG"));
+    let named = by_flag.or_else(by_env);
+    let (path, named_by) = match &named {
+        Some((path, by)) => (sources.directory.join(path), *by),
+        None => (sources.directory.join(DEFAULT_FILE), "the working directory"),
+    };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(SettingsError::Read { path, named_by, source }),
+    };
+    match Toml::from_str::<Dict>(text.trim_start_matches('\u{feff}')) {
+        Ok(dict) => Ok(Some((path, dict))),
+        Err(error) => Err(SettingsError::Syntax { path, problem: error.to_string().trim_end().to_owned() }),
+    }
+}
+
+/// One source for figment, which merges them and remembers for each value whose it is.
+struct Layer {
+    origin: Origin,
+    data: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.to_string())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Map::from([(Profile::Default, self.data.clone())]))
+    }
+}
+
+/// NATS_URL and MONGODB_URI, then ours.
+fn env_layers(env: &Environment, file: Option<&Dict>) -> Vec<Layer> {
+    let layer = |name: &str, path: &[String], value: &str| Layer {
+        origin: Origin::Env(name.to_owned()),
+        data: nested(path, value),
+    };
+    let mut layers = Vec::new();
+    for (name, key) in [("NATS_URL", "nats.url"), ("MONGODB_URI", "mongodb.uri")] {
+        if let Some(value) = env.get(name) {
+            layers.push(layer(name, &split(key), value));
+        }
+    }
+    for (name, value) in env.iter() {
+        if let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| is_setting(rest)) {
+            let mut path: Vec<String> = rest.split("__").map(str::to_lowercase).collect();
+            model_name(&mut path, file);
+            layers.push(layer(name, &path, value));
+        }
+    }
+    layers
+}
+
+/// Kubernetes adds variables for every service of the namespace (`TURNWHEEL_PORT`, `TURNWHEEL_GATEWAY_SERVICE_HOST`…);
+/// they are no settings, and neither are the command line's own.
+fn is_setting(rest: &str) -> bool {
+    let ours = NOT_SETTINGS.iter().any(|name| rest == *name) || rest.starts_with("LOG_") || rest.starts_with("TEST_");
+    let service = !rest.contains("__")
+        && (rest.ends_with("SERVICE_HOST")
+            || rest.contains("SERVICE_PORT")
+            || rest == "PORT"
+            || rest.ends_with("_PORT")
+            || rest.contains("PORT_"));
+    !ours && !service
+}
+
+/// Variables cannot hold a model's name as it is: `MODELS__GPT_4_1__…` means the file's `[models."GPT-4.1"]`.
+fn model_name(path: &mut [String], file: Option<&Dict>) {
+    let [table, name, ..] = path else { return };
+    let Some(models) = file.and_then(|file| file.get("models")).and_then(Raw::as_dict).filter(|_| table == "models")
+    else {
+        return;
+    };
+    if let Some(known) = models.keys().find(|known| known.to_lowercase().replace(['-', '.'], "_") == *name) {
+        *name = known.clone();
+    }
+}
+
+/// A dotted key's parts; a model's name may have dots of its own.
+fn split(key: &str) -> Vec<String> {
+    let parts: Vec<&str> = key.split('.').collect();
+    match parts.as_slice() {
+        ["models", name @ .., field] if name.len() > 1 => vec!["models".into(), name.join("."), (*field).into()],
+        parts => parts.iter().map(|part| (*part).to_owned()).collect(),
+    }
+}
+
+fn nested(path: &[String], value: &str) -> Dict {
+    let Some((first, rest)) = path.split_first() else { return Dict::new() };
+    let inner = if rest.is_empty() { Raw::from(value) } else { Raw::from(nested(rest, value)) };
+    Dict::from([(first.clone(), inner)])
+}
+
+/// The merged layers, on the way to settings.
+struct Reading {
+    merged: Figment,
+    by_name: BTreeMap<String, Origin>,
+    values: Value,
+    origins: BTreeMap<String, Origin>,
+    problems: Vec<Problem>,
+}
+
+impl Reading {
+    fn of_layers(layers: Vec<Layer>) -> Self {
+        let mut by_name = BTreeMap::new();
+        let mut merged = Figment::new();
+        for layer in layers {
+            by_name.insert(layer.origin.to_string(), layer.origin.clone());
+            merged = merged.merge(layer);
+        }
+        let values = serde_json::to_value(Settings::default()).unwrap_or_default();
+        Self { merged, by_name, values, origins: BTreeMap::new(), problems: Vec::new() }
+    }
+
+    /// What could be read; the rest at its default, with a problem.
+    fn settings(&mut self) -> Settings {
+        let merged = self.merged.data().ok().and_then(|mut data| data.remove(&Profile::Default)).unwrap_or_default();
+        self.walk(&merged, &mut Vec::new());
+        self.providers(&merged);
+        let settings = serde_path_to_error::deserialize(&self.values).unwrap_or_else(|error| {
+            let (key, found) = (error.path().to_string(), error.inner().to_string());
+            self.problems.push(Problem { key, origin: None, found, remedy: "correct it".into() });
+            Settings::default()
+        });
+        for key in schema::KEYS {
+            match key.path.strip_prefix("models.*.") {
+                None => self.note_default(key.path.to_owned()),
+                Some(field) => {
+                    for name in settings.models.keys() {
+                        self.note_default(format!("models.{name}.{field}"));
+                    }
+                }
+            }
+        }
+        settings
+    }
+
+    fn note_default(&mut self, key: String) {
+        self.origins.entry(key).or_insert(Origin::Default);
+    }
+
+    fn walk(&mut self, dict: &Dict, path: &mut Vec<String>) {
+        for (name, raw) in dict {
+            path.push(name.clone());
+            match (schema::find(path), raw) {
+                (Some(key), raw) => self.leaf(key, path, raw),
+                (None, Raw::Dict(_, inner)) if !schema::below(path).is_empty() => self.walk(inner, path),
+                (None, raw) => self.unknown(path, raw),
+            }
+            path.pop();
+        }
+    }
+
+    fn origin(&self, raw: &Raw) -> Option<Origin> {
+        // A table has no source of its own when several wrote into it; its first value's will do.
+        let tag = match raw {
+            Raw::Dict(_, inner) => return inner.values().find_map(|value| self.origin(value)),
+            other => other.tag(),
+        };
+        self.merged.get_metadata(tag).and_then(|metadata| self.by_name.get(metadata.name.as_ref())).cloned()
+    }
+
+    fn leaf(&mut self, key: &schema::Key, path: &[String], raw: &Raw) {
+        let origin = self.origin(raw);
+        let plain = matches!(origin, Some(Origin::Env(_) | Origin::Flag));
+        let dotted = path.join(".");
+        let Some(mut value) = key.kind.read(raw, plain) else {
+            let found = if key.secret { "found something else".into() } else { format!("found {}", brief(raw)) };
+            let remedy = format!("allowed is {}", key.kind.allowed());
+            self.problems.push(Problem { key: dotted, origin, found, remedy });
+            return;
+        };
+        if let (Kind::Path, Some(Origin::File(file)), Some(text)) = (key.kind, &origin, value.as_str()) {
+            let folder = file.parent().unwrap_or(Path::new(""));
+            value = folder.join(text).to_string_lossy().into();
+        }
+        put(&mut self.values, path, value);
+        self.origins.insert(dotted, origin.unwrap_or(Origin::Default));
+    }
+
+    fn unknown(&mut self, path: &[String], raw: &Raw) {
+        let origin = self.origin(raw);
+        let names = schema::below(path);
+        let (found, remedy) = if !names.is_empty() {
+            (format!("found {}", brief(raw)), format!("it is a table of {}", names.join(", ")))
+        } else {
+            let from_env = matches!(origin, Some(Origin::Env(_)));
+            let spelled = |key: String| {
+                if from_env { format!("{PREFIX}{}", key.to_uppercase().replace('.', "__")) } else { key }
+            };
+            let remedy = match schema::suggestion(path).map(spelled) {
+                Some(key) => format!("did you mean `{key}`?"),
+                None => match schema::below(&path[..path.len().saturating_sub(1)]) {
+                    siblings if siblings.is_empty() => "take it out".to_owned(),
+                    siblings => format!("known here are {}", siblings.join(", ")),
+                },
+            };
+            ("there is no such setting".to_owned(), remedy)
+        };
+        self.problems.push(Problem { key: path.join("."), origin, found, remedy });
+    }
+
+    /// A model has no provider by default: guessing one would turn a typing mistake into silent offline answers.
+    fn providers(&mut self, merged: &Dict) {
+        let Some(models) = merged.get("models").and_then(Raw::as_dict) else { return };
+        for (name, model) in models {
+            let Some(fields) = model.as_dict() else { continue };
+            if !fields.contains_key("provider") {
+                let remedy =
+                    "write `provider = \"openai\"` (any compatible server) or `provider = \"offline\"`".to_owned();
+                let key = format!("models.{name}.provider");
+                self.problems.push(Problem { key, origin: self.origin(model), found: "is missing".into(), remedy });
+            }
+            let given = self.values.pointer(&format!("/models/{}/provider", pointer(name)));
+            if given.is_none() {
+                put(&mut self.values, &["models".into(), name.clone(), "provider".into()], "offline".into());
+            }
+        }
+    }
+}
+
+fn pointer(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+fn put(target: &mut Value, path: &[String], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    if !target.is_object() {
+        *target = Value::Object(Default::default());
+    }
+    if let Some(fields) = target.as_object_mut() {
+        match rest {
+            [] => drop(fields.insert(first.clone(), value)),
+            rest => put(fields.entry(first.clone()).or_insert(Value::Null), rest, value),
+        }
+    }
+}
+
+/// A value in a few words.
+fn brief(raw: &Raw) -> String {
+    match raw {
+        Raw::String(_, text) => format!("`{}`", text.chars().take(80).collect::<String>()),
+        Raw::Dict(..) => "a table".into(),
+        Raw::Array(..) => "a list".into(),
+        Raw::Char(_, char) => format!("`{char}`"),
+        Raw::Bool(_, bool) => format!("`{bool}`"),
+        Raw::Num(..) => serde_json::to_string(raw).map_or_else(|_| "a number".into(), |text| format!("`{text}`")),
+        Raw::Empty(..) => "nothing".into(),
+    }
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -1,13 +1,22 @@
 //! Settings: `turnwheel.toml`, then environment, then flags (CONTRACT.md, "Settings"). The one place that reads the
 //! environment.
 //!
-//! [`Settings`] is what the engine uses; [`load`] makes it and refuses what cannot work, [`show`] prints it with origins,
-//! [`secrets`] fills `${NAME}`.
+//! [`Settings`] is what the engine uses; [`load`] makes it from its layers by the table of keys in [`schema`] and refuses
+//! what cannot work (`check`), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`environment`] is the
+//! environment as it was at the start.
 
+mod check;
 pub mod duration;
+pub mod environment;
 pub mod load;
+pub mod nearest;
+pub mod schema;
 pub mod secrets;
 pub mod show;
+
+pub use environment::Environment;
+pub use load::{Loaded, Origin, SettingsError, Sources};
+pub use secrets::{SecretError, SecretValues};
 
 use duration::Text;
 use serde::{Deserialize, Serialize};

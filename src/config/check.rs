@@ -1,0 +1,152 @@
+//! What single values cannot show: settings that do not go together, or cannot work.
+
+use super::load::{Origin, Problem};
+use super::{Backend, Environment, Model, Provider, Settings};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use url::Url;
+
+/// All problems of `settings`. For `client_only` those of a server are left out: a command that only asks needs neither
+/// keys nor tokens.
+pub(super) fn check(
+    settings: &Settings,
+    origins: &BTreeMap<String, Origin>,
+    env: &Environment,
+    client_only: bool,
+) -> Vec<Problem> {
+    let mut check = Check { origins, problems: Vec::new() };
+    check.names(settings);
+    check.addresses(settings);
+    check.hosts(&settings.http.allow_private);
+    for (name, model) in &settings.models {
+        check.model(name, model, env, client_only);
+    }
+    if !client_only {
+        check.listeners(settings);
+    }
+    check.problems
+}
+
+struct Check<'a> {
+    origins: &'a BTreeMap<String, Origin>,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn say(&mut self, key: &str, found: impl Into<String>, remedy: impl Into<String>) {
+        // "from the defaults" says nothing about a value that is missing.
+        let origin = self.origins.get(key).filter(|origin| **origin != Origin::Default).cloned();
+        self.problems.push(Problem { key: key.into(), origin, found: found.into(), remedy: remedy.into() });
+    }
+
+    fn names(&mut self, settings: &Settings) {
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if settings.namespace.is_empty() || !settings.namespace.chars().all(legal) {
+            let found = format!("found `{}`", settings.namespace);
+            self.say("namespace", found, "allowed are the letters A-Z and a-z, digits, `_` and `-`, at least one");
+        }
+        let database = &settings.mongodb.database;
+        if database.is_empty() || database.len() > 63 || database.contains(['/', '\\', '.', ' ', '"', '$', '\0']) {
+            let found = format!("found `{database}`");
+            self.say(
+                "mongodb.database",
+                found,
+                r#"allowed are 1 to 63 bytes without `/`, `\`, `.`, `"`, `$` or spaces"#,
+            );
+        }
+    }
+
+    fn addresses(&mut self, settings: &Settings) {
+        if settings.backend == Backend::Embedded {
+            return;
+        }
+        // Parts of a list may leave the scheme out, as NATS clients allow.
+        let known = ["nats", "tls", "ws", "wss"];
+        let schemes: Vec<&str> = settings
+            .nats
+            .url
+            .split(',')
+            .filter_map(|server| server.split_once("://"))
+            .map(|(scheme, _)| scheme)
+            .collect();
+        if settings.nats.url.trim().is_empty() || schemes.iter().any(|scheme| !known.contains(&scheme.trim())) {
+            self.say("nats.url", "is no address of a NATS server", "write it as nats://127.0.0.1:4222 (or tls://…)");
+        }
+        let uri = &settings.mongodb.uri;
+        if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
+            self.say("mongodb.uri", "is no address of MongoDB", "write it as mongodb://127.0.0.1:27017");
+        }
+    }
+
+    fn hosts(&mut self, hosts: &[String]) {
+        for host in hosts {
+            let legal = match host.split_once('/') {
+                None => !host.trim().is_empty() && !host.contains(char::is_whitespace),
+                Some((address, bits)) => match (address.parse::<IpAddr>(), bits.parse::<u8>()) {
+                    (Ok(IpAddr::V4(_)), Ok(bits)) => bits <= 32,
+                    (Ok(IpAddr::V6(_)), Ok(bits)) => bits <= 128,
+                    _ => false,
+                },
+            };
+            if !legal {
+                let remedy = "allowed are hosts (`desk.internal`), ranges (`10.0.0.0/8`) and `*` for all";
+                self.say("http.allow_private", format!("found `{host}`"), remedy);
+            }
+        }
+    }
+
+    fn model(&mut self, name: &str, model: &Model, env: &Environment, client_only: bool) {
+        if model.provider == Provider::Offline {
+            return;
+        }
+        let key = |field: &str| format!("models.{name}.{field}");
+        if name == "offline" {
+            let remedy = "`offline` always means the rule model; give this one another name";
+            self.say(&key("provider"), "found `openai`", remedy);
+        }
+        if model.model.trim().is_empty() {
+            self.say(&key("model"), "is missing", "write the model's name at its server, such as `deepseek-chat`");
+        }
+        if model.base_url.trim().is_empty() {
+            self.say(
+                &key("base_url"),
+                "is missing",
+                "write the server's address, such as `https://api.example.com/v1`",
+            );
+        } else if !Url::parse(&model.base_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
+            let found = format!("found `{}`", super::secrets::mask_uri(&model.base_url));
+            self.say(
+                &key("base_url"),
+                found,
+                "allowed is an http or https address, such as `https://api.example.com/v1`",
+            );
+        }
+        if let Some(variable) = &model.api_key_env
+            && !client_only
+            && env.get(variable).is_none()
+        {
+            let found = format!("names the environment variable `{variable}`, which is not set");
+            self.say(&key("api_key_env"), found, format!("set `{variable}` to the key, or take `api_key_env` out"));
+        }
+    }
+
+    fn listeners(&mut self, settings: &Settings) {
+        let gateway = &settings.gateway;
+        if gateway.tokens.iter().any(|token| token.trim().is_empty() || token.contains(char::is_whitespace)) {
+            self.say("gateway.tokens", "holds a token that is empty or has spaces", "take it out, or write another");
+        }
+        for (key, address) in [("gateway.listen", gateway.listen), ("gateway.grpc_listen", gateway.grpc_listen)] {
+            if !address.ip().is_loopback() && gateway.tokens.is_empty() {
+                let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");
+                let remedy = format!(
+                    "set `gateway.tokens` (TURNWHEEL_GATEWAY__TOKENS), or listen on `{}`",
+                    SocketAddr::from(([127, 0, 0, 1], address.port()))
+                );
+                self.say(key, found, remedy);
+            }
+        }
+        if gateway.listen == gateway.grpc_listen && gateway.listen.port() != 0 {
+            self.say("gateway.grpc_listen", "is the same as `gateway.listen`", "give it another port");
+        }
+    }
+}

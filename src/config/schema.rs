@@ -1,0 +1,243 @@
+//! The table of all settings: what each key holds. Loading reads texts by it, unknown keys are found by it, and
+//! `turnwheel config` prints in its order. A test holds it to [`super::Settings`].
+
+use super::duration;
+use super::nearest::nearest;
+use figment::value::{Num, Value as Raw};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a setting holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// A path; relative to the file in which it stands.
+    Path,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+    /// A whole number from `0` to `1`.
+    Whole(u64, u64),
+    /// A number of at least zero.
+    Decimal,
+    /// A duration of at least this many milliseconds.
+    Duration(u64),
+    /// A list of texts.
+    List,
+    /// An IP address and a port.
+    Address,
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its dotted name; `*` stands for a model's name.
+    pub path: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// True when its value may hold a secret and is printed masked.
+    pub secret: bool,
+}
+
+const fn key(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, secret: false }
+}
+
+const fn secret(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, secret: true }
+}
+
+const SOME: Kind = Kind::Whole(1, i64::MAX as u64);
+
+/// Every setting.
+pub const KEYS: &[Key] = &[
+    key("namespace", Kind::Text),
+    key("backend", Kind::Choice(&["cluster", "embedded"])),
+    secret("nats.url", Kind::Text),
+    key("nats.creds", Kind::Path),
+    secret("mongodb.uri", Kind::Text),
+    key("mongodb.database", Kind::Text),
+    key("data_dir", Kind::Path),
+    key("agents_dir", Kind::Path),
+    key("workflows_dir", Kind::Path),
+    key("prompts_dir", Kind::Path),
+    key("worker.concurrency", Kind::Whole(1, 1_000_000)),
+    key("worker.ack_wait", Kind::Duration(100)),
+    key("worker.max_attempts", Kind::Whole(1, u32::MAX as u64)),
+    key("worker.drain_timeout", Kind::Duration(0)),
+    key("lane.max_depth", SOME),
+    key("gateway.listen", Kind::Address),
+    key("gateway.grpc_listen", Kind::Address),
+    secret("gateway.tokens", Kind::List),
+    key("secrets.allow", Kind::List),
+    key("http.allow_private", Kind::List),
+    key("models.*.provider", Kind::Choice(&["openai", "offline"])),
+    key("models.*.base_url", Kind::Text),
+    key("models.*.api_key_env", Kind::Text),
+    key("models.*.model", Kind::Text),
+    key("models.*.timeout", Kind::Duration(1)),
+    key("models.*.max_retries", Kind::Whole(0, 100)),
+    key("models.*.temperature", Kind::Decimal),
+    key("models.*.max_tokens", Kind::Whole(1, u32::MAX as u64)),
+    key("retention.turns", Kind::Duration(1)),
+    key("retention.out", Kind::Duration(1)),
+    key("retention.idle", Kind::Duration(1)),
+];
+
+/// The key at `path`, if there is one.
+pub fn find(path: &[String]) -> Option<&'static Key> {
+    KEYS.iter().find(|key| prefix(key, path) == Some(0))
+}
+
+/// The names below `path`, if it is a table of settings.
+pub fn below(path: &[String]) -> Vec<&'static str> {
+    let mut names: Vec<_> = KEYS
+        .iter()
+        .filter(|key| prefix(key, path).is_some_and(|rest| rest > 0))
+        .filter_map(|key| key.path.split('.').nth(path.len()))
+        .collect();
+    names.dedup();
+    names
+}
+
+/// How many names of `key` follow after `path`, if it begins with `path`.
+fn prefix(key: &Key, path: &[String]) -> Option<usize> {
+    let names: Vec<&str> = key.path.split('.').collect();
+    let fits = names.len() >= path.len() && names.iter().zip(path).all(|(name, part)| *name == "*" || name == part);
+    fits.then(|| names.len() - path.len())
+}
+
+/// The dotted key that an unknown one may have been meant for.
+pub fn suggestion(path: &[String]) -> Option<String> {
+    let concrete = |key: &Key| match path {
+        [first, name, ..] if first == "models" => key.path.replace('*', name),
+        _ => key.path.replace('*', "default"),
+    };
+    let mut names: Vec<String> = KEYS.iter().map(concrete).collect();
+    names.extend(KEYS.iter().filter_map(|key| key.path.split_once('.')).map(|(table, _)| table.to_owned()));
+    let wanted = path.join(".");
+    if let Some(found) = nearest(&wanted, names.iter().map(String::as_str)) {
+        return Some(found.to_owned());
+    }
+    // A right name in the wrong table.
+    let last = path.last()?;
+    names.into_iter().find(|name| name.rsplit('.').next() == Some(last))
+}
+
+impl Kind {
+    /// What is allowed, in words.
+    pub fn allowed(self) -> String {
+        match self {
+            Self::Text => "a text".into(),
+            Self::Path => "a path".into(),
+            Self::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
+            Self::Whole(low, high) if high >= u64::from(u32::MAX) => format!("a whole number of at least {low}"),
+            Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Decimal => "a number of at least 0".into(),
+            Self::Duration(low) => format!(
+                "a duration of at least {} with its unit, such as `500ms`, `10s`, `30m`, `2h` or `1d`",
+                duration::format(Duration::from_millis(low))
+            ),
+            Self::List => "a list of texts, such as [\"a\", \"b\"] (in an environment variable also `a,b`)".into(),
+            Self::Address => "an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".into(),
+        }
+    }
+
+    /// Reads a value as this kind; `None` when it is something else. `plain` values (from environment and flags) are
+    /// texts, and may stand for lists.
+    pub fn read(self, raw: &Raw, plain: bool) -> Option<Value> {
+        let text = raw.as_str().map(str::trim);
+        match self {
+            Self::Text => number_as_text(raw, plain).or(text.map(str::to_owned)).map(Value::from),
+            Self::Path => text.filter(|text| !text.is_empty()).map(Value::from),
+            Self::Choice(words) => words.iter().find(|word| Some(**word) == text).map(|word| json!(word)),
+            Self::Whole(low, high) => {
+                let number = match text {
+                    Some(text) => text.replace('_', "").parse().ok(),
+                    None => whole(raw),
+                };
+                number.filter(|number| (low..=high).contains(number)).map(Value::from)
+            }
+            Self::Decimal => {
+                let number = match text {
+                    Some(text) => text.parse().ok(),
+                    None => decimal(raw),
+                };
+                number.filter(|number| number.is_finite() && *number >= 0.0).map(Value::from)
+            }
+            Self::Duration(low) => {
+                let read = duration::parse(text?).ok()?;
+                (read >= Duration::from_millis(low)).then(|| duration::format(read).into())
+            }
+            Self::List => list(raw, text.filter(|_| plain)),
+            Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
+        }
+    }
+}
+
+/// Flags and environment variables are texts anyway; elsewhere a number is no text.
+fn number_as_text(raw: &Raw, plain: bool) -> Option<String> {
+    match raw {
+        Raw::Num(_, number) if plain => number.to_i128().map(|number| number.to_string()),
+        _ => None,
+    }
+}
+
+fn whole(raw: &Raw) -> Option<u64> {
+    let Raw::Num(_, number) = raw else { return None };
+    number.to_u128().and_then(|n| u64::try_from(n).ok()).or_else(|| u64::try_from(number.to_i128()?).ok())
+}
+
+fn decimal(raw: &Raw) -> Option<f64> {
+    match raw {
+        Raw::Num(_, Num::F64(number)) => Some(*number),
+        Raw::Num(_, Num::F32(number)) => Some(f64::from(*number)),
+        // A temperature of 1 is written without a point; such numbers are small.
+        Raw::Num(..) => whole(raw).and_then(|number| u32::try_from(number).ok()).map(f64::from),
+        _ => None,
+    }
+}
+
+fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
+    if let Raw::Array(_, items) = raw {
+        return items.iter().map(|item| item.as_str().map(Value::from)).collect::<Option<Vec<_>>>().map(Value::from);
+    }
+    let text = plain?;
+    if text.starts_with('[') {
+        return serde_json::from_str::<Vec<String>>(text).ok().map(Value::from);
+    }
+    Some(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Model, Provider, Settings};
+
+    fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    leaves(field, &path, found);
+                }
+            }
+            _ => found.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_table_holds_exactly_the_settings() {
+        let mut settings = Settings::default();
+        let model: Model = serde_json::from_value(json!({"provider": "offline"})).unwrap();
+        assert_eq!(model.provider, Provider::Offline);
+        settings.models.insert("*".into(), model);
+        let mut found = Vec::new();
+        leaves(&serde_json::to_value(settings).unwrap(), "", &mut found);
+        let mut table: Vec<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+        found.sort();
+        table.sort();
+        assert_eq!(found, table);
+    }
+}
