@@ -1,7 +1,19 @@
-//! (in the making)
-use super::AgentConfig;
+//! Reads agent files. Errors name the file, and in it the line or the field.
+
+use super::{AgentConfig, AgentRecord};
+use crate::clock;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// The starter agent, compiled in for `turnwheel dev` in an empty folder.
+pub const STARTER: &str = include_str!("../../agents/sales.yaml");
+
+/// More than any configuration needs; stops a mistaken path before it fills the memory.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Why a file is no agent.
 #[derive(Debug, Error)]
@@ -14,10 +26,269 @@ pub enum AgentError {
         /// What.
         problem: String,
     },
+    /// The text is neither YAML nor JSON, or has a key twice.
+    #[error("line {line}, column {column}: {problem}")]
+    Syntax {
+        /// From 1; 0 when it is not known.
+        line: u64,
+        /// From 1; 0 when it is not known.
+        column: u64,
+        /// What.
+        problem: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read it: {0}")]
+    Read(std::io::Error),
+    /// Another kind of file.
+    #[error("an agent file ends in .yaml, .yml or .json")]
+    Extension,
+    /// Larger than any configuration.
+    #[error("it has {0} bytes; an agent file has at most {MAX_BYTES}")]
+    TooLarge(u64),
+    /// Two files describe one agent; neither counts.
+    #[error("the agent `{id}` is in `{}` too; give one of them another `id`, or delete one", other.display())]
+    Duplicate {
+        /// The agent.
+        id: String,
+        /// The other file.
+        other: PathBuf,
+    },
+    /// One of the above, in a file.
+    #[error("{}: {problem}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        problem: Box<AgentError>,
+    },
 }
+
+impl AgentError {
+    fn within(self, file: &Path) -> Self {
+        Self::File { file: file.to_owned(), problem: Box::new(self) }
+    }
+}
+
+/// A file, and the agent in it.
+pub type Loaded = (PathBuf, Result<AgentRecord, AgentError>);
 
 /// The typed configuration; the error names the field.
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
-    serde_path_to_error::deserialize(document)
-        .map_err(|error| AgentError::Field { path: error.path().to_string(), problem: error.inner().to_string() })
+    if !document.is_object() {
+        let problem = format!("found {}; an agent is a table with `id` and the rest", kind(document));
+        return Err(AgentError::Field { path: "top level".into(), problem });
+    }
+    serde_path_to_error::deserialize(document).map_err(|error| {
+        let path = match error.path().to_string().as_str() {
+            "." => "top level".to_owned(),
+            path => path.to_owned(),
+        };
+        AgentError::Field { path, problem: error.inner().to_string() }
+    })
+}
+
+/// The agent in one file.
+pub fn file(path: &Path) -> Result<AgentRecord, AgentError> {
+    read(path).map_err(|problem| problem.within(path))
+}
+
+/// The agents in a folder's files, by name; folders in it, hidden and other files are passed over.
+pub fn folder(path: &Path) -> Result<Vec<Loaded>, AgentError> {
+    Ok(without_duplicates(listing(path)?.into_iter().map(|path| (path.clone(), file(&path))).collect()))
+}
+
+/// The agents in files and folders, each file once.
+pub fn all(paths: &[PathBuf]) -> Vec<Loaded> {
+    let mut files: Vec<(PathBuf, Option<AgentError>)> = Vec::new();
+    for path in paths {
+        let found = if path.is_dir() { listing(path) } else { Ok(vec![path.clone()]) };
+        match found {
+            Ok(found) => files.extend(found.into_iter().map(|file| (file, None))),
+            Err(error) => files.push((path.clone(), Some(error))),
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    files.retain(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    let loaded = files.into_iter().map(|(path, error)| {
+        let agent = error.map_or_else(|| file(&path), Err);
+        (path, agent)
+    });
+    without_duplicates(loaded.collect())
+}
+
+/// The agent in a text; `name` decides between YAML and JSON.
+pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
+    let text = text.trim_start_matches('\u{feff}');
+    let document = match name.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => json(text)?,
+        Some("yaml" | "yml") => yaml(text)?,
+        _ => return Err(AgentError::Extension),
+    };
+    AgentRecord::from_document(document, clock::now())
+}
+
+/// The starter agent.
+pub fn starter() -> Result<AgentRecord, AgentError> {
+    let name = Path::new("agents/sales.yaml");
+    text(name, STARTER).map_err(|problem| problem.within(name))
+}
+
+fn listing(path: &Path) -> Result<Vec<PathBuf>, AgentError> {
+    let unreadable = |error| AgentError::Read(error).within(path);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        let hidden = file.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+        let agent = file.extension().and_then(|e| e.to_str()).is_some_and(|e| EXTENSIONS.contains(&e));
+        if agent && !hidden && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<AgentRecord, AgentError> {
+    let length = std::fs::metadata(path).map_err(AgentError::Read)?.len();
+    if length > MAX_BYTES {
+        return Err(AgentError::TooLarge(length));
+    }
+    text(path, &std::fs::read_to_string(path).map_err(AgentError::Read)?)
+}
+
+/// Which of two files was meant cannot be known, so neither is taken.
+fn without_duplicates(mut loaded: Vec<Loaded>) -> Vec<Loaded> {
+    let mut files: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, (_, agent)) in loaded.iter().enumerate() {
+        if let Ok(agent) = agent {
+            files.entry(agent.id().to_owned()).or_default().push(at);
+        }
+    }
+    for (id, same) in files.into_iter().filter(|(_, same)| same.len() > 1) {
+        let paths: Vec<PathBuf> = same.iter().map(|at| loaded[*at].0.clone()).collect();
+        for (nth, at) in same.into_iter().enumerate() {
+            let other = paths[usize::from(nth == 0)].clone();
+            loaded[at].1 = Err(AgentError::Duplicate { id: id.clone(), other }.within(&paths[nth]));
+        }
+    }
+    loaded
+}
+
+fn yaml(text: &str) -> Result<Value, AgentError> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error))
+}
+
+fn syntax(error: &serde_saphyr::Error) -> AgentError {
+    let at = error.location();
+    AgentError::Syntax {
+        line: at.map_or(0, |at| at.line()),
+        column: at.map_or(0, |at| at.column()),
+        problem: match error {
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
+                format!("the key `{key}` is there twice; take one out")
+            }
+            other => other.to_string().trim().to_owned(),
+        },
+    }
+}
+
+fn json(text: &str) -> Result<Value, AgentError> {
+    let value = serde_json::from_str(text).map_err(|error| AgentError::Syntax {
+        line: error.line() as u64,
+        column: error.column() as u64,
+        problem: error.to_string(),
+    })?;
+    // A JSON reader keeps the last of two equal keys and says nothing. All JSON is YAML, whose reader does.
+    match yaml(text) {
+        Err(error @ AgentError::Syntax { .. }) if error.to_string().contains("is there twice") => Err(error),
+        _ => Ok(value),
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a table",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn error(name: &str, content: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let error = file(&path).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{}: ", path.display())), "{error}");
+        error
+    }
+
+    #[test]
+    fn yaml_and_json_of_one_content_are_one_configuration() {
+        let yaml = "id: sales\nname: 小智\nskills:\n  - {id: a, params: {type: object}}\ntimers:\n  - delay: 30m\n    message: 在吗\n";
+        let json = r#"{"timers":[{"message":"在吗","delay":"30m"}],"id":"sales","name":"小智","skills":[{"params":{"type":"object"},"id":"a"}]}"#;
+        let (yaml, json) = (text(Path::new("a.yaml"), yaml).unwrap(), text(Path::new("a.json"), json).unwrap());
+        assert_eq!((&yaml.hash, &yaml.config), (&json.hash, &json.config));
+        assert_eq!(yaml.config.timers[0].delay, Duration::from_secs(1800));
+    }
+
+    #[test]
+    fn errors_name_file_place_and_what_is_allowed() {
+        for (name, content, parts) in [
+            ("a.yaml", "id: a\n  name: b: c\n", vec!["line 2, column"]),
+            ("a.yaml", "id: a\nsop: x\nid: b\n", vec!["line 3, column 1", "`id` is there twice"]),
+            ("a.json", "{\"id\": \"a\",\n \"id\": \"b\"}", vec!["line 2", "`id` is there twice"]),
+            ("a.json", "{\"id\": \"a\",\n}", vec!["line 2, column"]),
+            ("a.yaml", "", vec!["top level", "found nothing"]),
+            ("a.yaml", "- id: a\n", vec!["top level", "found a list"]),
+            ("a.yaml", "name: x\n", vec!["missing field `id`"]),
+            ("a.yaml", "id: 5\n", vec!["id: ", "integer `5`", "expected a string"]),
+            ("a.yml", "id: a\nskills: [{id: q, http: {url: 7}}]", vec!["skills[0].http.url: ", "integer `7`"]),
+            ("a.yml", "id: a\ntimers: [{delay: soon}]", vec!["timers[0].delay: ", "`soon`", "`30m`"]),
+            ("a.yml", "id: a\ntimers: [{delay: -5}]", vec!["timers[0].delay: ", "negative"]),
+            ("a.yml", "id: a\ndouble_text: both", vec!["double_text: ", "`both`", "`queue`"]),
+            ("a.txt", "id: a", vec![".yaml"]),
+        ] {
+            let error = error(name, content);
+            for part in parts {
+                assert!(error.contains(part), "{content:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_gives_its_agents_in_order_and_refuses_an_id_that_is_there_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, content: &str| std::fs::write(folder.path().join(name), content).unwrap();
+        put("b.yaml", "id: b");
+        put("a.json", r#"{"id": "a"}"#);
+        put("c.yml", "id: b");
+        put("d.yaml", "id: [");
+        put(".hidden.yaml", "id: x");
+        put("notes.md", "x");
+        std::fs::create_dir(folder.path().join("more.yaml")).unwrap();
+        let loaded = super::folder(folder.path()).unwrap();
+        let names: Vec<_> = loaded.iter().map(|(path, _)| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["a.json", "b.yaml", "c.yml", "d.yaml"]);
+        let results: Vec<bool> = loaded.iter().map(|(_, agent)| agent.is_ok()).collect();
+        assert_eq!(results, [true, false, false, false]);
+        let error = loaded[1].1.as_ref().unwrap_err().to_string();
+        assert!(error.contains("b.yaml") && error.contains("c.yml") && error.contains("`b`"), "{error}");
+
+        let file = folder.path().join("a.json");
+        let given = [file.clone(), file, folder.path().join("gone.yaml")];
+        let loaded = all(&given);
+        assert_eq!(loaded.len(), 2);
+        assert!(loaded[0].1.is_ok() && loaded[1].1.as_ref().unwrap_err().to_string().contains("gone.yaml"));
+        assert!(super::folder(&folder.path().join("gone")).is_err());
+    }
 }

@@ -224,7 +224,7 @@ fn env_layers(env: &Environment, file: Option<&Dict>) -> Vec<Layer> {
 /// Kubernetes adds variables for every service of the namespace (`TURNWHEEL_PORT`, `TURNWHEEL_GATEWAY_SERVICE_HOST`…);
 /// they are no settings, and neither are the command line's own.
 fn is_setting(rest: &str) -> bool {
-    let ours = NOT_SETTINGS.iter().any(|name| rest == *name) || rest.starts_with("LOG_") || rest.starts_with("TEST_");
+    let ours = NOT_SETTINGS.contains(&rest) || rest.starts_with("LOG_") || rest.starts_with("TEST_");
     let service = !rest.contains("__")
         && (rest.ends_with("SERVICE_HOST")
             || rest.contains("SERVICE_PORT")

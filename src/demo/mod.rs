@@ -1,1 +1,191 @@
-//! demo
+//! The demo API that `turnwheel dev` serves for the starter agent: orders, deliveries, bookings, follow-ups and a human
+//! desk, invented and in memory. `GET /log` shows what was called, so that one sees that an action took effect once.
+//!
+//! [`orders`] is its data, [`log`] its memory; the handlers are here.
+
+mod log;
+mod orders;
+
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use log::{Call, Log};
+use orders::Order;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Where the starter agent expects it, on loopback.
+pub const PORT: u16 = 8090;
+
+/// The longest `delay_ms`.
+const MAX_DELAY: Duration = Duration::from_secs(60);
+
+type Answer = (StatusCode, Json<Value>);
+
+#[derive(Clone)]
+struct Demo {
+    log: Arc<Mutex<Log>>,
+    stop: CancellationToken,
+}
+
+/// Serves until `stop`; calls that wait for their `delay_ms` are cut short then.
+pub async fn serve(listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
+    let demo = Demo { log: Arc::default(), stop: stop.clone() };
+    axum::serve(listener, router(demo)).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+fn router(demo: Demo) -> Router {
+    Router::new()
+        .route("/orders/{order_id}", get(order))
+        .route("/eta", get(eta))
+        .route("/bookings", post(book))
+        .route("/followups", post(follow_up))
+        .route("/desk", post(desk))
+        .route("/log", get(show_log))
+        .fallback(async || failure(StatusCode::NOT_FOUND, "unknown_path", "there is no such path", "see GET /log"))
+        .with_state(demo)
+}
+
+#[derive(Default, Deserialize)]
+struct Wait {
+    #[serde(default)]
+    order_id: String,
+    #[serde(default)]
+    delay_ms: u64,
+}
+
+async fn order(
+    State(demo): State<Demo>,
+    Path(order_id): Path<String>,
+    Query(wait): Query<Wait>,
+    headers: HeaderMap,
+) -> Answer {
+    let number = demo.begin("GET /orders/{order_id}", &headers, &order_id);
+    let found = orders::find(&order_id);
+    let delay = found.as_ref().map_or(Duration::ZERO, Order::delay).max(Duration::from_millis(wait.delay_ms));
+    demo.wait(delay).await;
+    let answer = found.map_or_else(|| unknown_order(&order_id), |order| (StatusCode::OK, Json(order.status())));
+    demo.end(number, answer)
+}
+
+async fn eta(State(demo): State<Demo>, Query(wait): Query<Wait>, headers: HeaderMap) -> Answer {
+    let number = demo.begin("GET /eta", &headers, &wait.order_id);
+    demo.wait(Duration::from_millis(wait.delay_ms)).await;
+    let answer = match orders::find(&wait.order_id) {
+        Some(order) => (StatusCode::OK, Json(order.arrival())),
+        None => unknown_order(&wait.order_id),
+    };
+    demo.end(number, answer)
+}
+
+async fn book(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
+    demo.once("POST /bookings", &headers, &body, |number, booking| {
+        let id = format!("TD-{number:04}");
+        let text = |name: &str| booking[name].as_str().filter(|text| !text.is_empty());
+        let Some(phone) = text("phone") else {
+            return failure(StatusCode::UNPROCESSABLE_ENTITY, "no_phone", "预约需要手机号", "send `phone`");
+        };
+        let model = text("model").unwrap_or("店内推荐车型");
+        // The number as a whole would end up in logs and replies.
+        let end: String = phone.chars().rev().take(4).collect::<Vec<_>>().into_iter().rev().collect();
+        let summary = format!("已预约试驾 {model}，预约号 {id}，手机尾号 {end}，顾问会在当天与您确认时间");
+        (
+            StatusCode::CREATED,
+            Json(json!({ "booking_id": id, "model": model, "date": booking["date"], "summary": summary })),
+        )
+    })
+}
+
+async fn follow_up(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
+    demo.once("POST /followups", &headers, &body, |number, note| {
+        (StatusCode::CREATED, Json(json!({ "followup_id": format!("F-{number:04}"), "reason": note["reason"] })))
+    })
+}
+
+/// The human desk: takes a handoff and what the user writes from then on.
+async fn desk(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
+    demo.once("POST /desk", &headers, &body, |number, event| {
+        let ticket = format!("D-{number:04}");
+        (StatusCode::OK, Json(json!({ "accepted": true, "ticket": ticket, "session_id": event["session_id"] })))
+    })
+}
+
+async fn show_log(State(demo): State<Demo>) -> Json<Value> {
+    Json(demo.log().show())
+}
+
+impl Demo {
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Noted on arrival, so that the log also shows a call whose caller was killed while it waited.
+    fn begin(&self, endpoint: &'static str, headers: &HeaderMap, about: &str) -> u64 {
+        self.log().begin(Call::new(endpoint, key(headers), about))
+    }
+
+    fn end(&self, number: u64, answer: Answer) -> Answer {
+        self.log().end(number, answer.0.as_u16());
+        answer
+    }
+
+    async fn wait(&self, delay: Duration) {
+        if !delay.is_zero() {
+            let _ = tokio::time::timeout(delay.min(MAX_DELAY), self.stop.cancelled()).await;
+        }
+    }
+
+    /// Has an effect once for each `Idempotency-Key`; a repeat is given the first answer.
+    fn once(
+        &self,
+        endpoint: &'static str,
+        headers: &HeaderMap,
+        body: &[u8],
+        effect: impl FnOnce(u64, &Value) -> Answer,
+    ) -> Answer {
+        let parsed = match body {
+            [] => Ok(json!({})),
+            body => serde_json::from_slice::<Value>(body),
+        };
+        let mut log = self.log();
+        let number = log.begin(Call::new(endpoint, key(headers), &String::from_utf8_lossy(body)));
+        let answer = match (log.earlier(endpoint, key(headers)), parsed) {
+            (Some((status, answer)), _) => {
+                log.repeated(number);
+                (StatusCode::from_u16(status).unwrap_or(StatusCode::OK), Json(answer))
+            }
+            (None, Err(error)) => {
+                failure(StatusCode::BAD_REQUEST, "bad_json", &error.to_string(), "send a JSON object")
+            }
+            (None, Ok(content)) => {
+                let answer = effect(log.next_effect(endpoint), &content);
+                if answer.0.is_success() {
+                    log.took_effect(endpoint, key(headers), answer.0.as_u16(), &answer.1.0);
+                }
+                answer
+            }
+        };
+        log.end(number, answer.0.as_u16());
+        answer
+    }
+}
+
+fn key(headers: &HeaderMap) -> Option<&str> {
+    headers.get("idempotency-key").and_then(|value| value.to_str().ok())
+}
+
+fn unknown_order(order_id: &str) -> Answer {
+    let order_id: String = order_id.chars().take(40).collect();
+    let hint = format!("known are {}", orders::IDS.join(", "));
+    failure(StatusCode::NOT_FOUND, "unknown_order", &format!("没有订单 {order_id}"), &hint)
+}
+
+fn failure(status: StatusCode, code: &str, message: &str, hint: &str) -> Answer {
+    (status, Json(json!({"error": {"code": code, "message": message, "hint": hint}})))
+}

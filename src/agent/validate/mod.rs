@@ -1,0 +1,302 @@
+//! Checks an agent beyond its structure: what cannot work is an error, what is probably a mistake is a warning.
+//!
+//! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters, [`rule`]
+//! the offline model's rules.
+
+mod call;
+mod fields;
+mod rule;
+
+use super::AgentConfig;
+use crate::action::{Action, ActionKind};
+use crate::config::nearest::question;
+use crate::ids;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Functions of the engine that a tool may name in `builtin`.
+pub const BUILTINS: &[&str] = &["now"];
+
+/// Operations of the engine that a SYSTEM action may name (E-29).
+pub const SYSTEM_OPERATIONS: &[&str] = &["close_conversation", "handoff", "update_profile"];
+
+/// The most decisions that a turn may be allowed.
+const MAX_ITERATIONS: u32 = 100;
+
+/// What an agent is checked against.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context<'a> {
+    /// The flows that exist; `None` when they are not known here.
+    pub known_flows: Option<&'a [String]>,
+    /// The setting `secrets.allow`.
+    pub secrets_allow: &'a [String],
+    /// Names of the settings' models.
+    pub models: &'a [String],
+}
+
+/// Something to be put right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The field, such as `skills[0].http.url`.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do; empty when the problem says it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.problem)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", self.hint) }
+    }
+}
+
+/// All findings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What cannot work.
+    pub errors: Vec<Finding>,
+    /// What is probably a mistake.
+    pub warnings: Vec<Finding>,
+}
+
+impl Report {
+    /// True when the agent can be applied.
+    pub fn is_ok(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    fn error(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
+        self.errors.push(Finding { path: path.into(), problem: problem.into(), hint: hint.into() });
+    }
+
+    fn warn(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
+        self.warnings.push(Finding { path: path.into(), problem: problem.into(), hint: hint.into() });
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors = self.errors.iter().map(|finding| ("error", finding));
+        let warnings = self.warnings.iter().map(|finding| ("warning", finding));
+        for (at, (kind, finding)) in errors.chain(warnings).enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{kind}: {finding}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks `config`, read from `document`.
+pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) -> Report {
+    let mut check = Check { config, context, report: Report::default() };
+    fields::check(document, &mut check.report);
+    check.agent();
+    check.model();
+    check.skills();
+    check.tools();
+    check.unique_ids();
+    check.flows();
+    check.timers();
+    check.handoff();
+    for (at, rule) in config.rules.iter().enumerate() {
+        rule::check(&mut check, &format!("rules[{at}]"), rule);
+    }
+    check.report
+}
+
+struct Check<'a> {
+    config: &'a AgentConfig,
+    context: Context<'a>,
+    report: Report,
+}
+
+impl Check<'_> {
+    fn id(&mut self, path: &str, id: &str) {
+        if let Err(error) = ids::check("id", id) {
+            self.report.error(path, error.to_string(), "");
+        }
+    }
+
+    fn agent(&mut self) {
+        let config = self.config;
+        self.id("id", &config.id);
+        let blank_prompt = config.system_prompt.as_deref().is_some_and(|prompt| prompt.trim().is_empty());
+        if blank_prompt {
+            self.report.error("system_prompt", "is empty", "say what the agent's stage has to do");
+        }
+        if config.sop.trim().is_empty() && config.system_prompt.is_none() {
+            let hint = "describe in `sop` how it serves its users, or give a task agent a `system_prompt`";
+            self.report.error("sop", "is missing or empty", hint);
+        }
+        if !config.sop.trim().is_empty() && config.system_prompt.is_some() {
+            self.report.warn(
+                "sop",
+                "is not used",
+                "an agent with `system_prompt` serves workflows and has no procedure",
+            );
+        }
+        if config.greeting.as_deref().is_some_and(|greeting| greeting.trim().is_empty()) {
+            self.report.warn("greeting", "is empty", "take it out if the agent does not greet");
+        }
+        if !(1..=MAX_ITERATIONS).contains(&config.max_iterations) {
+            let problem = format!("found {}; allowed is 1 to {MAX_ITERATIONS}", config.max_iterations);
+            self.report.error("max_iterations", problem, "");
+        }
+        for (at, file) in config.knowledge.iter().flat_map(|knowledge| &knowledge.files).enumerate() {
+            if file.trim().is_empty() {
+                self.report.error(
+                    format!("knowledge.files[{at}]"),
+                    "is empty",
+                    "write a path or a pattern such as `kb/*.md`",
+                );
+            }
+        }
+    }
+
+    fn model(&mut self) {
+        let model = self.config.model.as_str();
+        let known: Vec<&str> =
+            ["default", "offline"].into_iter().chain(self.context.models.iter().map(String::as_str)).collect();
+        if !known.contains(&model) {
+            let problem = format!("there is no model `{model}`; known are {}", quoted(known.iter().copied()));
+            let hint = format!("{} Add [models.{model}] to the settings, or name another", question(model, known));
+            self.report.error("model", problem, hint.trim());
+        }
+    }
+
+    fn skills(&mut self) {
+        for (at, skill) in self.config.skills.iter().enumerate() {
+            let path = format!("skills[{at}]");
+            self.id(&format!("{path}.id"), &skill.id);
+            call::params(self, &format!("{path}.params"), &skill.params);
+            match &skill.http {
+                Some(http) => call::http(self, &format!("{path}.http"), http, Some(&skill.params)),
+                None => self.registered(&path, &skill.id),
+            }
+        }
+    }
+
+    fn tools(&mut self) {
+        for (at, tool) in self.config.tools.iter().enumerate() {
+            let path = format!("tools[{at}]");
+            self.id(&format!("{path}.id"), &tool.id);
+            call::params(self, &format!("{path}.params"), &tool.params);
+            if let Some(http) = &tool.http {
+                call::http(self, &format!("{path}.http"), http, Some(&tool.params));
+            }
+            match (&tool.http, &tool.builtin) {
+                (Some(_), Some(_)) => self.report.error(&path, "has both `http` and `builtin`", "take one out"),
+                (None, None) => self.registered(&path, &tool.id),
+                (None, Some(name)) if !BUILTINS.contains(&name.as_str()) => {
+                    let problem =
+                        format!("there is no builtin `{name}`; known are {}", quoted(BUILTINS.iter().copied()));
+                    self.report.error(format!("{path}.builtin"), problem, question(name, BUILTINS.iter().copied()));
+                }
+                (None, Some(_)) | (Some(_), None) => {}
+            }
+        }
+    }
+
+    fn registered(&mut self, path: &str, id: &str) {
+        let hint = format!("it works only where a function is registered in Rust as `{id}`");
+        self.report.warn(path, "has no `http`", hint);
+    }
+
+    /// A rule's `result_of` names a target without its kind, so skills and tools share their ids.
+    fn unique_ids(&mut self) {
+        let mut seen = BTreeSet::new();
+        let skills = self.config.skills.iter().enumerate().map(|(at, skill)| (format!("skills[{at}].id"), &skill.id));
+        let tools = self.config.tools.iter().enumerate().map(|(at, tool)| (format!("tools[{at}].id"), &tool.id));
+        for (path, id) in skills.chain(tools) {
+            if !seen.insert(id) {
+                let problem = format!("`{id}` is the id of another skill or tool");
+                self.report.error(path, problem, "give it another");
+            }
+        }
+    }
+
+    fn flows(&mut self) {
+        for (at, flow) in self.config.flows.iter().enumerate() {
+            let path = format!("flows[{at}]");
+            self.id(&path, flow);
+            if let Some(known) = self.context.known_flows
+                && !known.contains(flow)
+            {
+                let names = known.iter().map(String::as_str);
+                let problem = format!("there is no flow `{flow}`; known are {}", quoted(names.clone()));
+                self.report.error(path, problem, question(flow, names));
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        for (at, timer) in self.config.timers.iter().enumerate() {
+            let path = format!("timers[{at}]");
+            if timer.delay.is_zero() {
+                self.report.error(format!("{path}.delay"), "is zero", "write when it fires, such as `30m`");
+            }
+            let speaks = timer.message.as_deref().is_some_and(|message| !message.trim().is_empty());
+            if !speaks && timer.action.is_none() {
+                self.report.error(&path, "has neither `message` nor `action`", "it would do nothing; give it one");
+            }
+            if let Some(action) = &timer.action {
+                self.action(&format!("{path}.action"), action);
+            }
+        }
+    }
+
+    fn handoff(&mut self) {
+        if let Some(http) = &self.config.handoff.http {
+            call::http(self, "handoff.http", http, None);
+        }
+        if self.config.handoff.timeout().is_zero() {
+            self.report.error("handoff.timeout", "is zero", "write how long a human has, such as `24h`");
+        }
+    }
+
+    /// The target of an action exists, and gets what it requires.
+    fn action(&mut self, path: &str, action: &Action) {
+        let target = action.target.as_str();
+        let known: Vec<&str> = match action.kind {
+            ActionKind::Skill => self.config.skills.iter().map(|skill| skill.id.as_str()).collect(),
+            ActionKind::Tool => self.config.tools.iter().map(|tool| tool.id.as_str()).collect(),
+            ActionKind::Flow => self.config.flows.iter().map(String::as_str).collect(),
+            ActionKind::System => SYSTEM_OPERATIONS.to_vec(),
+        };
+        if !known.contains(&target) {
+            let kind = action.kind.as_str();
+            let problem = format!("this agent has no {kind} `{target}`; known are {}", quoted(known.iter().copied()));
+            self.report.error(format!("{path}.target"), problem, question(target, known));
+        }
+        let params = match action.kind {
+            ActionKind::Skill => self.config.skills.iter().find(|skill| skill.id == target).map(|skill| &skill.params),
+            ActionKind::Tool => self.config.tools.iter().find(|tool| tool.id == target).map(|tool| &tool.params),
+            ActionKind::Flow | ActionKind::System => None,
+        };
+        for name in params.into_iter().flat_map(call::required) {
+            if !action.params.contains_key(name) {
+                self.report.warn(
+                    format!("{path}.params"),
+                    format!("`{name}` is missing, which `{target}` requires"),
+                    "add it",
+                );
+            }
+        }
+    }
+}
+
+/// Names in backticks, or `none`.
+fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests;

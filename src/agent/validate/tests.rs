@@ -1,0 +1,159 @@
+use super::*;
+use serde_json::json;
+
+const ALLOWED: &[&str] = &["ORDERS_TOKEN"];
+
+fn base() -> Value {
+    json!({
+        "id": "sales", "sop": "帮助用户", "flows": ["parallel_analysis"],
+        "skills": [{"id": "query_order", "params": {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]},
+            "http": {"url": "https://api.example.com/orders/{order_id}", "headers": {"Authorization": "Bearer ${ORDERS_TOKEN}"}}}],
+        "tools": [{"id": "now", "builtin": "now"}],
+        "timers": [{"name": "f", "delay": "30m", "message": "在吗"}],
+        "rules": [
+            {"when": {"matches": "(?<order_id>A\\d+)"}, "decide": {"next_status": "processing",
+                "action": {"type": "SKILL", "target": "query_order", "params": {"order_id": "{order_id}"}}}},
+            {"when": {"result_of": "query_order"}, "decide": {"next_status": "typing", "response": "{result.status}{error}"}},
+            {"when": {"always": true}, "decide": {"next_status": "typing", "response": "{message}？"}},
+        ],
+    })
+}
+
+fn report(document: &Value) -> Report {
+    let config = crate::agent::load::typed(document).unwrap();
+    let allow: Vec<String> = ALLOWED.iter().map(|name| (*name).to_owned()).collect();
+    let flows = ["parallel_analysis".to_owned()];
+    let models = ["fast".to_owned()];
+    validate(&config, document, Context { known_flows: Some(&flows), secrets_allow: &allow, models: &models })
+}
+
+/// The findings after one change, as text.
+fn after(pointer: &str, value: Value) -> String {
+    let mut document = base();
+    match document.pointer_mut(pointer) {
+        Some(place) => *place = value,
+        None => {
+            let (parent, name) = pointer.rsplit_once('/').unwrap();
+            document.pointer_mut(parent).unwrap()[name] = value;
+        }
+    }
+    report(&document).to_string()
+}
+
+#[test]
+fn a_sound_agent_has_no_findings() {
+    assert_eq!(report(&base()), Report::default());
+    assert_eq!(after("/model", json!("fast")), "");
+    assert_eq!(after("/skills/0/http/url", json!("${ORDERS_TOKEN}/orders/{order_id}")), "");
+    assert!(report(&json!({"id": "task", "system_prompt": "Summarise."})).is_ok());
+}
+
+#[test]
+fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
+    for (pointer, value, parts) in [
+        ("/id", json!("a.b"), vec!["error: id: ", "'.'"]),
+        ("/sop", json!(" "), vec!["error: sop: ", "`system_prompt`"]),
+        ("/model", json!("fsat"), vec!["error: model: ", "`fsat`", "did you mean `fast`?", "[models.fsat]"]),
+        ("/max_iterations", json!(0), vec!["error: max_iterations: ", "1 to 100"]),
+        ("/tools/0/id", json!("query_order"), vec!["error: tools[0].id: ", "another"]),
+        ("/tools/0/builtin", json!("nov"), vec!["error: tools[0].builtin: ", "did you mean `now`?"]),
+        ("/tools/0/http", json!({"url": "https://x"}), vec!["error: tools[0]: ", "both"]),
+        ("/skills/0/params", json!({"type": "objekt"}), vec!["error: skills[0].params.type: ", "objekt"]),
+        ("/skills/0/http/url", json!("api/{order_id}"), vec!["error: skills[0].http.url: ", "`api/{order_id}`"]),
+        ("/skills/0/http/url", json!("ftp://x/{order_id}"), vec!["error: skills[0].http.url: ", "`ftp`"]),
+        ("/skills/0/http/method", json!("GTE"), vec!["error: skills[0].http.method: ", "did you mean `GET`?"]),
+        ("/skills/0/http/headers", json!({"a b": "x"}), vec!["error: skills[0].http.headers: ", "`a b`"]),
+        (
+            "/skills/0/http/body",
+            json!({"k": ["${PATH}"]}),
+            vec!["error: skills[0].http.body.k[0]: ", "`${PATH}`", "`secrets.allow`"],
+        ),
+        ("/flows/0", json!("parallel_analisys"), vec!["error: flows[0]: ", "did you mean `parallel_analysis`?"]),
+        ("/timers/0/delay", json!(0), vec!["error: timers[0].delay: ", "zero"]),
+        ("/timers/0/message", json!(""), vec!["error: timers[0]: ", "neither"]),
+        (
+            "/timers/0/action",
+            json!({"type": "TOOL", "target": "log"}),
+            vec!["error: timers[0].action.target: ", "no TOOL `log`"],
+        ),
+        (
+            "/timers/0/action",
+            json!({"type": "SYSTEM", "target": "close"}),
+            vec!["error: timers[0].action.target: ", "`close_conversation`"],
+        ),
+        ("/handoff", json!({"http": {"url": "desk"}}), vec!["error: handoff.http.url: "]),
+        ("/handoff", json!({"timeout": 0}), vec!["error: handoff.timeout: "]),
+        ("/rules/2/when", json!({}), vec!["error: rules[2].when: ", "`always: true`"]),
+        (
+            "/rules/2/when",
+            json!({"contain": ["x"]}),
+            vec!["error: rules[2].when.contain: ", "did you mean `contains`?"],
+        ),
+        ("/rules/2/when", json!({"contains": []}), vec!["error: rules[2].when.contains: "]),
+        ("/rules/2/when", json!({"always": false}), vec!["error: rules[2].when.always: "]),
+        ("/rules/0/when", json!({"matches": "(?<order_id>"}), vec!["error: rules[0].when.matches: "]),
+        (
+            "/rules/1/when",
+            json!({"result_of": "query_ordr"}),
+            vec!["error: rules[1].when.result_of: ", "did you mean `query_order`?"],
+        ),
+        (
+            "/rules/2/decide/next_status",
+            json!("cancelled"),
+            vec!["error: rules[2].decide.next_status: ", "`transferred`"],
+        ),
+        ("/rules/2/decide/response", Value::Null, vec!["error: rules[2].decide: ", "needs a `response`"]),
+        ("/rules/0/decide/action/target", json!("x"), vec!["error: rules[0].decide.action.target: "]),
+        ("/rules/0/decide/action/type", json!("SKIL"), vec!["error: rules[0].decide.action.type: ", "`SKIL`"]),
+        ("/rules/0/decide", Value::Null, vec!["error: rules[0].decide: "]),
+    ] {
+        let found = after(pointer, value);
+        for part in parts {
+            assert!(found.contains(part), "{pointer}: {part}\n{found}");
+        }
+    }
+}
+
+#[test]
+fn what_is_probably_a_mistake_is_a_warning() {
+    for (pointer, value, parts) in [
+        ("/greating", json!("x"), vec!["warning: greating: ", "did you mean `greeting`?"]),
+        ("/skills/0/http/haeders", json!({}), vec!["warning: skills[0].http.haeders: ", "did you mean `headers`?"]),
+        ("/rules/0/decide/action/parms", json!({}), vec!["warning: rules[0].decide.action.parms: "]),
+        ("/skills/0/http", Value::Null, vec!["warning: skills[0]: ", "registered in Rust"]),
+        (
+            "/skills/0/http/url",
+            json!("https://x/{oder_id}"),
+            vec!["warning: skills[0].http.url: ", "did you mean `order_id`?"],
+        ),
+        (
+            "/skills/0/http/url",
+            json!("https://{order_id}/x"),
+            vec!["warning: skills[0].http.url: ", "write the host out"],
+        ),
+        ("/skills/0/params/required", json!(["x"]), vec!["warning: skills[0].params.required: ", "`x`"]),
+        (
+            "/rules/0/decide/action/params",
+            json!({}),
+            vec!["warning: rules[0].decide.action.params: ", "`order_id` is missing"],
+        ),
+        ("/rules/2/decide/response", json!("{result.x}"), vec!["warning: rules[2].decide.response: ", "`result_of`"]),
+        ("/rules/2/decide/next_status", json!("ready"), vec!["warning: rules[2].decide.response: ", "dropped"]),
+    ] {
+        let found = after(pointer, value);
+        assert!(!found.contains("error: "), "{found}");
+        for part in parts {
+            assert!(found.contains(part), "{pointer}: {part}\n{found}");
+        }
+    }
+}
+
+#[test]
+fn flows_that_are_not_known_here_are_not_judged() {
+    let mut document = base();
+    document["flows"] = json!(["anything"]);
+    let config = crate::agent::load::typed(&document).unwrap();
+    let allow = ["ORDERS_TOKEN".to_owned()];
+    let report = validate(&config, &document, Context { secrets_allow: &allow, ..Context::default() });
+    assert_eq!(report, Report::default());
+}
