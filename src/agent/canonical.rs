@@ -13,7 +13,7 @@ const BOOKKEEPING: &[&str] = &["updated_at"];
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The canonical JSON of `value`.
-pub fn json(value: &Value) -> String {
+pub fn to_string(value: &Value) -> String {
     let mut text = String::new();
     write(value, &[], &mut text);
     text
@@ -97,7 +97,7 @@ mod tests {
             "{ \"b\" : [1.0, 1e2, -0.0, 1.5, 18446744073709551615, true, null],\n \"a\":{\"名\":\"小智\\u0001\\n\\\"/\",\"\":{}},\"é\":1,\"Z\":2}",
         );
         assert_eq!(
-            json(&value),
+            to_string(&value),
             r#"{"Z":2,"a":{"":{},"名":"小智\u0001\n\"/"},"b":[1,100,0,1.5,18446744073709551615,true,null],"é":1}"#
         );
     }

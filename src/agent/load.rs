@@ -2,13 +2,14 @@
 
 use super::{AgentConfig, AgentRecord};
 use crate::clock;
+use include_dir::{Dir, include_dir};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The starter agent, compiled in for `turnwheel dev` in an empty folder.
-pub const STARTER: &str = include_str!("../../agents/sales.yaml");
+/// The agents that come with the program, for `turnwheel dev` in an empty folder.
+static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/agents");
 
 /// More than any configuration needs; stops a mistaken path before it fills the memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
@@ -64,13 +65,7 @@ pub enum AgentError {
     },
 }
 
-impl AgentError {
-    fn within(self, file: &Path) -> Self {
-        Self::File { file: file.to_owned(), problem: Box::new(self) }
-    }
-}
-
-/// A file, and the agent in it.
+/// A file, and the agent in it; the error does not repeat the file's name.
 pub type Loaded = (PathBuf, Result<AgentRecord, AgentError>);
 
 /// The typed configuration; the error names the field.
@@ -88,33 +83,40 @@ pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     })
 }
 
-/// The agent in one file.
+/// The agent in one file; the error names the file.
 pub fn file(path: &Path) -> Result<AgentRecord, AgentError> {
-    read(path).map_err(|problem| problem.within(path))
+    read(path).map_err(|problem| AgentError::File { file: path.to_owned(), problem: Box::new(problem) })
 }
 
-/// The agents in a folder's files, by name; folders in it, hidden and other files are passed over.
-pub fn folder(path: &Path) -> Result<Vec<Loaded>, AgentError> {
-    Ok(without_duplicates(listing(path)?.into_iter().map(|path| (path.clone(), file(&path))).collect()))
+/// The agent in one file, or those in a folder's files by name; folders in it, hidden and other files are passed over.
+pub fn read_path(path: &Path) -> Vec<Loaded> {
+    read_paths(&[path.to_owned()])
 }
 
-/// The agents in files and folders, each file once.
-pub fn all(paths: &[PathBuf]) -> Vec<Loaded> {
+/// The agents in files and folders, each file once. A bad one does not stop the others.
+pub fn read_paths(paths: &[PathBuf]) -> Vec<Loaded> {
     let mut files: Vec<(PathBuf, Option<AgentError>)> = Vec::new();
     for path in paths {
         let found = if path.is_dir() { listing(path) } else { Ok(vec![path.clone()]) };
         match found {
             Ok(found) => files.extend(found.into_iter().map(|file| (file, None))),
-            Err(error) => files.push((path.clone(), Some(error))),
+            Err(error) => files.push((path.clone(), Some(AgentError::Read(error)))),
         }
     }
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     files.retain(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     let loaded = files.into_iter().map(|(path, error)| {
-        let agent = error.map_or_else(|| file(&path), Err);
+        let agent = error.map_or_else(|| read(&path), Err);
         (path, agent)
     });
     without_duplicates(loaded.collect())
+}
+
+/// The agents that are compiled in, for a start without files.
+pub fn builtin() -> Vec<Loaded> {
+    let files = COMPILED_IN.files().filter(|file| is_agent_file(file.path()));
+    let read = |file: &include_dir::File<'_>| text(file.path(), file.contents_utf8().unwrap_or_default());
+    files.map(|file| (Path::new("agents").join(file.path()), read(file))).collect()
 }
 
 /// The agent in a text; `name` decides between YAML and JSON.
@@ -128,25 +130,22 @@ pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
     AgentRecord::from_document(document, clock::now())
 }
 
-/// The starter agent.
-pub fn starter() -> Result<AgentRecord, AgentError> {
-    let name = Path::new("agents/sales.yaml");
-    text(name, STARTER).map_err(|problem| problem.within(name))
-}
-
-fn listing(path: &Path) -> Result<Vec<PathBuf>, AgentError> {
-    let unreadable = |error| AgentError::Read(error).within(path);
+fn listing(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(unreadable)? {
-        let file = entry.map_err(unreadable)?.path();
-        let hidden = file.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-        let agent = file.extension().and_then(|e| e.to_str()).is_some_and(|e| EXTENSIONS.contains(&e));
-        if agent && !hidden && file.is_file() {
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if is_agent_file(&file) && file.is_file() {
             files.push(file);
         }
     }
     files.sort();
     Ok(files)
+}
+
+fn is_agent_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|e| EXTENSIONS.contains(&e)) && !name.starts_with('.') && !name.ends_with(".schema.json")
 }
 
 fn read(path: &Path) -> Result<AgentRecord, AgentError> {
@@ -169,7 +168,7 @@ fn without_duplicates(mut loaded: Vec<Loaded>) -> Vec<Loaded> {
         let paths: Vec<PathBuf> = same.iter().map(|at| loaded[*at].0.clone()).collect();
         for (nth, at) in same.into_iter().enumerate() {
             let other = paths[usize::from(nth == 0)].clone();
-            loaded[at].1 = Err(AgentError::Duplicate { id: id.clone(), other }.within(&paths[nth]));
+            loaded[at].1 = Err(AgentError::Duplicate { id: id.clone(), other });
         }
     }
     loaded
@@ -276,19 +275,19 @@ mod tests {
         put(".hidden.yaml", "id: x");
         put("notes.md", "x");
         std::fs::create_dir(folder.path().join("more.yaml")).unwrap();
-        let loaded = super::folder(folder.path()).unwrap();
+        let loaded = read_path(folder.path());
         let names: Vec<_> = loaded.iter().map(|(path, _)| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["a.json", "b.yaml", "c.yml", "d.yaml"]);
         let results: Vec<bool> = loaded.iter().map(|(_, agent)| agent.is_ok()).collect();
         assert_eq!(results, [true, false, false, false]);
         let error = loaded[1].1.as_ref().unwrap_err().to_string();
-        assert!(error.contains("b.yaml") && error.contains("c.yml") && error.contains("`b`"), "{error}");
+        assert!(error.contains("c.yml") && error.contains("`b`"), "{error}");
 
-        let file = folder.path().join("a.json");
-        let given = [file.clone(), file, folder.path().join("gone.yaml")];
-        let loaded = all(&given);
+        let good = folder.path().join("a.json");
+        let given = [good.clone(), good, folder.path().join("gone.yaml")];
+        let loaded = read_paths(&given);
         assert_eq!(loaded.len(), 2);
-        assert!(loaded[0].1.is_ok() && loaded[1].1.as_ref().unwrap_err().to_string().contains("gone.yaml"));
-        assert!(super::folder(&folder.path().join("gone")).is_err());
+        assert!(loaded[0].1.is_ok() && loaded[1].1.as_ref().unwrap_err().to_string().contains("cannot read"));
+        assert!(file(&given[2]).unwrap_err().to_string().contains("gone.yaml"));
     }
 }

@@ -114,7 +114,7 @@ impl Check<'_> {
                 "write the server's address, such as `https://api.example.com/v1`",
             );
         } else if !Url::parse(&model.base_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
-            let found = format!("found `{}`", super::secrets::mask_uri(&model.base_url));
+            let found = format!("found `{}`", super::secrets::masked_address(&model.base_url));
             self.say(
                 &key("base_url"),
                 found,

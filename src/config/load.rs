@@ -139,8 +139,8 @@ impl Loaded {
 
 impl Settings {
     /// Reads all sources; the error lists every problem.
-    pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
-        let file = read_file(&sources)?;
+    pub fn load(sources: &Sources) -> Result<Loaded, SettingsError> {
+        let file = read_file(sources)?;
         let mut layers = Vec::new();
         if let Some((path, dict)) = &file {
             layers.push(Layer { origin: Origin::File(path.clone()), data: dict.clone() });
@@ -159,7 +159,7 @@ impl Settings {
             return Err(SettingsError::Invalid(reading.problems));
         }
         let file = file.map(|(path, _)| path);
-        Ok(Loaded { settings, origins: reading.origins, file, env: sources.env })
+        Ok(Loaded { settings, origins: reading.origins, file, env: sources.env.clone() })
     }
 }
 

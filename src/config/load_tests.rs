@@ -24,7 +24,7 @@ fn case(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Case {
 
 fn load(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Loaded, SettingsError> {
     let case = case(toml, env, flags);
-    Settings::load(case.sources)
+    Settings::load(&case.sources)
 }
 
 fn refusal(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> String {
@@ -71,19 +71,19 @@ fn paths_in_the_file_are_relative_to_it_and_others_are_not() {
     let folder = case.directory.path().join("etc");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("t.toml"), "agents_dir = \"my agents\"\nworkflows_dir = \"/abs\"").unwrap();
-    let loaded = Settings::load(Sources { file: Some("etc/t.toml".into()), ..case.sources.clone() }).unwrap();
+    let loaded = Settings::load(&Sources { file: Some("etc/t.toml".into()), ..case.sources.clone() }).unwrap();
     assert_eq!(loaded.settings.agents_dir, folder.join("my agents"));
     assert_eq!(loaded.settings.workflows_dir, PathBuf::from("/abs"));
     assert_eq!(loaded.settings.data_dir, PathBuf::from("from-env"));
 
     let env = [("TURNWHEEL_CONFIG", "etc/t.toml")].into_iter().collect();
-    let loaded = Settings::load(Sources { env, ..case.sources.clone() }).unwrap();
+    let loaded = Settings::load(&Sources { env, ..case.sources.clone() }).unwrap();
     assert_eq!(loaded.file, Some(folder.join("t.toml")));
 
-    let missing = Settings::load(Sources { file: Some("gone.toml".into()), ..case.sources.clone() }).unwrap_err();
+    let missing = Settings::load(&Sources { file: Some("gone.toml".into()), ..case.sources.clone() }).unwrap_err();
     assert!(missing.to_string().contains("gone.toml") && missing.to_string().contains("--config"), "{missing}");
     let env = [("TURNWHEEL_CONFIG", "gone.toml")].into_iter().collect();
-    assert!(Settings::load(Sources { env, ..case.sources }).unwrap_err().to_string().contains("TURNWHEEL_CONFIG"));
+    assert!(Settings::load(&Sources { env, ..case.sources }).unwrap_err().to_string().contains("TURNWHEEL_CONFIG"));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_public_gateway_needs_tokens() {
         let error = refusal("", &[], &[(key, "0.0.0.0:9000")]);
         assert!(error.contains("`gateway.tokens`") && error.contains("`0.0.0.0:9000`"), "{error}");
         let case = case("", &[], &[(key, "0.0.0.0:9000")]);
-        assert!(Settings::load(Sources { client_only: true, ..case.sources }).is_ok());
+        assert!(Settings::load(&Sources { client_only: true, ..case.sources }).is_ok());
     }
     assert!(load("", &[("TURNWHEEL_GATEWAY__TOKENS", "t")], &[("gateway.listen", "0.0.0.0:9000")]).is_ok());
     assert!(load("", &[], &[("gateway.listen", "[::1]:9000")]).is_ok());

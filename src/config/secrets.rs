@@ -40,6 +40,11 @@ pub struct SecretValues {
 }
 
 impl SecretValues {
+    /// Those that `settings` name, from the environment of this process.
+    pub fn from_settings(settings: &Settings) -> Self {
+        Self::new(settings, &Environment::of_process())
+    }
+
     /// Those that `settings` name: `secrets.allow`, the models' keys, and the gateway's tokens for masking.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
@@ -90,8 +95,8 @@ impl SecretValues {
     }
 
     /// The key in the variable that a model's `api_key_env` names.
-    pub fn api_key(&self, env_name: &str) -> Option<&str> {
-        self.keys.get(env_name).map(String::as_str)
+    pub fn api_key(&self, env_name: &str) -> Option<String> {
+        self.keys.get(env_name).cloned()
     }
 
     /// True when a variable that the settings name is set.
@@ -121,7 +126,7 @@ impl fmt::Display for SecretValues {
 
 /// A connection address, or a list of them, without its password, token and secret parameters. It rather hides too much
 /// than too little: a password with `/` or `?` in it is no legal URI, but somebody will write one.
-pub fn mask_uri(text: &str) -> String {
+pub fn masked_address(text: &str) -> String {
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 1 && parts.iter().all(|part| part.contains("://")) {
         return parts.into_iter().map(mask_one).collect::<Vec<_>>().join(",");
@@ -194,7 +199,7 @@ mod tests {
                 "mongodb://u:***@a:1,b:2/db?replicaSet=rs&tlsCertificateKeyFilePassword=***",
             ),
         ] {
-            assert_eq!(mask_uri(address), shown);
+            assert_eq!(masked_address(address), shown);
         }
     }
 }

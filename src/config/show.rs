@@ -2,7 +2,9 @@
 
 use super::load::Loaded;
 use super::schema::{KEYS, Key};
-use super::secrets::{MASK, SecretValues, mask_uri};
+pub use super::secrets::masked_address;
+
+use super::secrets::{MASK, SecretValues};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -64,7 +66,7 @@ fn row(loaded: &Loaded, secrets: &SecretValues, key: &Key, name: String, value: 
     let value = match value {
         Value::Array(items) if key.secret => items.iter().map(|_| json!(MASK)).collect(),
         // A password may also stand in a model's address.
-        Value::String(text) if key.secret || key.path == "models.*.base_url" => mask_uri(text).into(),
+        Value::String(text) if key.secret || key.path == "models.*.base_url" => masked_address(text).into(),
         other => other.clone(),
     };
     Row { key: name, value, origin, note }
@@ -120,7 +122,7 @@ mod tests {
             overrides: vec![("worker.concurrency".into(), "8".into())],
             ..Sources::default()
         };
-        let rows = rows(&Settings::load(sources).unwrap());
+        let rows = rows(&Settings::load(&sources).unwrap());
         let (text, json) = (text(&rows), json(&rows));
         assert!(!text.contains("hidden") && !json.to_string().contains("hidden"), "{text}");
         let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
