@@ -3,6 +3,7 @@
 
 pub mod offline;
 pub mod openai;
+pub mod recorded;
 pub mod registry;
 pub mod retry;
 
