@@ -181,7 +181,7 @@ fn escaped(text: &str) -> String {
 
 /// A conversation as lines for a prompt. Further lines of one entry are indented, so that no text can pose as another
 /// speaker's line.
-pub fn transcript(history: &[Entry]) -> String {
+pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
     let line = |entry: &Entry| {
         let speaker = match entry.role {
             Role::User => "User",
@@ -190,7 +190,7 @@ pub fn transcript(history: &[Entry]) -> String {
         };
         format!("{speaker}: {}", entry.text.trim().lines().collect::<Vec<_>>().join("\n    "))
     };
-    history.iter().map(line).collect::<Vec<_>>().join("\n")
+    history.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

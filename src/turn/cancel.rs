@@ -2,6 +2,7 @@
 
 use super::state::Turn;
 use super::{CancelReason, TurnError};
+use crate::prompt::is_chinese;
 use crate::queue::ReplyKind;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
@@ -30,7 +31,7 @@ impl Turn<'_> {
     }
 
     fn apology(&self) -> String {
-        let chinese = self.is_chinese();
+        let chinese = self.speaks_chinese();
         self.services
             .prompts
             .render("apology", &json!({ "chinese": chinese }))
@@ -38,12 +39,11 @@ impl Turn<'_> {
     }
 
     /// The language to speak without a model: that of the user's words, else of the agent's name and procedure.
-    fn is_chinese(&self) -> bool {
-        let is_han = |c: char| ('\u{4e00}'..='\u{9fff}').contains(&c);
+    fn speaks_chinese(&self) -> bool {
         let words = self.message_text();
         if words.chars().any(char::is_alphabetic) {
-            return words.chars().any(is_han);
+            return is_chinese(&words);
         }
-        self.agent.config.name.chars().chain(self.agent.config.sop.chars()).any(is_han)
+        is_chinese(&self.agent.config.name) || is_chinese(&self.agent.config.sop)
     }
 }

@@ -8,6 +8,7 @@ use crate::action::{Action, ActionResult};
 use crate::agent::HandoffMode;
 use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
+use crate::prompt::transcript;
 use crate::queue::ReplyKind;
 use crate::session::{Handoff, Status};
 use crate::store::{Change, Outcome, TimerChange};
@@ -141,6 +142,6 @@ impl Turn<'_> {
     fn summary(&self) -> String {
         let all: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
         let last = &all[all.len().saturating_sub(6)..];
-        super::prompt::conversation(&last.iter().map(|entry| (*entry).clone()).collect::<Vec<_>>(), &[])
+        transcript(last.iter().copied())
     }
 }

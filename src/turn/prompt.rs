@@ -4,7 +4,7 @@ use super::TurnError;
 use crate::agent::{AgentConfig, AgentRecord};
 use crate::model::{PromptMessage, PromptRole};
 use crate::plan::Plan;
-use crate::prompt::PromptError;
+use crate::prompt::{PromptError, transcript};
 use crate::session::{Entry, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -99,15 +99,7 @@ impl<'a> Phase2<'a> {
 /// this turn have a section of their own.
 pub(super) fn conversation(history: &[Entry], added: &[Entry]) -> String {
     let spoken = added.iter().filter(|entry| entry.role != Role::User);
-    let lines = history.iter().chain(spoken).map(|entry| {
-        let speaker = match entry.role {
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Human => "human agent",
-        };
-        format!("{speaker}: {}", entry.text)
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    transcript(history.iter().chain(spoken))
 }
 
 /// The results of this turn's actions as lines, long ones cut with a note.
@@ -135,6 +127,7 @@ pub(super) fn messages(system: String, message: &str) -> Vec<PromptMessage> {
 }
 
 /// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
 pub(super) fn failed(error: PromptError) -> TurnError {
     TurnError::Failed(error.to_string())
 }
