@@ -140,7 +140,8 @@ impl HttpCaller {
         let mut response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
-            let (bytes, _) = read_bounded(&mut response, MAX_ERROR).await?;
+            // The status decides, even when its body breaks off.
+            let (bytes, _) = read_bounded(&mut response, 2 * MAX_ERROR).await.unwrap_or_default();
             let message = bounded(&http_client::decode(&headers, bytes).await, MAX_ERROR);
             let transient = status.as_u16() == 429 || status.is_server_error();
             return Err(Fault::status(status, &headers, transient, &message));

@@ -40,7 +40,7 @@ mod tests {
     use serde_json::json;
 
     fn verdict(schema: &Value, params: Value) -> Result<(), String> {
-        check(schema, params.as_object().unwrap())
+        check(schema, &serde_json::from_value(params).unwrap())
     }
 
     #[test]

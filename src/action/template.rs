@@ -180,7 +180,10 @@ pub fn fill_url(
                         "the address `{template}` has the param `{path}` before its path; scheme and host must be fixed"
                     ));
                 }
-                let value = lookup(params, path).map(text).filter(|value| !value.is_empty());
+                // An empty segment would change the path: `/orders/` is not an order.
+                let in_query = filled.contains(['?', '#']);
+                let value = lookup(params, path).filter(|value| !value.is_null()).map(text);
+                let value = value.filter(|value| in_query || !value.is_empty());
                 let value = value.ok_or_else(|| format!("the param `{path}` is missing; the address needs it"))?;
                 filled.extend(utf8_percent_encode(&value, ENCODED));
             }
@@ -216,7 +219,7 @@ mod tests {
     use serde_json::json;
 
     fn params(value: Value) -> Map<String, Value> {
-        value.as_object().unwrap().clone()
+        serde_json::from_value(value).unwrap()
     }
 
     fn url(template: &str, given: Value) -> Result<String, String> {
@@ -282,6 +285,7 @@ mod tests {
             url("${BASE}/q?a={a}&b=1", json!({"a": "1&b=2"})).unwrap(),
             "https://api.example.com/v1/q?a=1%26b%3D2&b=1"
         );
+        assert_eq!(url("https://a.example/x?q={q}", json!({"q": ""})).unwrap(), "https://a.example/x?q=");
         assert!(url("https://a.example/{id}", json!({})).unwrap_err().contains("`id`"));
     }
 

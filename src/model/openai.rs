@@ -128,7 +128,9 @@ impl OpenAi {
         }
         let mut response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let (bytes, cut) = read_bounded(&mut response, MAX_ANSWER).await?;
+        let read = read_bounded(&mut response, MAX_ANSWER).await;
+        // The status of a refusal decides, even when its body breaks off.
+        let (bytes, cut) = if status.is_success() { read? } else { read.unwrap_or_default() };
         let text = http_client::decode(&headers, bytes).await;
         if !status.is_success() {
             return Err(Fault::status(status, &headers, is_transient(status), &message_of(&text)));

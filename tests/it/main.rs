@@ -1,2 +1,6 @@
 //! Behaviour through public interfaces, on real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod http_action;
+mod model;
+mod support;
