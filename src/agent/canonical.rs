@@ -39,7 +39,9 @@ fn write_value(text: &mut String, value: &Value) {
             text.push(']');
         }
         // Writing into a String cannot fail.
-        scalar => drop(write!(text, "{scalar}")),
+        scalar => {
+            let _ = write!(text, "{scalar}");
+        }
     }
 }
 
@@ -51,7 +53,7 @@ fn write_object<'v>(text: &mut String, fields: impl Iterator<Item = (&'v String,
         if index > 0 {
             text.push(',');
         }
-        drop(write!(text, "{}:", Value::from(key.as_str())));
+        let _ = write!(text, "{}:", Value::from(key.as_str()));
         write_value(text, value);
     }
     text.push('}');

@@ -49,7 +49,10 @@ pub type Read = (PathBuf, Result<AgentRecord, AgentError>);
 /// The typed configuration; the error names the field.
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     if !document.is_object() {
-        return Err(AgentError::Field { path: "(file)".into(), problem: "expected a map of fields, such as `id: sales`".into() });
+        return Err(AgentError::Field {
+            path: "(file)".into(),
+            problem: "expected a map of fields, such as `id: sales`".into(),
+        });
     }
     serde_path_to_error::deserialize(document)
         .map_err(|error| AgentError::Field { path: error.path().to_string(), problem: error.inner().to_string() })
@@ -142,7 +145,9 @@ mod tests {
     #[test]
     fn a_broken_file_does_not_stop_the_others_and_one_id_counts_once() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in [("a.yaml", "id: a\nsop: x"), ("b.yaml", "id: ["), ("c.json", r#"{"id":"a","sop":"y"}"#), ("x.txt", "")] {
+        for (name, text) in
+            [("a.yaml", "id: a\nsop: x"), ("b.yaml", "id: ["), ("c.json", r#"{"id":"a","sop":"y"}"#), ("x.txt", "")]
+        {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let read = read_path(dir.path());

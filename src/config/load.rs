@@ -1,7 +1,8 @@
 //! Reading the settings: defaults, `turnwheel.toml`, environment, flags; and refusing what cannot work.
 
 use super::{Provider, Settings};
-use figment::providers::{Env, Serialized};
+use figment::providers::{Format, Serialized, Toml};
+use figment::util::nest;
 use figment::value::{Dict, Map as FigmentMap, Value};
 use figment::{Figment, Metadata, Profile, Provider as Source};
 use std::collections::BTreeMap;
@@ -39,7 +40,8 @@ impl Sources {
     /// The process's environment.
     #[allow(clippy::disallowed_methods)] // The one place that reads the environment.
     pub fn of_process(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
-        let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let env =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self { file, flags, env: env.collect() }
     }
 }
@@ -93,7 +95,11 @@ impl Settings {
         }
         let settings: Self = figment.extract().map_err(|errors| SettingsError::Invalid(describe(errors)))?;
         let problems = settings.problems(&sources.env);
-        if problems.is_empty() { Ok(Loaded { settings, origins }) } else { Err(SettingsError::Invalid(problems.join("\n"))) }
+        if problems.is_empty() {
+            Ok(Loaded { settings, origins })
+        } else {
+            Err(SettingsError::Invalid(problems.join("\n")))
+        }
     }
 
     /// Everything that cannot work.
@@ -124,13 +130,21 @@ impl Settings {
         for (name, model) in self.models.iter().filter(|(_, model)| model.provider == Provider::Openai) {
             check(
                 model.base_url.starts_with("http://") || model.base_url.starts_with("https://"),
-                format!("models.{name}.base_url: found `{}`; give the server's address, such as `https://api.example.com/v1`", model.base_url),
+                format!(
+                    "models.{name}.base_url: found `{}`; give the server's address, such as `https://api.example.com/v1`",
+                    model.base_url
+                ),
             );
-            check(!model.model.is_empty(), format!("models.{name}.model: missing; give the model's name at its server"));
+            check(
+                !model.model.is_empty(),
+                format!("models.{name}.model: missing; give the model's name at its server"),
+            );
             if let Some(variable) = &model.api_key_env {
                 check(
                     env.get(variable).is_some_and(|value| !value.is_empty()),
-                    format!("models.{name}.api_key_env: the environment has no variable `{variable}`; set it to the key"),
+                    format!(
+                        "models.{name}.api_key_env: the environment has no variable `{variable}`; set it to the key"
+                    ),
                 );
             }
         }
@@ -146,11 +160,8 @@ fn file_layer(sources: &Sources) -> Result<Option<Layer>, SettingsError> {
         Err(_) if named.is_none() => return Ok(None),
         Err(error) => return Err(SettingsError::File(path, error.to_string())),
     };
-    let values: figment::error::Result<Dict> = figment::providers::Format::from_str(&text)
-        .map_err(|error| figment::Error::from(format!("{error}")));
-    let mut values = parse_toml(&text).or(values).map_err(|problem| {
-        SettingsError::Invalid(format!("{}: {}", path.display(), problem))
-    })?;
+    let mut values: Dict =
+        Toml::from_str(&text).map_err(|problem| SettingsError::Invalid(format!("{}: {problem}", path.display())))?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         for key in ["data_dir", "agents_dir", "workflows_dir", "prompts_dir"] {
             relative_to(folder, values.get_mut(key));
@@ -183,4 +194,149 @@ fn env_layers(env: &BTreeMap<String, String>) -> Vec<Layer> {
         }
     }
     layers
+}
+
+/// One value under a dotted key. Lists may be written `["a","b"]` or `a,b`; numbers and booleans as such.
+fn layer(name: String, key: &str, text: &str) -> Layer {
+    let value = if LISTS.contains(&key) && !text.trim_start().starts_with('[') {
+        Value::from(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>())
+    } else if TEXTS.iter().any(|text| key == *text || key.ends_with(text)) {
+        Value::from(text)
+    } else {
+        // Parsing a text as a value never fails: what is nothing else is a string.
+        text.parse().unwrap_or_else(|_| Value::from(text))
+    };
+    let values = match nest(key, value) {
+        Value::Dict(_, values) => values,
+        _ => Dict::new(),
+    };
+    Layer { name, values }
+}
+
+/// Settings that are lists.
+const LISTS: [&str; 3] = ["gateway.tokens", "secrets.allow", "http.allow_private"];
+/// Settings that stay texts even when they look like numbers.
+const TEXTS: [&str; 6] = ["namespace", "mongodb.database", "nats.url", "mongodb.uri", ".model", "_dir"];
+
+/// The dotted keys of all leaves.
+fn keys(values: &Dict, prefix: &str) -> Vec<String> {
+    let of = |(key, value): (&String, &Value)| {
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            Value::Dict(_, inner) => keys(inner, &key),
+            _ => vec![key],
+        }
+    };
+    values.iter().flat_map(of).collect()
+}
+
+/// All errors, each with key, source, what was found and what is allowed.
+fn describe(errors: figment::Error) -> String {
+    let one = |error: figment::Error| {
+        let key = error.path.join(".");
+        let source = error.metadata.as_ref().map(|metadata| format!(" (from {})", metadata.name)).unwrap_or_default();
+        match error.kind {
+            figment::error::Kind::UnknownField(field, known) => {
+                let key = if key.is_empty() || key.ends_with(&field) {
+                    if key.is_empty() { field.clone() } else { key }
+                } else {
+                    format!("{key}.{field}")
+                };
+                let hint = closest(&field, known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                format!("{key}: there is no such setting{source}{hint} Known here: {}", known.join(", "))
+            }
+            kind => format!("{key}: {kind}{source}"),
+        }
+    };
+    errors.into_iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// The known name nearest to `name`, if one is near.
+pub(crate) fn closest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let near = known.iter().map(|known| (distance(name, known), *known)).min()?;
+    (near.0 <= name.chars().count().max(3) / 3 + 1).then_some(near.1)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Loaded, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("turnwheel.toml");
+        std::fs::write(&path, file).unwrap();
+        let pairs =
+            |list: &[(&str, &str)]| list.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<Vec<_>>();
+        let sources = Sources { file: Some(path), flags: pairs(flags), env: pairs(env).into_iter().collect() };
+        Settings::load(&sources).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file_and_origins_say_so() {
+        let env = [
+            ("NATS_URL", "nats://n:1"),
+            ("TURNWHEEL_WORKER__CONCURRENCY", "8"),
+            ("TURNWHEEL_LANE__MAX_DEPTH", "5"),
+            ("TURNWHEEL_GATEWAY__TOKENS", "a,b"),
+            ("TURNWHEEL_LOG", "debug"),
+            ("TURNWHEEL_CONFIG", "x"),
+        ];
+        let file = "[worker]\nconcurrency = 4\nack_wait = \"10s\"\n[models.default]\nprovider = \"offline\"\n";
+        let loaded = load(file, &env, &[("worker.concurrency", "16")]).unwrap();
+        let settings = &loaded.settings;
+        assert_eq!(settings.worker.concurrency, 16);
+        assert_eq!(settings.worker.ack_wait.0.as_secs(), 10);
+        assert_eq!(settings.lane.max_depth, 5);
+        assert_eq!(settings.gateway.tokens, ["a", "b"]);
+        assert_eq!(settings.nats.url, "nats://n:1");
+        assert!(loaded.backend_is_explicit());
+        assert_eq!(loaded.origins["worker.concurrency"], "flag --set worker.concurrency");
+        assert_eq!(loaded.origins["lane.max_depth"], "environment TURNWHEEL_LANE__MAX_DEPTH");
+        assert!(loaded.origins["worker.ack_wait"].ends_with("turnwheel.toml"));
+        assert!(!loaded.origins.contains_key("namespace"));
+    }
+
+    #[test]
+    fn relative_paths_in_the_file_are_relative_to_it() {
+        let loaded = load("data_dir = \"d\"", &[], &[]).unwrap();
+        assert!(loaded.settings.data_dir.is_absolute() && loaded.settings.data_dir.ends_with("d"));
+        assert_eq!(loaded.settings.agents_dir, PathBuf::from("agents"));
+    }
+
+    #[test]
+    fn errors_name_key_source_and_what_is_allowed() {
+        let wrong = |file: &str| load(file, &[], &[]).unwrap_err();
+        let unknown = wrong("[worker]\nconcurency = 1");
+        assert!(
+            unknown.contains("worker.concurency")
+                && unknown.contains("`concurrency`")
+                && unknown.contains("turnwheel.toml"),
+            "{unknown}"
+        );
+        assert!(wrong("[worker]\nack_wait = \"soon\"").contains("worker.ack_wait"));
+        assert!(wrong("backend = \"cloud\"").contains("cluster"));
+        assert!(wrong("[gateway]\nlisten = \"0.0.0.0:80\"").contains("gateway.tokens"));
+        assert!(wrong("[models.x]\nprovider = \"openai\"").contains("models.x.base_url"));
+        assert!(wrong("namespace = \"a.b\"").contains("namespace"));
+        assert!(wrong("x = [").contains("turnwheel.toml"));
+        let env = load("", &[("TURNWHEEL_WORKER__ACK_WAIT", "1x")], &[]).unwrap_err();
+        assert!(env.contains("TURNWHEEL_WORKER__ACK_WAIT"), "{env}");
+        assert!(Settings::load(&Sources { file: Some("no/such.toml".into()), ..Sources::default() }).is_err());
+    }
 }
