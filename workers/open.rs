@@ -1,9 +1,8 @@
 //! Opening what the settings name: queue, store, and the services that turns work with.
 
-use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
-use turnwheel::action::http::HttpCaller;
+use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::config::secrets::SecretValues;
 use turnwheel::config::{Backend, Settings};
@@ -27,9 +26,8 @@ pub async fn backend(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opene
     match settings.backend {
         Backend::Embedded => {
             let path = settings.data_dir.join("turnwheel.redb");
-            let file = EmbeddedFile::open(&path, settings, tasks)
-                .with_context(|| format!("cannot open the embedded store {}", path.display()))?;
-            let queue: Arc<dyn Queue> = Arc::new(EmbeddedQueue::new(Arc::clone(&file), settings));
+            let file = EmbeddedFile::open(&path)?;
+            let queue: Arc<dyn Queue> = Arc::new(EmbeddedQueue::new(Arc::clone(&file), settings)?);
             let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(file, settings));
             Ok((queue, store))
         }
@@ -46,8 +44,10 @@ pub fn services(settings: &Settings, (queue, store): Opened) -> anyhow::Result<S
     let secrets = Arc::new(SecretValues::from_settings(settings));
     let (fill, mask) = (Arc::clone(&secrets), Arc::clone(&secrets));
     let http = HttpCaller::new(
-        Arc::new(move |text: &str| fill.fill(text).map_err(|error| error.to_string())),
-        Arc::new(move |text: &str| mask.mask(text)),
+        SecretFill::new(
+            Arc::new(move |text: &str| fill.fill(text).map_err(|error| error.to_string())),
+            Arc::new(move |text: &str| mask.mask(text)),
+        ),
         &settings.http.allow_private,
     )?;
     let prompts = Some(settings.prompts_dir.clone()).filter(|dir| Path::new(dir).is_dir());

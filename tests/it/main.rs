@@ -1,6 +1,7 @@
 //! Behaviour through public interfaces, on real servers.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod http_action;
 mod model;
+mod scenarios;
 mod support;

@@ -2,21 +2,20 @@
 
 use super::engine::{Backend, quick};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 use turnwheel::config::Settings;
 use turnwheel::queue::embedded::EmbeddedQueue;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore};
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::tasks::Tasks;
-use tokio_util::sync::CancellationToken;
 
 /// The embedded backend, in memory.
 pub fn embedded() -> Backend {
     let settings = quick(Settings { backend: turnwheel::config::Backend::Embedded, ..Settings::default() });
-    let tasks = Tasks::new();
-    let file = EmbeddedFile::in_memory(&settings, &tasks).unwrap();
+    let file = EmbeddedFile::in_memory().unwrap();
     Backend {
-        queue: Arc::new(EmbeddedQueue::new(Arc::clone(&file), &settings)),
+        queue: Arc::new(EmbeddedQueue::new(Arc::clone(&file), &settings).unwrap()),
         store: Arc::new(EmbeddedStore::new(file, &settings)),
         settings,
     }

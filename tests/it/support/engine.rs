@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::action::http::HttpCaller;
+use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::agent::AgentRecord;
 use turnwheel::clock;
@@ -102,12 +102,7 @@ impl Engine {
             store: Arc::clone(&self.store),
             models: Models::from_settings(&self.settings, |_| None).unwrap(),
             prompts: Prompts::new(None),
-            http: HttpCaller::new(
-                Arc::new(|text: &str| Ok(text.to_owned())),
-                Arc::new(|text: &str| text.to_owned()),
-                &self.settings.http.allow_private,
-            )
-            .unwrap(),
+            http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
             tools: Tools::default(),
             flows: Flows::builtin(),
         }
@@ -115,7 +110,8 @@ impl Engine {
 
     pub fn start_worker(&self) -> CancellationToken {
         let stop = self.stop.child_token();
-        let (worker, settings, token) = (Worker::new(self.services(), &self.settings), self.settings.clone(), stop.clone());
+        let (worker, settings, token) =
+            (Worker::new(self.services(), &self.settings), self.settings.clone(), stop.clone());
         background(async move { worker.run(&settings, token).await });
         stop
     }
@@ -199,7 +195,10 @@ impl Engine {
 
     pub async fn replies(&self, session_id: &str) -> Vec<Reply> {
         let events = self.events(session_id).await;
-        events.into_iter().filter_map(|event| if let Event::Reply(reply) = event { Some(reply) } else { None }).collect()
+        events
+            .into_iter()
+            .filter_map(|event| if let Event::Reply(reply) = event { Some(reply) } else { None })
+            .collect()
     }
 
     /// Kind and text of every reply so far.

@@ -47,7 +47,10 @@ impl Drop for Process {
 /// The settings that the tests change, as a file.
 fn toml(settings: &Settings) -> String {
     let model = settings.models.get("default").map_or(String::new(), |model| {
-        format!("[models.default]\nprovider = \"openai\"\nbase_url = \"{}\"\nmodel = \"{}\"\n", model.base_url, model.model)
+        format!(
+            "[models.default]\nprovider = \"openai\"\nbase_url = \"{}\"\nmodel = \"{}\"\n",
+            model.base_url, model.model
+        )
     });
     format!(
         "namespace = \"{}\"\n\
@@ -57,10 +60,6 @@ fn toml(settings: &Settings) -> String {
          [gateway]\nlisten = \"{}\"\n\
          [http]\nallow_private = [\"*\"]\n\
          {model}",
-        settings.namespace,
-        settings.nats.url,
-        settings.mongodb.uri,
-        settings.mongodb.database,
-        settings.gateway.listen,
+        settings.namespace, settings.nats.url, settings.mongodb.uri, settings.mongodb.database, settings.gateway.listen,
     )
 }
