@@ -22,7 +22,7 @@ pub(super) struct Turn<'a> {
     pub(super) journal: Journal,
     /// What this turn adds to the conversation.
     pub(super) entries: Vec<Entry>,
-    /// An answer (not a greeting, not an interim message) has been sent.
+    /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
     turn_id: String,
@@ -151,7 +151,7 @@ impl<'a> Turn<'a> {
         self.publish(EventType::Reply, key, &reply);
         let output = json!({ "reply_id": reply.reply_id, "text": text });
         self.journal.note(key, Label { kind: "reply", target: kind.as_str() }, &text, output);
-        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim);
+        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
         self.remember(Role::Assistant, text, Some(kind), Map::new());
     }
 

@@ -276,6 +276,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redb::ReadableTable;
 
     #[tokio::test]
     async fn a_file_has_one_process_and_can_be_opened_again_once_closed() {

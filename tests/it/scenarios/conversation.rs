@@ -60,7 +60,8 @@ async fn s02_known_configuration_is_neither_planned_nor_greeted_again(backend: B
 }
 
 async fn s03_changed_sop_is_planned_and_greeted_anew_and_key_order_is_no_change(backend: Backend) {
-    let engine = engine(backend, answer("一"), vec![answer("二"), plan(json!("您好，我是新小智"), &answer("三"))]).await;
+    let engine =
+        engine(backend, answer("一"), vec![answer("二"), plan(json!("您好，我是新小智"), &answer("三"))]).await;
     engine.say("s1", "m-1", "你好").await;
     let before = engine.session("s1").await.workflow_state.hash;
 
@@ -112,9 +113,7 @@ async fn s04_skill_then_tool_then_answer(backend: Backend) {
 async fn s05_goodbye_closes_silently_and_the_next_message_reopens(backend: Backend) {
     let rest = vec![acts("ready", "SYSTEM", "close_conversation", &json!({})), answer("欢迎回来")];
     let engine = engine(backend, answer("您好"), rest).await;
-    engine
-        .apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]})))
-        .await;
+    engine.apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]}))).await;
     engine.say("s1", "m-1", "你好").await;
     assert_eq!(engine.session("s1").await.timers.len(), 1);
     let before = engine.said("s1").await.len();
@@ -138,9 +137,7 @@ async fn s05_goodbye_closes_silently_and_the_next_message_reopens(backend: Backe
 async fn s06_handoff_says_so_before_it_calls_the_desk(backend: Backend) {
     let first = decision("transferred", action("SYSTEM", "handoff", &json!({})), json!("正在为您转接人工客服"));
     let engine = engine(backend, first, vec![]).await;
-    engine
-        .apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]})))
-        .await;
+    engine.apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]}))).await;
     let turn = engine.say("s1", "m-1", "转人工").await;
 
     assert_eq!(statuses(&turn), [Acknowledged, Processing, Transferred, Ready]);
@@ -174,9 +171,7 @@ async fn s07_profile_update_is_silent_towards_the_model(backend: Backend) {
 async fn s08_flow_takes_the_turn_over(backend: Backend) {
     let flow = acts("processing", "FLOW", "parallel_analysis", &json!({}));
     let engine = engine(backend, answer("您好"), vec![flow, json!("要点")]).await;
-    engine
-        .apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]})))
-        .await;
+    engine.apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]}))).await;
     engine.say("s1", "m-1", "你好").await;
     let turn = engine.say("s1", "m-2", "分析一下这个项目").await;
 

@@ -149,11 +149,14 @@ async fn failed_handoff_cancels_and_tells_the_user(backend: Backend) {
 
 async fn operator_cancels_and_closes(backend: Backend) {
     let engine = engine(backend, answer("您好"), vec![answer("在的")]).await;
-    engine
-        .apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]})))
-        .await;
+    engine.apply(sales_with(&json!({"timers": [{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]}))).await;
     engine.say("s1", "m-1", "你好").await;
-    engine.publish_job("s1", json!({"type": "control", "session_id": "s1", "job_id": "c-1", "command": "cancel", "by": "op"})).await;
+    engine
+        .publish_job(
+            "s1",
+            json!({"type": "control", "session_id": "s1", "job_id": "c-1", "command": "cancel", "by": "op"}),
+        )
+        .await;
     let turn = engine.turn("s1", "c-1").await;
     assert_eq!(turn.reason.as_deref(), Some("operator: op"));
     let session = engine.session("s1").await;

@@ -2,8 +2,8 @@
 
 mod conversation;
 mod faults;
-mod lifecycle;
 mod lanes;
+mod lifecycle;
 mod timers;
 
 use crate::support::engine::{Backend, Engine};

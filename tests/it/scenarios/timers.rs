@@ -6,7 +6,7 @@ use crate::support::eventually;
 use serde_json::json;
 use std::time::Duration;
 use turnwheel::queue::{JobBody, ReplyKind};
-use turnwheel::store::TurnRecord;
+use turnwheel::store::{Outcome, TurnRecord};
 
 on_both_backends!(
     s09_timer_fires_once_with_text_and_action_and_is_not_armed_again,
@@ -27,7 +27,9 @@ async fn with_timer(backend: Backend, delay: &str) -> Engine {
 async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
     eventually(Duration::from_secs(20), "the timer fires", || async {
         let turns = engine.store.turns(session_id, 10).await.unwrap();
-        let timer = turns.into_iter().find(|turn| matches!(turn.job.body, JobBody::Timer { .. }));
+        let timer = turns
+            .into_iter()
+            .find(|turn| matches!(turn.job.body, JobBody::Timer { .. }) && turn.outcome != Outcome::Noop);
         let done = engine.session(session_id).await;
         timer.filter(|turn| done.has_handled(&turn.turn_id))
     })
