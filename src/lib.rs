@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod gateway;
+pub mod http_client;
 pub mod ids;
 pub mod journal;
 pub mod model;

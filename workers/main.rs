@@ -1,1 +1,3 @@
+//! turnwheel
+
 fn main() {}

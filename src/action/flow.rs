@@ -1,1 +1,25 @@
-//! (in the making)
+//! FLOW: a fixed-rule function that takes the turn over (E-24).
+
+use super::Action;
+use crate::agent::AgentConfig;
+use crate::workflow::{Flow, Flows};
+use std::sync::Arc;
+
+/// The flow that `action` names, if the agent may route to it; else why not, for the model to read.
+pub fn find(flows: &Flows, agent: &AgentConfig, action: &Action) -> Result<Arc<dyn Flow>, String> {
+    if !agent.flows.contains(&action.target) {
+        return Err(format!("there is no flow `{}`; the flows are: {}", action.target, agent.flows.join(", ")));
+    }
+    flows.get(&action.target).ok_or_else(|| {
+        format!(
+            "flow `{}` is in the agent file but not registered; registered are: {}",
+            action.target,
+            flows.ids().join(", ")
+        )
+    })
+}
+
+/// A flow's input: `params.input` if that is a text, else the user's message.
+pub fn input(action: &Action, message: &str) -> String {
+    action.params.get("input").and_then(|input| input.as_str()).unwrap_or(message).to_owned()
+}

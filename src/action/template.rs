@@ -1,1 +1,309 @@
-//! (in the making)
+//! Texts with placeholders: `{name}` and `{a.b.0}` for values, `${NAME}` for secrets.
+//!
+//! Filling is one pass over the operator's text. What is inserted is never looked at again, so a value that holds
+//! `{other}` or `${SECRET}` stays as it is. Braces around anything else are plain text.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value};
+
+/// A part of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'t> {
+    /// To be taken as it is.
+    Text(&'t str),
+    /// The path within `{…}`.
+    Placeholder(&'t str),
+    /// All of `${NAME}`.
+    Secret(&'t str),
+}
+
+/// What becomes of a placeholder without a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The whole text is left out, and so is the entry that holds it.
+    Omit,
+    /// It becomes empty text.
+    Empty,
+}
+
+/// Where values come from.
+pub struct Filler<'a> {
+    /// The value at a path.
+    pub value: &'a dyn Fn(&str) -> Option<Value>,
+    /// The text for `${NAME}`.
+    pub secret: &'a dyn Fn(&str) -> Result<String, String>,
+    /// What becomes of a placeholder without a value.
+    pub missing: Missing,
+}
+
+/// Cuts a template into its parts.
+pub fn pieces(template: &str) -> Vec<Piece<'_>> {
+    let mut found = Vec::new();
+    let (mut begin, mut at) = (0, 0);
+    while let Some(open) = template[at..].find('{').map(|offset| at + offset) {
+        let close = template[open..].find('}').map(|offset| open + offset);
+        let inner = close.map(|close| &template[open + 1..close]).unwrap_or_default();
+        let secret = template[..open].ends_with('$') && open > begin;
+        let start = if secret { open - 1 } else { open };
+        let end = open + inner.len() + 2;
+        let piece = match inner {
+            name if secret && is_name(name) => Piece::Secret(&template[start..end]),
+            path if !secret && is_path(path) => Piece::Placeholder(path),
+            _ => {
+                at = open + 1;
+                continue;
+            }
+        };
+        if start > begin {
+            found.push(Piece::Text(&template[begin..start]));
+        }
+        found.push(piece);
+        (begin, at) = (end, end);
+    }
+    if begin < template.len() {
+        found.push(Piece::Text(&template[begin..]));
+    }
+    found
+}
+
+/// An environment variable's name.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Words joined by dots, the first of which is no number.
+fn is_path(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && text
+            .split('.')
+            .all(|word| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-')))
+}
+
+/// The path, if the template is one placeholder and nothing else.
+pub fn exact(template: &str) -> Option<&str> {
+    match pieces(template).as_slice() {
+        [Piece::Placeholder(path)] => Some(path),
+        _ => None,
+    }
+}
+
+/// The value at a dotted path; numbers are places in a list. A key that itself has dots is found first.
+pub fn lookup<'v>(root: &'v Map<String, Value>, path: &str) -> Option<&'v Value> {
+    if let Some(value) = root.get(path) {
+        return Some(value);
+    }
+    let (first, rest) = path.split_once('.')?;
+    descend(root.get(first)?, rest)
+}
+
+/// The value at a dotted path below `value`.
+pub fn descend<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('.').try_fold(value, |value, word| match value {
+        Value::Object(map) => map.get(word),
+        Value::Array(list) => list.get(word.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })
+}
+
+/// A value within a text: a string as it is, null as nothing, the rest as JSON.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+impl Filler<'_> {
+    /// Fills a text; `None` when it is to be left out.
+    pub fn text(&self, template: &str) -> Result<Option<String>, String> {
+        let mut filled = String::new();
+        for piece in pieces(template) {
+            match piece {
+                Piece::Text(plain) => filled.push_str(plain),
+                Piece::Secret(token) => filled.push_str(&(self.secret)(token)?),
+                Piece::Placeholder(path) => match ((self.value)(path), self.missing) {
+                    (Some(value), _) => filled.push_str(&text(&value)),
+                    (None, Missing::Empty) => {}
+                    (None, Missing::Omit) => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(filled))
+    }
+
+    /// Fills every text within a JSON structure. A text that is one placeholder becomes the value itself, with its JSON
+    /// type; if there is none, the entry is left out.
+    pub fn json(&self, template: &Value) -> Result<Option<Value>, String> {
+        Ok(match template {
+            Value::String(template) => match exact(template) {
+                Some(path) => (self.value)(path),
+                None => self.text(template)?.map(Value::String),
+            },
+            Value::Array(list) => {
+                let filled: Result<Vec<_>, _> = list.iter().map(|item| self.json(item)).collect();
+                Some(Value::Array(filled?.into_iter().flatten().collect()))
+            }
+            Value::Object(map) => {
+                let mut filled = Map::new();
+                for (key, value) in map {
+                    if let Some(value) = self.json(value)? {
+                        filled.insert(key.clone(), value);
+                    }
+                }
+                Some(Value::Object(filled))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Some(template.clone()),
+        })
+    }
+}
+
+/// Everything but RFC 3986's unreserved characters is encoded, so that a value stays one segment or one query value.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Fills an address. Params cannot reach the host, nor add or remove a path segment; secrets are inserted as they are,
+/// because an operator may keep a whole base address in one.
+pub fn fill_url(
+    template: &str,
+    params: &Map<String, Value>,
+    secret: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<url::Url, String> {
+    let mut filled = String::new();
+    for piece in pieces(template.trim()) {
+        match piece {
+            Piece::Text(plain) => filled.push_str(plain),
+            Piece::Secret(token) => filled.push_str(&secret(token)?),
+            Piece::Placeholder(path) => {
+                if !names_a_host(&filled) {
+                    return Err(format!(
+                        "the address `{template}` has the param `{path}` before its path; scheme and host must be fixed"
+                    ));
+                }
+                // An empty segment would change the path: `/orders/` is not an order.
+                let in_query = filled.contains(['?', '#']);
+                let value = lookup(params, path).filter(|value| !value.is_null()).map(text);
+                let value = value.filter(|value| in_query || !value.is_empty());
+                let value = value.ok_or_else(|| format!("the param `{path}` is missing; the address needs it"))?;
+                filled.extend(utf8_percent_encode(&value, ENCODED));
+            }
+        }
+    }
+    let path = filled.split(['?', '#']).next().unwrap_or_default();
+    // `.` and `..` would be resolved away. Encoded dots count as dots, and no encoding can help against that.
+    let dotted = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
+    if path.split('/').any(dotted) {
+        return Err("a param makes a path segment of the address `.` or `..`".to_owned());
+    }
+    let url = url::Url::parse(&filled).map_err(|error| format!("`{template}` is not an address: {error}"))?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() {
+        Ok(url)
+    } else {
+        Err(format!("the address `{template}` has to begin with `https://` or `http://` and a host"))
+    }
+}
+
+/// True when what is before the first param ends the host, beyond any doubt of any parser.
+fn names_a_host(prefix: &str) -> bool {
+    let lower = prefix.to_ascii_lowercase();
+    let rest = lower.strip_prefix("https://").or_else(|| lower.strip_prefix("http://"));
+    let Some((host, _)) = rest.and_then(|rest| rest.find(['/', '?', '#']).map(|end| rest.split_at(end))) else {
+        return false;
+    };
+    !host.is_empty() && !prefix.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn params(value: Value) -> Map<String, Value> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn url(template: &str, given: Value) -> Result<String, String> {
+        fill_url(template, &params(given), &|token| match token {
+            "${BASE}" => Ok("https://api.example.com/v1".into()),
+            _ => Err(format!("{token} is not allowed")),
+        })
+        .map(|url| url.to_string())
+    }
+
+    #[test]
+    fn braces_around_anything_else_are_text() {
+        use Piece::{Placeholder, Secret, Text};
+        assert_eq!(
+            pieces(r#"{"a": {b.0}, 订{单号}} ${KEY} ${a-b} {} {1} $"#),
+            [
+                Text(r#"{"a": "#),
+                Placeholder("b.0"),
+                Text(", 订"),
+                Placeholder("单号"),
+                Text("} "),
+                Secret("${KEY}"),
+                Text(" ${a-b} {} {1} $")
+            ]
+        );
+        assert_eq!(pieces("{a}${B}{c}"), [Placeholder("a"), Secret("${B}"), Placeholder("c")]);
+        assert_eq!((exact("{a.b}"), exact("{a} ")), (Some("a.b"), None));
+        assert_eq!(pieces("{x"), [Text("{x")]);
+    }
+
+    #[test]
+    fn inserted_text_is_never_expanded_again() {
+        let given = params(json!({"a": "{b} ${KEY}", "b": "no", "n": 3, "list": [{"x": true}], "none": null}));
+        let filler = Filler {
+            value: &|path| lookup(&given, path).cloned(),
+            secret: &|_| Ok("secret".into()),
+            missing: Missing::Omit,
+        };
+        let template = json!({
+            "text": "<{a}> ${KEY}", "n": "{n}", "x": "{list.0.x}", "all": ["{list}", "{gone}", 1], "none": "{none}",
+            "gone": "{gone}", "partly": "dear {gone}"
+        });
+        assert_eq!(
+            filler.json(&template).unwrap().unwrap(),
+            json!({"text": "<{b} ${KEY}> secret", "n": 3, "x": true, "all": [[{"x": true}], 1], "none": null})
+        );
+    }
+
+    #[test]
+    fn a_param_stays_within_its_segment() {
+        let order = |id: &str| url("https://api.example.com/orders/{id}", json!({"id": id}));
+        assert_eq!(order("../admin").unwrap(), "https://api.example.com/orders/..%2Fadmin");
+        assert_eq!(order("a?b=c#d").unwrap(), "https://api.example.com/orders/a%3Fb%3Dc%23d");
+        assert_eq!(order("@evil").unwrap(), "https://api.example.com/orders/%40evil");
+        assert_eq!(order("%2e%2e").unwrap(), "https://api.example.com/orders/%252e%252e");
+        assert_eq!(order("订单 1").unwrap(), "https://api.example.com/orders/%E8%AE%A2%E5%8D%95%201");
+        for bad in ["..", ".", ""] {
+            assert!(order(bad).is_err(), "{bad}");
+        }
+        let two = url("https://a.example/x/{a}{b}/y", json!({"a": ".", "b": "."}));
+        assert!(two.unwrap_err().contains("`..`"));
+        assert_eq!(
+            url("${BASE}/q?a={a}&b=1", json!({"a": "1&b=2"})).unwrap(),
+            "https://api.example.com/v1/q?a=1%26b%3D2&b=1"
+        );
+        assert_eq!(url("https://a.example/x?q={q}", json!({"q": ""})).unwrap(), "https://a.example/x?q=");
+        assert!(url("https://a.example/{id}", json!({})).unwrap_err().contains("`id`"));
+    }
+
+    #[test]
+    fn a_param_never_reaches_the_host() {
+        for template in [
+            "https://{h}/x",
+            "https://{h}.example.com/x",
+            "https://api.example.com{h}/x",
+            "https:///{h}/x",
+            "https://\t/{h}/x",
+            "https://\\/{h}",
+            "{h}",
+            "https:{h}",
+        ] {
+            assert!(url(template, json!({"h": "evil.example"})).is_err(), "{template}");
+        }
+        assert!(url("file:///etc/passwd", json!({})).is_err());
+        assert!(url("https://a.example/${OTHER}", json!({})).unwrap_err().contains("${OTHER}"));
+    }
+}

@@ -1,3 +1,298 @@
-//! (in the making)
+//! The journal: the one way to the outside, recorded step by step.
+//!
+//! [`Journal::step`] runs an operation once and records what came of it, first writer wins; a turn that is repeated after
+//! a crash gets the recorded result instead. A result therefore counts exactly once, while the operation itself runs at
+//! least once: again only where a crash fell between its effect and its record, under the same idempotency key.
+
 pub mod record;
+
 pub use record::{StepRecord, Tokens};
+
+use crate::agent::canonical;
+use crate::clock;
+use crate::store::{Record, Recorded, Store, StoreError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use thiserror::Error;
+
+/// Why the journal could not record or repeat a step.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// The recorded step was asked something else: the code, or what it reads, changed under a turn in hand.
+    #[error(
+        "step `{key}` of turn `{turn_id}` was recorded for another input ({recorded}) than it is now asked ({asked})"
+    )]
+    Mismatch {
+        /// The turn.
+        turn_id: String,
+        /// The step.
+        key: String,
+        /// Hash of the recorded input.
+        recorded: String,
+        /// Hash of the input now.
+        asked: String,
+    },
+    /// The recorded output does not fit the code that reads it.
+    #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
+    Unreadable {
+        /// The turn.
+        turn_id: String,
+        /// The step.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The store did not record it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a step has no result.
+#[derive(Debug, Error)]
+pub enum StepError<E> {
+    /// The journal's fault.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The operation failed, and nothing was recorded.
+    #[error("{0}")]
+    Operation(E),
+}
+
+/// What a step is, for those who read the journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Label<'a> {
+    /// `model`, `skill`, `tool`, `flow`, …
+    pub kind: &'a str,
+    /// What it calls.
+    pub target: &'a str,
+}
+
+/// What an operation came to.
+#[derive(Clone, Debug)]
+pub struct Done<O> {
+    /// The result.
+    pub output: O,
+    /// False when the result is a failure.
+    pub ok: bool,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// What it used.
+    pub tokens: Option<Tokens>,
+    /// Attempts that it took.
+    pub attempts: Option<u32>,
+}
+
+impl<O> Done<O> {
+    /// A success without figures.
+    pub fn ok(output: O) -> Self {
+        Self { output, ok: true, model: None, tokens: None, attempts: None }
+    }
+}
+
+/// A step's result, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Stepped<O> {
+    /// The result.
+    pub output: O,
+    /// Whether it is a success.
+    pub ok: bool,
+    /// How long the operation took, in milliseconds.
+    pub ms: u64,
+    /// The operation's full key within the turn.
+    pub key: String,
+}
+
+/// The journal of one turn or run, or of a part of it. Cheap to clone; parts may run in parallel.
+#[derive(Clone)]
+pub struct Journal {
+    turn: Arc<TurnJournal>,
+    prefix: String,
+}
+
+struct TurnJournal {
+    store: Arc<dyn Store>,
+    session_id: String,
+    turn_id: String,
+    epoch: u64,
+    recorded: Mutex<HashMap<String, StepRecord>>,
+    notes: Mutex<Vec<StepRecord>>,
+}
+
+impl Journal {
+    /// The journal of a turn held under `epoch`. A resumed turn's recorded steps are read first.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        session_id: &str,
+        turn_id: &str,
+        epoch: u64,
+        resumed: bool,
+    ) -> Result<Self, JournalError> {
+        let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
+        let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
+        Ok(Self {
+            turn: Arc::new(TurnJournal {
+                store,
+                session_id: session_id.to_owned(),
+                turn_id: turn_id.to_owned(),
+                epoch,
+                recorded: Mutex::new(recorded),
+                notes: Mutex::new(Vec::new()),
+            }),
+            prefix: String::new(),
+        })
+    }
+
+    /// The part of this journal under `path`, such as `loop[1]` or `parallel/verify`.
+    pub fn scope(&self, path: &str) -> Self {
+        Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
+    }
+
+    /// True when the step has been recorded.
+    pub fn has(&self, key: &str) -> bool {
+        lock(&self.turn.recorded).contains_key(&self.full_key(key))
+    }
+
+    /// `<session>/<turn>/<key>`: the idempotency key of the step.
+    pub fn idempotency_key(&self, key: &str) -> String {
+        format!("{}/{}/{}", self.turn.session_id, self.turn.turn_id, self.full_key(key))
+    }
+
+    /// Runs `operation` unless the step is recorded, and answers its recorded result. `key` must be unique in the scope
+    /// and stable when code moves. The operation is given its idempotency key and must send it on. Durable on return.
+    pub async fn step<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Stepped<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
+        let full_key = self.full_key(key);
+        let input_hash = hash(input);
+        let known = lock(&self.turn.recorded).get(&full_key).cloned();
+        if let Some(step) = known {
+            return Ok(self.turn.replay(step, &input_hash)?);
+        }
+        let begun = Instant::now();
+        let done = operation(self.idempotency_key(key)).await.map_err(StepError::Operation)?;
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let step = StepRecord {
+            key: full_key,
+            kind: label.kind.to_owned(),
+            target: label.target.to_owned(),
+            input_hash: input_hash.clone(),
+            output: to_value(&done.output),
+            ok: done.ok,
+            ms,
+            model: done.model,
+            tokens: done.tokens,
+            attempts: done.attempts,
+            at: clock::now(),
+        };
+        match self.turn.record(step).await? {
+            None => Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) }),
+            Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
+        }
+    }
+
+    /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
+    /// recorded step, at the latest with the commit.
+    pub fn note(&self, key: &str, label: Label<'_>, input: &impl Serialize, output: Value) {
+        let key = self.full_key(key);
+        if lock(&self.turn.recorded).contains_key(&key) {
+            return;
+        }
+        lock(&self.turn.notes).push(StepRecord {
+            key,
+            kind: label.kind.to_owned(),
+            target: label.target.to_owned(),
+            input_hash: hash(input),
+            output,
+            ok: true,
+            ms: 0,
+            model: None,
+            tokens: None,
+            attempts: None,
+            at: clock::now(),
+        });
+    }
+
+    /// The notes not written yet, for the commit.
+    pub fn take_notes(&self) -> Vec<StepRecord> {
+        std::mem::take(&mut lock(&self.turn.notes))
+    }
+
+    fn full_key(&self, key: &str) -> String {
+        if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) }
+    }
+}
+
+impl TurnJournal {
+    /// Records `step` with the pending notes; answers the record that was there before, if any.
+    async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
+        let notes = std::mem::take(&mut *lock(&self.notes));
+        let key = step.key.clone();
+        let mut steps = vec![step.clone()];
+        steps.extend(notes.iter().cloned());
+        let request = Record {
+            session_id: self.session_id.clone(),
+            turn_id: self.turn_id.clone(),
+            epoch: self.epoch,
+            steps,
+            status: None,
+        };
+        let answer = match self.store.record(request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                lock(&self.notes).extend(notes);
+                return Err(error.into());
+            }
+        };
+        let earlier = match answer.into_iter().next() {
+            Some(Recorded::Existing(earlier)) => Some(*earlier),
+            Some(Recorded::New) | None => None,
+        };
+        lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
+        Ok(earlier)
+    }
+
+    fn replay<O: DeserializeOwned>(&self, step: StepRecord, input_hash: &str) -> Result<Stepped<O>, JournalError> {
+        if step.input_hash != input_hash {
+            return Err(JournalError::Mismatch {
+                turn_id: self.turn_id.clone(),
+                key: step.key,
+                recorded: step.input_hash,
+                asked: input_hash.to_owned(),
+            });
+        }
+        let output = serde_json::from_value(step.output).map_err(|error| JournalError::Unreadable {
+            turn_id: self.turn_id.clone(),
+            key: step.key.clone(),
+            problem: error.to_string(),
+        })?;
+        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key })
+    }
+}
+
+fn hash<I: Serialize + ?Sized>(input: &I) -> String {
+    canonical::hash(&to_value(input))
+}
+
+fn to_value<T: Serialize + ?Sized>(value: &T) -> Value {
+    // Plain data with text keys always serialises; a type that does not is equal to nothing.
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

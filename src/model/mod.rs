@@ -1,10 +1,10 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
-//! deterministic rule model; [`registry`] finds the one that an agent names.
+//! deterministic rule model; [`registry`] finds the one that an agent names. Retries are those of [`crate::http_client`].
 
 pub mod offline;
 pub mod openai;
+pub mod recorded;
 pub mod registry;
-pub mod retry;
 
 pub use registry::Models;
 

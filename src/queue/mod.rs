@@ -8,7 +8,7 @@ pub mod job;
 pub mod nats;
 
 pub use event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent};
-pub use job::{Attachment, Command, Job, JobBody, JobError};
+pub use job::{Attachment, Command, Job, JobBody, JobError, UserMessage};
 
 use crate::clock::Timestamp;
 use async_trait::async_trait;

@@ -4,6 +4,7 @@
 //! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped").
 
 pub mod embedded;
+mod group;
 pub mod mongo;
 pub mod types;
 
@@ -20,7 +21,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// Why the store did not answer.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum StoreError {
     /// It cannot be reached or does not answer in time: the same call may succeed later.
     #[error("the store is unavailable: {0}")]

@@ -1,1 +1,152 @@
-//! (in the making)
+//! The turn: the handling of one job, from the lane's grant to the change that the commit writes.
+//!
+//! The way through: [`run`] picks by job type. A user's message goes through `opening` (hash check, plan, greeting) into
+//! `iterate` (the decision loop), which asks `decide` and has `act` execute; `handoff` and `cancel` are its side exits.
+//! `fired` handles timers, `control` operator commands. All of them work on one [`state::Turn`], which collects what the
+//! turn changes and publishes.
+
+mod act;
+mod cancel;
+mod control;
+mod decide;
+pub mod decision;
+mod fired;
+mod handoff;
+mod iterate;
+mod opening;
+mod prompt;
+mod state;
+mod user;
+
+use crate::action::http::HttpCaller;
+use crate::action::tool::Tools;
+use crate::agent::AgentRecord;
+use crate::journal::JournalError;
+use crate::model::Models;
+use crate::prompt::Prompts;
+use crate::queue::{Job, JobBody, Queue, QueueError};
+use crate::session::Session;
+use crate::store::{Change, Store, StoreError};
+use crate::workflow::Flows;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What turns work with; one per process.
+pub struct Services {
+    /// Where events go.
+    pub queue: Arc<dyn Queue>,
+    /// Where journal, plans and agents are.
+    pub store: Arc<dyn Store>,
+    /// Models by name.
+    pub models: Models,
+    /// All prompts.
+    pub prompts: Prompts,
+    /// Calls skills and tools.
+    pub http: HttpCaller,
+    /// Functions registered as tools.
+    pub tools: Tools,
+    /// Functions and workflows registered as flows.
+    pub flows: Flows,
+}
+
+/// What a turn starts from.
+#[derive(Clone)]
+pub struct TurnInput {
+    /// The session as the lane's holder knows it; its `turn` marker is this turn's.
+    pub session: Session,
+    /// The job; with `double_text: merge`, all jobs of the turn in order.
+    pub jobs: Vec<Job>,
+    /// The configuration that the turn runs with.
+    pub agent: Arc<AgentRecord>,
+    /// An earlier holder began the turn.
+    pub resumed: bool,
+}
+
+impl TurnInput {
+    /// The turn's id: that of its first job.
+    pub fn turn_id(&self) -> &str {
+        self.jobs.first().map_or("", |job| job.job_id.as_str())
+    }
+}
+
+/// Why a turn did not come to its end.
+#[derive(Debug, Error)]
+pub enum TurnError {
+    /// Queue or store are away: the turn is repeated later, and no attempt is counted.
+    #[error("{0}")]
+    Infrastructure(String),
+    /// The journal does not match the code that repeats it: repeating is of no use.
+    #[error("{0}")]
+    Replay(String),
+    /// The store refuses or cannot read something of this turn: repeated, as an attempt.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Why a turn has to be cancelled: `reason`, `reason: detail` on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CancelReason {
+    /// One of the words of CONTRACT.md.
+    pub word: &'static str,
+    /// More, for operators.
+    pub detail: String,
+}
+
+impl CancelReason {
+    /// A reason with detail; an empty one is left out.
+    pub fn new(word: &'static str, detail: impl Into<String>) -> Self {
+        Self { word, detail: detail.into() }
+    }
+}
+
+impl std::fmt::Display for CancelReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.detail.is_empty() { f.write_str(self.word) } else { write!(f, "{}: {}", self.word, self.detail) }
+    }
+}
+
+/// Handles a job. On return everything that the turn publishes is published; its change is to be committed. `None`: the
+/// job leaves no trace.
+pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>, TurnError> {
+    let Some(first) = input.jobs.first().cloned() else { return Ok(None) };
+    let turn = state::Turn::open(services, input).await?;
+    match first.body {
+        JobBody::UserMessage(_) => turn.user_message().await.map(Some),
+        JobBody::Timer { timer_id, generation, .. } => turn.fired(&timer_id, generation).await.map(Some),
+        JobBody::Control { command, reason, by } => turn.control(command, reason, by).await.map(Some),
+        JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
+    }
+}
+
+/// Ends a turn that cannot go on as `cancelled`, with an apology to the user. Its journal is not read.
+pub async fn give_up(services: &Services, mut input: TurnInput, reason: CancelReason) -> Result<Change, TurnError> {
+    input.resumed = false;
+    state::Turn::open(services, input).await?.cancel(reason).await
+}
+
+impl From<JournalError> for TurnError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Store(error) => error.into(),
+            JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for TurnError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => Self::Infrastructure(error.to_string()),
+            StoreError::Damaged { .. } | StoreError::Refused(_) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<QueueError> for TurnError {
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.to_string()),
+            QueueError::TooLarge { .. } | QueueError::Refused(_) => Self::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,1 +1,152 @@
-//! (in the making)
+//! Worker processes: pull wake-ups, take lanes, run turns, commit, acknowledge.
+//!
+//! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
+//! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
+//! settles what a turn begins with, [`intake`] reads jobs and gives up bad ones). [`renewal`]
+//! keeps all leases and deliveries alive together, [`health`] pauses the intake while queue or store are away.
+
+mod health;
+mod hold;
+mod intake;
+mod lane;
+mod lanes;
+mod opening;
+mod renewal;
+
+use crate::config::Settings;
+use crate::queue::Queue;
+use crate::store::Store;
+use crate::tasks::{OnPanic, Tasks};
+use crate::turn::Services;
+use health::Health;
+use lanes::{Lanes, Offer};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+/// How long one pull waits for a wake-up; a stopping worker waits no longer than this for its last pull.
+const PULL_WAIT: Duration = Duration::from_secs(1);
+/// The most wake-ups of one pull.
+const PULL_MAX: usize = 512;
+
+/// One worker process's share of the work.
+pub struct Worker {
+    shared: Arc<Shared>,
+    tasks: Tasks,
+}
+
+/// What all lanes of a worker share.
+struct Shared {
+    services: Services,
+    lanes: Lanes,
+    health: Health,
+    /// This process, in leases.
+    owner: String,
+    ack_wait: Duration,
+    max_attempts: u32,
+    /// No new turns from here on.
+    stopping: CancellationToken,
+    /// Turns in hand are given back from here on.
+    abandoning: CancellationToken,
+    namespace: String,
+}
+
+impl Shared {
+    fn queue(&self) -> &Arc<dyn Queue> {
+        &self.services.queue
+    }
+
+    fn store(&self) -> &Arc<dyn Store> {
+        &self.services.store
+    }
+}
+
+impl Worker {
+    /// A worker that has not begun.
+    pub fn new(services: Services, settings: &Settings) -> Self {
+        let owner = format!("worker-{}", uuid::Uuid::new_v4().simple());
+        let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store));
+        let shared = Shared {
+            services,
+            lanes: Lanes::default(),
+            health,
+            owner,
+            ack_wait: settings.worker.ack_wait.0,
+            max_attempts: settings.worker.max_attempts,
+            stopping: CancellationToken::new(),
+            abandoning: CancellationToken::new(),
+            namespace: settings.namespace.clone(),
+        };
+        Self { shared: Arc::new(shared), tasks: Tasks::new() }
+    }
+
+    /// Works until `stop`, then finishes the turns in hand, `drain` at most, and gives the rest back.
+    pub async fn run(self, settings: &Settings, stop: CancellationToken) {
+        let Self { shared, tasks } = self;
+        let permits = Arc::new(Semaphore::new(settings.worker.concurrency));
+        info!(owner = shared.owner, concurrency = settings.worker.concurrency, "the worker has begun");
+        let renewals = Tasks::new();
+        renewals.spawn("renewal", OnPanic::Log, renewal::run(Arc::clone(&shared), renewals.stop_token()));
+        while !stop.is_cancelled() {
+            shared.health.wait(&stop).await;
+            if let Err(error) = pull(&shared, &permits, &tasks, &stop).await {
+                shared.health.failed(&error.to_string());
+            }
+        }
+        drain(&shared, &tasks, settings.worker.drain_timeout.0).await;
+        renewals.shutdown(Duration::from_secs(1)).await;
+        info!(owner = shared.owner, "the worker has ended");
+    }
+}
+
+/// One pull, for as many wake-ups as there are free permits. Permit before pull: what is pulled begins at once.
+async fn pull(
+    shared: &Arc<Shared>,
+    permits: &Arc<Semaphore>,
+    tasks: &Tasks,
+    stop: &CancellationToken,
+) -> crate::queue::Result<()> {
+    let first = tokio::select! {
+        permit = Arc::clone(permits).acquire_owned() => permit,
+        () = stop.cancelled() => return Ok(()),
+    };
+    let Ok(first) = first else { return Ok(()) };
+    let more = permits.available_permits().min(PULL_MAX - 1);
+    let mut free = vec![first];
+    free.extend((0..more).map_while(|_| Arc::clone(permits).try_acquire_owned().ok()));
+    // Not cancelled by `stop`: what the queue has handed out must be worked off or given back.
+    let deliveries = shared.queue().pull(free.len(), PULL_WAIT).await?;
+    for delivery in deliveries {
+        let session_id = delivery.message.session_id.clone();
+        match shared.lanes.offer(delivery) {
+            Offer::Joined => {}
+            Offer::Start => {
+                let Some(permit) = free.pop() else { break };
+                let shared = Arc::clone(shared);
+                tasks.spawn("lane", OnPanic::Log, async move {
+                    lane::drive(&shared, &session_id).await;
+                    drop(permit);
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn drain(shared: &Arc<Shared>, tasks: &Tasks, limit: Duration) {
+    shared.stopping.cancel();
+    let lanes = shared.lanes.len();
+    if lanes > 0 {
+        info!(lanes, "finishing the turns in hand");
+    }
+    if tasks.shutdown(limit).await {
+        return;
+    }
+    warn!(lanes = shared.lanes.len(), "the drain timeout is over; giving the remaining turns back");
+    shared.abandoning.cancel();
+    if !tasks.shutdown(Duration::from_secs(5)).await {
+        debug!("some lanes did not end; their leases run out");
+    }
+}

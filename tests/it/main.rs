@@ -1,5 +1,9 @@
 //! Behaviour through public interfaces, on real servers.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod agents;
 mod demo;
+mod http_action;
+mod model;
+mod scenarios;
+mod support;

@@ -1,1 +1,147 @@
-//! (in the making)
+//! The queue on NATS JetStream: [`streams`] makes the streams, [`lane`] has the jobs' side, [`out`] the events' side.
+
+mod error;
+mod lane;
+mod out;
+mod streams;
+
+use super::{
+    DeadLetter, Delivery, DeliveryToken, From, Message, OutEvent, Publish, Published, Queue, QueueError, Result,
+    StreamEvent, TimerHint,
+};
+use crate::config::Settings;
+use crate::config::show::masked_address;
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use error::unavailable;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+use streams::Names;
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How long a request to the server may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct NatsQueue {
+    client: Client,
+    context: Context,
+    names: Names,
+    settings: Settings,
+    /// When the job stream was made, in ms: part of default job ids.
+    created: Arc<AtomicI64>,
+    /// The workers' consumer, once looked up.
+    cached: Arc<RwLock<Option<PullConsumer>>>,
+}
+
+impl NatsQueue {
+    /// Connects and makes missing streams. While the server is away it keeps trying, with a log line, until `stop`.
+    pub async fn connect(settings: &Settings, stop: CancellationToken) -> Result<Self> {
+        let mut pause = Duration::from_millis(200);
+        loop {
+            let problem = match Self::try_connect(settings).await {
+                Ok(queue) => return Ok(queue),
+                Err(QueueError::Refused(problem)) => return Err(QueueError::Refused(problem)),
+                Err(error) => error,
+            };
+            warn!("NATS at nats.url = {} does not answer, trying again: {problem}", masked_address(&settings.nats.url));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+                () = stop.cancelled() => return Err(problem),
+            }
+        }
+    }
+
+    async fn try_connect(settings: &Settings) -> Result<Self> {
+        let mut options = ConnectOptions::new().name("turnwheel").request_timeout(Some(REQUEST_TIMEOUT));
+        if let Some(path) = &settings.nats.creds {
+            let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
+            options = options.credentials_file(path).await.map_err(problem)?;
+        }
+        let client = options.connect(&settings.nats.url).await.map_err(unavailable)?;
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(REQUEST_TIMEOUT);
+        let names = Names::new(&settings.namespace);
+        let (created, cached) = (Arc::default(), Arc::default());
+        let queue = Self { client, context, names, settings: settings.clone(), created, cached };
+        queue.ensure_streams().await?;
+        info!("connected to NATS at {}", masked_address(&settings.nats.url));
+        Ok(queue)
+    }
+}
+
+#[async_trait]
+impl Queue for NatsQueue {
+    async fn publish(&self, job: Publish) -> Result<Published> {
+        self.publish_job(job).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        self.pull_jobs(max, wait).await
+    }
+
+    async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
+        self.next_message(session_id, after, at_least).await
+    }
+
+    async fn ack(&self, token: &DeliveryToken) -> Result<()> {
+        self.answer(token, Bytes::from_static(b"+ACK")).await
+    }
+
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
+        let answer =
+            if delay.is_zero() { "-NAK".to_owned() } else { format!("-NAK {{\"delay\":{}}}", delay.as_nanos()) };
+        self.answer(token, answer.into()).await
+    }
+
+    async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
+        for token in tokens {
+            self.answer(token, Bytes::from_static(b"+WPI")).await?;
+        }
+        self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
+        self.emit_events(events).await
+    }
+
+    async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>> {
+        self.read_events(session_id, from).await
+    }
+
+    async fn knows(&self, session_id: &str) -> Result<bool> {
+        Ok(self.next_message(session_id, 0, 0).await?.is_some() || self.has_events(session_id).await?)
+    }
+
+    async fn dead(&self, letter: DeadLetter) -> Result<()> {
+        self.bury(letter).await
+    }
+
+    async fn hint_timers(&self) -> Result<()> {
+        self.client.publish(self.names.hints.clone(), Bytes::new()).await.map_err(unavailable)
+    }
+
+    async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
+        let hints = self.client.subscribe(self.names.hints.clone()).await.map_err(unavailable)?;
+        Ok(hints.map(|_| TimerHint).boxed())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        let stream = self.context.get_stream(&self.names.jobs).await;
+        match stream {
+            Ok(_) => Ok(()),
+            // The server answers, but its streams are gone: a new store, or somebody deleted them.
+            Err(error) if error::is_missing(&error) => self.ensure_streams().await,
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+}

@@ -1,1 +1,146 @@
-//! (in the making)
+//! The store on MongoDB. [`lane`] has acquire, commit and renewal as pipelines, grouped by [`super::group`]; [`journal`] the
+//! steps; [`queries`] and [`agents`] the rest. [`document`] maps to and from BSON.
+
+mod agents;
+mod commit;
+mod connect;
+mod document;
+mod journal;
+mod lane;
+mod queries;
+mod timers;
+
+use super::group::Group;
+use super::{
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Record, Recorded, Result, SessionQuery,
+    Store, TurnRecord,
+};
+use crate::agent::AgentRecord;
+use crate::clock::Timestamp;
+use crate::journal::StepRecord;
+use crate::plan::Plan;
+use crate::session::Session;
+use async_trait::async_trait;
+use moka::sync::Cache;
+use mongodb::{Client, Database};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the module.
+pub struct MongoStore {
+    db: Db,
+    acquires: Group<Acquire, Acquired>,
+    records: Group<Record, Vec<Recorded>>,
+    commits: Group<Commit, Committed>,
+    agent_hashes: Group<String, Option<String>>,
+    /// Configurations by (agent, hash), which never change.
+    versions: Cache<(String, String), Arc<AgentRecord>>,
+}
+
+/// The database and what its documents are written with. Cheap to clone.
+#[derive(Clone)]
+struct Db {
+    client: Client,
+    database: Database,
+    /// How long turns and steps are kept.
+    retention: Duration,
+}
+
+#[async_trait]
+impl Store for MongoStore {
+    async fn acquire(&self, request: Acquire) -> Result<Acquired> {
+        self.acquires.submit(request).await
+    }
+
+    async fn record(&self, request: Record) -> Result<Vec<Recorded>> {
+        self.records.submit(request).await
+    }
+
+    async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        self.db.steps(session_id, turn_id).await
+    }
+
+    async fn commit(&self, request: Commit) -> Result<Committed> {
+        self.commits.submit(request).await
+    }
+
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()> {
+        self.db.release(session_id, epoch, blame).await
+    }
+
+    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        self.db.renew(held, lease).await
+    }
+
+    async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
+        self.db.plan(workflow_id, hash).await
+    }
+
+    async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
+        self.db.put_plan(plan).await
+    }
+
+    async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
+        match self.agent_hashes.submit(agent_id.to_owned()).await? {
+            Some(hash) => self.version(agent_id, &hash).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
+        self.version(agent_id, hash).await
+    }
+
+    async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
+        self.db.put_agent(agent).await
+    }
+
+    async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
+        self.db.agents().await
+    }
+
+    async fn session(&self, session_id: &str) -> Result<Option<Session>> {
+        self.db.session(session_id).await
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        self.db.sessions(query).await
+    }
+
+    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        self.db.turns(session_id, limit).await
+    }
+
+    async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
+        self.db.turn(session_id, turn_id).await
+    }
+
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
+        self.db.due_timers(horizon, limit).await
+    }
+
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
+        self.db.abandoned_lanes(grace, limit).await
+    }
+
+    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>> {
+        self.db.idle_sessions(before, limit).await
+    }
+
+    /// MongoDB's TTL indexes delete what has expired.
+    async fn prune(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
+        self.db.lead(role, owner, lease).await
+    }
+
+    async fn resign(&self, role: &str, owner: &str) -> Result<()> {
+        self.db.resign(role, owner).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.db.ping().await
+    }
+}

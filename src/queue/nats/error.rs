@@ -1,0 +1,32 @@
+//! What the server's refusals mean.
+
+use crate::queue::QueueError;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
+use std::fmt::Display;
+
+/// A failure of the connection or the server.
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+pub(super) fn unavailable(error: impl Display) -> QueueError {
+    QueueError::Unavailable(error.to_string())
+}
+
+/// True when the stream does not exist.
+pub(super) fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// What a refused publish means; `bytes` is the payload's size, `limit` the server's.
+#[allow(clippy::needless_pass_by_value)]
+pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueError {
+    let text = error.to_string();
+    match error.kind() {
+        PublishErrorKind::MaxPayloadExceeded => QueueError::TooLarge { bytes, limit },
+        _ if text.contains("maximum messages per subject") => {
+            QueueError::Full("the session has `lane.max_depth` messages waiting".into())
+        }
+        _ if text.contains("maximum messages") || text.contains("maximum bytes") => QueueError::Full(text),
+        PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),
+        _ => QueueError::Unavailable(text),
+    }
+}

@@ -1,0 +1,154 @@
+//! The jobs' side: publish, pull, and reading a lane straight from the stream.
+
+use super::error::{self, unavailable};
+use super::{NatsQueue, REQUEST_TIMEOUT};
+use crate::clock::Timestamp;
+use crate::queue::{Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
+use async_nats::HeaderMap;
+use async_nats::jetstream;
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::DirectGetErrorKind;
+use bytes::Bytes;
+use futures::StreamExt;
+use std::time::Duration;
+
+/// How often an answer that is behind is asked again, before the stream's leader is asked.
+const LAGGING_RETRIES: u32 = 5;
+const MSG_ID: &str = "Nats-Msg-Id";
+
+impl NatsQueue {
+    pub(super) async fn publish_job(&self, job: Publish) -> Result<Published> {
+        let ack = self.put(self.names.job(&job.session_id), headers(job.msg_id.as_deref()), job.payload).await?;
+        Ok(Published { seq: ack.sequence, duplicate: ack.duplicate })
+    }
+
+    /// Publishes and awaits the acknowledgement; once more after making the streams, should they be missing.
+    pub(super) async fn put(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<jetstream::publish::PublishAck> {
+        let (bytes, limit) = (payload.len(), self.client.server_info().max_payload);
+        let send = || async {
+            let sent = self.context.publish_with_headers(subject.clone(), headers.clone(), payload.clone()).await?;
+            sent.await
+        };
+        match send().await {
+            Ok(ack) => Ok(ack),
+            Err(error) if error.kind() == jetstream::context::PublishErrorKind::StreamNotFound => {
+                self.ensure_streams().await?;
+                send().await.map_err(|error| error::publish(error, bytes, limit))
+            }
+            Err(error) => Err(error::publish(error, bytes, limit)),
+        }
+    }
+
+    pub(super) async fn pull_jobs(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        let consumer = self.workers().await?;
+        // One message is waited for to the end of the request, so that none is handed out to nobody.
+        let mut deliveries = Vec::new();
+        let mut first = consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
+        while let Some(message) = first.next().await {
+            deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?)?);
+        }
+        if deliveries.is_empty() || max <= 1 {
+            return Ok(deliveries);
+        }
+        let mut more = match consumer.fetch().max_messages(max - 1).messages().await {
+            Ok(more) => more,
+            Err(_) => return Ok(deliveries),
+        };
+        while let Some(Ok(message)) = more.next().await {
+            deliveries.push(self.delivery(&message)?);
+        }
+        Ok(deliveries)
+    }
+
+    /// The consumer as it was looked up last.
+    async fn workers(&self) -> Result<PullConsumer> {
+        if let Some(consumer) = self.cached.read().await.clone() {
+            return Ok(consumer);
+        }
+        let consumer = self.consumer().await?;
+        *self.cached.write().await = Some(consumer.clone());
+        Ok(consumer)
+    }
+
+    /// A failed pull: the consumer may be gone, so it is looked up anew.
+    fn lost(&self, error: impl std::fmt::Display) -> QueueError {
+        if let Ok(mut cached) = self.cached.try_write() {
+            *cached = None;
+        }
+        unavailable(error)
+    }
+
+    fn delivery(&self, message: &jetstream::Message) -> Result<Delivery> {
+        let info = message.info().map_err(unavailable)?;
+        let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
+        let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
+        let (seq, payload) = (info.stream_sequence, message.payload.clone());
+        let message = self.message(message.subject.as_str(), seq, at, message.headers.as_ref(), payload);
+        Ok(Delivery { message, token: DeliveryToken(token) })
+    }
+
+    fn message(&self, subject: &str, seq: u64, at: Timestamp, headers: Option<&HeaderMap>, payload: Bytes) -> Message {
+        let session_id = subject.strip_prefix(&self.names.job("")).unwrap_or(subject).to_owned();
+        let msg_id = headers.and_then(|headers| headers.get(MSG_ID)).map(ToString::to_string);
+        let default_id = format!("{}-{seq}", self.created.load(std::sync::atomic::Ordering::Relaxed));
+        Message { session_id, seq, payload, msg_id, default_id, at }
+    }
+
+    pub(super) async fn next_message(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
+        let subject = self.names.job(session_id);
+        let mut pause = Duration::from_millis(2);
+        let mut answer = self.direct_get(&subject, after + 1).await?;
+        for _ in 0..LAGGING_RETRIES {
+            let behind = at_least > 0 && answer.as_ref().is_none_or(|message| message.sequence > at_least);
+            if !behind {
+                return Ok(answer.map(|message| self.stored(message)));
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            answer = self.direct_get(&subject, after + 1).await?;
+        }
+        // Every replica may be behind, the leader is not.
+        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
+        match stream.raw_message_builder().sequence(after + 1).next_by_subject(subject).send().await {
+            Ok(message) => Ok(Some(self.stored(message))),
+            Err(_) => Ok(answer.map(|message| self.stored(message))),
+        }
+    }
+
+    async fn direct_get(&self, subject: &str, seq: u64) -> Result<Option<StreamMessage>> {
+        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
+        let asked = tokio::time::timeout(REQUEST_TIMEOUT, stream.direct_get_next_for_subject(subject, Some(seq))).await;
+        match asked.map_err(unavailable)? {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+
+    fn stored(&self, message: StreamMessage) -> Message {
+        let at = Timestamp::from_millis(millis(message.time.unix_timestamp_nanos()));
+        self.message(message.subject.as_str(), message.sequence, at, Some(&message.headers), message.payload)
+    }
+
+    pub(super) async fn answer(&self, token: &DeliveryToken, answer: Bytes) -> Result<()> {
+        self.client.publish(token.0.clone(), answer).await.map_err(unavailable)
+    }
+}
+
+pub(super) fn headers(msg_id: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(msg_id) = msg_id {
+        headers.insert(MSG_ID, msg_id);
+    }
+    headers
+}
+
+fn millis(nanos: i128) -> i64 {
+    i64::try_from(nanos / 1_000_000).unwrap_or(0)
+}

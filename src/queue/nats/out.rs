@@ -1,0 +1,91 @@
+//! The events' side: replies, status, steps, dead letters.
+
+use super::NatsQueue;
+use super::error::{self, unavailable};
+use super::lane::headers;
+use crate::queue::{DeadLetter, EventType, From, OutEvent, Result, StreamEvent};
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use futures::stream::BoxStream;
+use futures::{StreamExt, future};
+
+impl NatsQueue {
+    /// Sends all in order, then awaits all acknowledgements.
+    pub(super) async fn emit_events(&self, events: Vec<OutEvent>) -> Result<()> {
+        let limit = self.client.server_info().max_payload;
+        for attempt in 0..2 {
+            let mut acks = Vec::with_capacity(events.len());
+            for event in &events {
+                let subject = self.names.event(&event.channel, &event.session_id, event.event_type.as_str());
+                let sent = self
+                    .context
+                    .publish_with_headers(subject, headers(event.msg_id.as_deref()), event.payload.clone())
+                    .await;
+                acks.push(sent.map_err(|error| error::publish(error, event.payload.len(), limit))?.into_future());
+            }
+            match future::try_join_all(acks).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == PublishErrorKind::StreamNotFound && attempt == 0 => {
+                    self.ensure_streams().await?;
+                }
+                Err(error) => return Err(error::publish(error, 0, limit)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn read_events(
+        &self,
+        session_id: &str,
+        from: From,
+    ) -> Result<BoxStream<'static, Result<StreamEvent>>> {
+        let stream = self.context.get_stream(&self.names.out).await.map_err(unavailable)?;
+        let last = stream.cached_info().state.last_sequence;
+        let deliver_policy = match from {
+            From::Now => DeliverPolicy::New,
+            From::After(seq) if seq == 0 || seq > last => DeliverPolicy::All,
+            From::After(seq) => DeliverPolicy::ByStartSequence { start_sequence: seq + 1 },
+        };
+        let config = pull::OrderedConfig {
+            filter_subject: self.names.event("*", session_id, "*"),
+            deliver_policy,
+            ..pull::OrderedConfig::default()
+        };
+        let consumer = stream.create_consumer(config).await.map_err(unavailable)?;
+        let messages = consumer.messages().await.map_err(unavailable)?;
+        let events = messages.filter_map(|message| {
+            future::ready(match message {
+                Ok(message) => event(&message).map(Ok),
+                Err(error) => Some(Err(unavailable(error))),
+            })
+        });
+        Ok(events.boxed())
+    }
+
+    pub(super) async fn has_events(&self, session_id: &str) -> Result<bool> {
+        let stream = self.context.get_stream_no_info(&self.names.out).await.map_err(unavailable)?;
+        let subject = self.names.event("*", session_id, "*");
+        let mut subjects = stream.info_with_subjects(subject).await.map_err(unavailable)?;
+        Ok(subjects.next().await.is_some())
+    }
+
+    pub(super) async fn bury(&self, letter: DeadLetter) -> Result<()> {
+        let mut headers = headers(Some(&letter.msg_id));
+        // A header's value is one line.
+        let line = |text: &str| text.replace(['\r', '\n'], " ");
+        headers.insert("Tw-Cause", letter.cause.as_str());
+        headers.insert("Tw-Reason", line(&letter.reason).as_str());
+        headers.insert("Tw-Subject", line(&letter.subject).as_str());
+        headers.insert("Tw-Attempts", letter.attempts.to_string().as_str());
+        if let Some(job_id) = &letter.job_id {
+            headers.insert("Tw-Job-Id", line(job_id).as_str());
+        }
+        self.put(self.names.dead_letter(letter.cause.as_str()), headers, letter.payload).await.map(|_| ())
+    }
+}
+
+fn event(message: &async_nats::jetstream::Message) -> Option<StreamEvent> {
+    let event_type = EventType::from_token(message.subject.rsplit('.').next()?)?;
+    let seq = message.info().ok()?.stream_sequence;
+    Some(StreamEvent { seq, event_type, payload: message.payload.clone() })
+}

@@ -1,0 +1,94 @@
+//! The commit's pipeline: what a turn changed, and the lease.
+
+use super::document::{date, int, literal, millis, seal_fields, to_document};
+use crate::session::{Entry, RECENT_JOBS};
+use crate::store::{Change, Commit, Result, TimerChange};
+use crate::timer::NewTimer;
+use bson::{Bson, Document, doc};
+
+/// See [`crate::store::Store::commit`].
+pub(super) fn pipeline(item: &Commit) -> Result<Vec<Document>> {
+    let mut changes = match &item.change {
+        Some(change) => changes(change)?,
+        None => Document::new(),
+    };
+    changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
+    changes.insert("waiting_since", "$$REMOVE");
+    changes.insert("updated_at", "$$NOW");
+    let released = doc! {"$lte": [{"$ifNull": ["$pending_seq", 0_i64]}, "$last_seq"]};
+    let until = doc! {"$add": ["$$NOW", millis(item.lease)]};
+    let next = doc! {"seq": 0_i64, "agent_id": "", "hash": "", "status": "$workflow_state.status", "at": "$$NOW", "attempt": 1};
+    let lane = doc! {
+        "lease": {"$cond": ["$_released", "$$REMOVE", {"$mergeObjects": ["$lease", {"until": until}]}]},
+        "turn": {"$cond": ["$_released", "$$REMOVE", next]},
+    };
+    Ok(vec![
+        doc! {"$set": changes},
+        doc! {"$set": {"_released": released}},
+        doc! {"$set": lane},
+        doc! {"$unset": "_released"},
+    ])
+}
+
+fn changes(change: &Change) -> Result<Document> {
+    let mut set = doc! {
+        "agent_id": literal(change.agent_id.clone()),
+        "user_id": literal(change.user_id.clone()),
+        "channel": literal(change.channel.clone()),
+        "workflow_state": literal(to_document(&change.workflow_state)?),
+        "status_reason": literal(change.status_reason.clone()),
+        "timer_generation": int(change.timer_generation),
+        "closed_at": change.closed_at.map_or(Bson::Null, date),
+        "recent_jobs": {"$slice": [{"$concatArrays": ["$recent_jobs", literal(change.jobs.clone())]}, -i64::try_from(RECENT_JOBS).unwrap_or(100)]},
+        "handoff": match &change.handoff {
+            Some(handoff) => literal(to_document(handoff)?),
+            None => "$$REMOVE".into(),
+        },
+    };
+    if !change.history.is_empty() || change.history_drop > 0 {
+        set.insert("history", history(&change.history, change.history_drop)?);
+    }
+    if let Some(profile) = &change.profile {
+        set.insert("profile", literal(to_document(&seal_fields(profile.clone()))?));
+    }
+    match &change.timers {
+        TimerChange::Keep => {}
+        TimerChange::Remove(timer_id) => {
+            let others = doc! {"$ne": ["$$timer.timer_id", literal(timer_id.clone())]};
+            set.insert("timers", doc! {"$filter": {"input": "$timers", "as": "timer", "cond": others}});
+        }
+        TimerChange::Replace(timers) => {
+            let armed = timers.iter().map(|timer| armed(timer, change.timer_generation)).collect::<Result<Vec<_>>>()?;
+            set.insert("timers", armed);
+        }
+    }
+    Ok(set)
+}
+
+fn history(added: &[Entry], drop: usize) -> Result<Bson> {
+    let entry = |entry: &Entry| to_document(&Entry { metadata: seal_fields(entry.metadata.clone()), ..entry.clone() });
+    let added = added.iter().map(entry).collect::<Result<Vec<_>>>()?;
+    let all = doc! {"$concatArrays": ["$history", literal(added)]};
+    let drop = i64::try_from(drop).unwrap_or(0);
+    Ok(if drop == 0 { all.into() } else { doc! {"$slice": [all, drop, 1_000_000]}.into() })
+}
+
+/// A timer whose due time counts from the server's time of the commit.
+fn armed(timer: &NewTimer, generation: u64) -> Result<Bson> {
+    let action = match timer.action.clone() {
+        Some(mut action) => {
+            action.params = seal_fields(action.params);
+            literal(to_document(&action)?)
+        }
+        None => Bson::Null,
+    };
+    Ok(doc! {
+        "timer_id": literal(timer.timer_id.clone()),
+        "name": literal(timer.name.clone()),
+        "due_at": {"$add": ["$$NOW", millis(timer.delay)]},
+        "generation": int(generation),
+        "action": action,
+        "message": literal(timer.message.clone()),
+    }
+    .into())
+}

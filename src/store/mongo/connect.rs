@@ -1,0 +1,100 @@
+//! Connecting, and the indexes.
+
+use super::document::failed;
+use super::{Db, MongoStore};
+use crate::config::Settings;
+use crate::config::show::masked_address;
+use crate::store::group::Group;
+use crate::store::{Result, StoreError};
+use crate::tasks::Tasks;
+use bson::{Document, doc};
+use moka::sync::Cache;
+use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, WriteConcern};
+use mongodb::{Client, IndexModel};
+use std::future::IntoFuture;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// How long a call looks for a primary before it fails.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bulk commands of one kind at once.
+const IN_FLIGHT: usize = 2;
+
+impl MongoStore {
+    /// Connects and makes missing indexes. While the server is away it keeps trying, with a log line, until the tasks stop.
+    pub async fn connect(settings: &Settings, tasks: &Tasks) -> Result<Self> {
+        let address = masked_address(&settings.mongodb.uri);
+        let mut pause = Duration::from_millis(200);
+        let stop = tasks.stop_token();
+        let db = loop {
+            let problem = match Db::open(settings).await {
+                Ok(db) => break db,
+                Err(StoreError::Unavailable(problem)) => problem,
+                Err(error) => return Err(error),
+            };
+            warn!("MongoDB at mongodb.uri = {address} does not answer, trying again: {problem}");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+                () = stop.cancelled() => return Err(StoreError::Unavailable(problem)),
+            }
+        };
+        info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
+        let of = || db.clone();
+        let (acquires, records, commits, agents) = (of(), of(), of(), of());
+        Ok(Self {
+            acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
+            records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
+            commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
+            agent_hashes: Group::start(tasks, "agents", IN_FLIGHT, move |items| agents.clone().agent_hashes(items)),
+            versions: Cache::new(1_000),
+            db,
+        })
+    }
+}
+
+impl Db {
+    async fn open(settings: &Settings) -> Result<Self> {
+        let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
+        options.app_name = Some("turnwheel".into());
+        options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+        options.write_concern = Some(WriteConcern::majority());
+        options.read_concern = Some(ReadConcern::majority());
+        let client = Client::with_options(options).map_err(failed)?;
+        let database = client.database(&settings.mongodb.database);
+        let db = Self { client, database, retention: settings.retention.turns.0 };
+        db.ping().await?;
+        db.ensure_indexes().await?;
+        Ok(db)
+    }
+
+    pub(super) async fn ping(&self) -> Result<()> {
+        let admin = self.client.database("admin");
+        let answer = tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(doc! {"ping": 1}).into_future());
+        match answer.await {
+            Ok(answer) => answer.map(|_| ()).map_err(failed),
+            Err(_) => Err(StoreError::Unavailable(format!("no answer within {} s", SELECTION_TIMEOUT.as_secs()))),
+        }
+    }
+
+    async fn ensure_indexes(&self) -> Result<()> {
+        let sparse = IndexOptions::builder().sparse(true).build();
+        let unique = IndexOptions::builder().unique(true).build();
+        let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
+        let indexes = [
+            ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
+            ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
+            ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
+            ("sessions", doc! {"updated_at": -1}, None),
+            ("sessions", doc! {"agent_id": 1, "updated_at": -1}, None),
+            ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
+            ("turns", doc! {"session_id": 1, "started_at": -1}, None),
+            ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
+            ("steps", doc! {"expires_at": 1}, Some(expiring)),
+        ];
+        for (collection, keys, options) in indexes {
+            let index = IndexModel::builder().keys(keys).options(options).build();
+            self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+}

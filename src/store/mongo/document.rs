@@ -1,0 +1,215 @@
+//! Between the engine's types and BSON.
+//!
+//! Free-form JSON (a step's output, a profile, an agent file) is stored as it is, unless a key or number in it is none that
+//! BSON can hold everywhere (`$…`, `a.b`, NUL, above 2^63): then it is stored as `{"_json": "<text>"}` and read back unchanged.
+
+use crate::clock::Timestamp;
+use crate::queue::Job;
+use crate::store::{StoreError, TurnRecord};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::error::{Error, ErrorKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// The wrapper's key.
+const WRAPPED: &str = "_json";
+
+/// A document of plain data.
+pub(super) fn to_document(value: &impl Serialize) -> Result<Document, StoreError> {
+    let bytes = bson::serialize_to_vec(value).map_err(|error| StoreError::Refused(error.to_string()))?;
+    bson::deserialize_from_slice(&bytes).map_err(|error| StoreError::Refused(error.to_string()))
+}
+
+/// A stored document; `what` names it in the error.
+pub(super) fn read<T: DeserializeOwned>(raw: &RawDocumentBuf, what: &str) -> Result<T, StoreError> {
+    bson::deserialize_from_slice(raw.as_bytes()).map_err(|error| damaged(what, &error))
+}
+
+pub(super) fn damaged(what: &str, problem: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Damaged { what: what.to_owned(), problem: problem.to_string() }
+}
+
+/// What a failed call means.
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+pub(super) fn failed(error: Error) -> StoreError {
+    match error.kind.as_ref() {
+        ErrorKind::InvalidArgument { .. }
+        | ErrorKind::Authentication { .. }
+        | ErrorKind::BsonSerialization(_)
+        | ErrorKind::BsonDeserialization(_) => StoreError::Refused(error.to_string()),
+        ErrorKind::Command(command) if !is_passing(command.code) => StoreError::Refused(error.to_string()),
+        _ => StoreError::Unavailable(error.to_string()),
+    }
+}
+
+/// Codes of elections, shutdowns, interruptions and time limits.
+fn is_passing(code: i32) -> bool {
+    matches!(
+        code,
+        6 | 7
+            | 50
+            | 63
+            | 64
+            | 89
+            | 91
+            | 112
+            | 133
+            | 134
+            | 150
+            | 189
+            | 234
+            | 262
+            | 9001
+            | 10107
+            | 11600
+            | 11602
+            | 13388
+            | 13435
+            | 13436
+    )
+}
+
+/// Free-form JSON as it is to be stored.
+pub(super) fn seal(value: Value) -> Value {
+    if is_plain(&value) {
+        return value;
+    }
+    Value::Object(Map::from_iter([(WRAPPED.to_owned(), Value::String(value.to_string()))]))
+}
+
+/// Free-form JSON as it was before [`seal`].
+pub(super) fn unseal(value: Value) -> Value {
+    let wrapped = match &value {
+        Value::Object(fields) if fields.len() == 1 => fields.get(WRAPPED).and_then(Value::as_str),
+        _ => None,
+    };
+    match wrapped.and_then(|text| serde_json::from_str(text).ok()) {
+        Some(inner) => inner,
+        None => value,
+    }
+}
+
+pub(super) fn seal_fields(fields: Map<String, Value>) -> Map<String, Value> {
+    match seal(Value::Object(fields)) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+pub(super) fn unseal_fields(fields: Map<String, Value>) -> Map<String, Value> {
+    match unseal(Value::Object(fields)) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn is_plain(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            let plain = |key: &str| key != WRAPPED && !key.starts_with('$') && !key.contains(['.', '\0']);
+            fields.iter().all(|(key, value)| plain(key) && is_plain(value))
+        }
+        Value::Array(items) => items.iter().all(is_plain),
+        Value::Number(number) => number.is_i64() || number.is_f64(),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
+/// Free-form JSON as BSON.
+pub(super) fn free(value: Value) -> Result<Bson, StoreError> {
+    bson::serialize_to_bson(&seal(value)).map_err(|error| StoreError::Refused(error.to_string()))
+}
+
+/// A value as data in a pipeline, where a text may begin with `$`.
+pub(super) fn literal(value: impl Into<Bson>) -> Bson {
+    Bson::Document(doc! { "$literal": value.into() })
+}
+
+pub(super) fn date(at: Timestamp) -> Bson {
+    Bson::DateTime(bson::DateTime::from_millis(at.as_millis()))
+}
+
+/// A sequence, epoch or generation, which fit into BSON's 64 bits for longer than anybody counts.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn millis(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A turn as stored: its job is free-form JSON.
+pub(super) fn turn_document(turn: &TurnRecord, expires_at: Timestamp) -> Result<Document, StoreError> {
+    let job = serde_json::to_value(&turn.job).map_err(|error| StoreError::Refused(error.to_string()))?;
+    let statuses = turn.statuses.iter().map(to_document).collect::<Result<Vec<_>, _>>()?;
+    Ok(doc! {
+        "_id": format!("{}/{}", turn.session_id, turn.turn_id),
+        "session_id": &turn.session_id,
+        "turn_id": &turn.turn_id,
+        "job": free(job)?,
+        "statuses": statuses,
+        "outcome": bson::serialize_to_bson(&turn.outcome).map_err(|error| StoreError::Refused(error.to_string()))?,
+        "reason": turn.reason.clone(),
+        "attempts": turn.attempts,
+        "started_at": date(turn.started_at),
+        "committed_at": date(turn.committed_at),
+        "hash": &turn.hash,
+        "expires_at": date(expires_at),
+    })
+}
+
+/// A turn as it was stored.
+pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> {
+    #[derive(serde::Deserialize)]
+    struct Stored {
+        session_id: String,
+        turn_id: String,
+        job: Value,
+        statuses: Vec<crate::store::StatusAt>,
+        outcome: crate::store::Outcome,
+        reason: Option<String>,
+        attempts: u32,
+        started_at: Timestamp,
+        committed_at: Timestamp,
+        #[serde(default)]
+        hash: String,
+    }
+    let stored: Stored = read(raw, "a turn")?;
+    let job: Job = serde_json::from_value(unseal(stored.job)).map_err(|error| damaged("a turn's job", &error))?;
+    Ok(TurnRecord {
+        session_id: stored.session_id,
+        turn_id: stored.turn_id,
+        job,
+        statuses: stored.statuses,
+        outcome: stored.outcome,
+        reason: stored.reason,
+        attempts: stored.attempts,
+        started_at: stored.started_at,
+        committed_at: stored.committed_at,
+        hash: stored.hash,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn hostile_json_survives_and_plain_json_stays_readable() {
+        let plain = json!({"a": [1, -2.5, null, "中"], "b": {"c": true}});
+        assert_eq!(seal(plain.clone()), plain);
+        for hostile in [
+            json!({"$set": 1}),
+            json!({"a.b": 1}),
+            json!([{"x": {"\u{0}": 1}}]),
+            json!(u64::MAX),
+            json!({"_json": "1"}),
+        ] {
+            let sealed = seal(hostile.clone());
+            assert!(sealed.get(WRAPPED).is_some());
+            assert_eq!(unseal(sealed), hostile);
+        }
+    }
+}

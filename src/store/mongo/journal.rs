@@ -1,0 +1,135 @@
+//! Steps and turns.
+
+use super::Db;
+use super::document::{self, date, failed, free, int, read, turn_document, unseal};
+use crate::clock::{self, Timestamp};
+use crate::journal::StepRecord;
+use crate::store::{Commit, Record, Recorded, Result, StoreError, TurnRecord};
+use bson::{Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use std::collections::HashMap;
+
+impl Db {
+    /// Inserts the steps of all requests, and reads back those that were there before.
+    pub(super) async fn record_all(self, items: Vec<Record>) -> Result<Vec<Result<Vec<Recorded>>>> {
+        let expires_at = self.expiry();
+        let mut statements = Vec::new();
+        for item in &items {
+            for step in &item.steps {
+                statements.push(step_document(&item.session_id, &item.turn_id, step, expires_at)?);
+            }
+        }
+        let ids: Vec<String> =
+            statements.iter().filter_map(|step| step.get_str("_id").ok().map(str::to_owned)).collect();
+        let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
+        statuses?;
+        let existing = steps?;
+        let mut id = ids.iter();
+        let mut answer = |_: &StepRecord| match id.next().and_then(|id| existing.get(id)) {
+            Some(earlier) => Recorded::Existing(Box::new(earlier.clone())),
+            None => Recorded::New,
+        };
+        Ok(items.iter().map(|item| Ok(item.steps.iter().map(&mut answer).collect())).collect())
+    }
+
+    /// Inserts what is not there; answers what was, by id.
+    async fn insert_steps(&self, statements: Vec<Document>) -> Result<HashMap<String, StepRecord>> {
+        if statements.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids: Vec<String> =
+            statements.iter().filter_map(|step| step.get_str("_id").ok().map(str::to_owned)).collect();
+        let failures = self.bulk(doc! {"insert": "steps", "documents": statements}).await?;
+        if let Some(failure) = failures.values().find(|failure| !failure.is_duplicate()) {
+            return Err(StoreError::Refused(failure.problem.clone()));
+        }
+        if failures.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let taken: Vec<&String> = failures.keys().filter_map(|index| ids.get(*index)).collect();
+        let collection = self.database.collection::<RawDocumentBuf>("steps");
+        let found: Vec<_> =
+            collection.find(doc! {"_id": {"$in": taken}}).await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        found.iter().map(|raw| Ok((raw.get_str("_id").unwrap_or_default().to_owned(), read_step(raw)?))).collect()
+    }
+
+    async fn show_statuses(&self, items: &[Record]) -> Result<()> {
+        let shown = items.iter().filter_map(|item| {
+            let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch)};
+            let status = item.status?.as_str();
+            Some(doc! {"q": filter, "u": {"$set": {"workflow_state.status": status}, "$currentDate": {"updated_at": true}}})
+        });
+        let statements: Vec<_> = shown.collect();
+        if !statements.is_empty() {
+            self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        // `0` follows `/`: exactly the ids that begin with `<session>/<turn>/`.
+        let prefix = format!("{session_id}/{turn_id}");
+        let filter = doc! {"_id": {"$gte": format!("{prefix}/"), "$lt": format!("{prefix}0")}};
+        let collection = self.database.collection::<RawDocumentBuf>("steps");
+        let found: Vec<_> = collection.find(filter).await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        found.iter().map(read_step).collect()
+    }
+
+    /// Writes the turns' records and the steps that are not recorded yet.
+    pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<()> {
+        let expires_at = self.expiry();
+        let (mut turns, mut steps) = (Vec::new(), Vec::new());
+        for change in items.iter().filter_map(|item| item.change.as_deref()) {
+            let document = turn_document(&change.turn, expires_at)?;
+            turns.push(doc! {"q": {"_id": document.get("_id").cloned()}, "u": document, "upsert": true});
+            for step in &change.steps {
+                steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
+            }
+        }
+        if turns.is_empty() {
+            return Ok(());
+        }
+        let turns = self.bulk(doc! {"update": "turns", "updates": turns});
+        let (turns, steps) = futures::join!(turns, self.insert_steps(steps));
+        steps?;
+        match turns?.into_values().find(|failure| !failure.is_duplicate()) {
+            Some(failure) => Err(StoreError::Refused(failure.problem)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        let collection = self.database.collection::<RawDocumentBuf>("turns");
+        let find = collection.find(doc! {"session_id": session_id}).sort(doc! {"started_at": -1});
+        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        found.iter().map(document::read_turn).collect()
+    }
+
+    pub(super) async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
+        let collection = self.database.collection::<RawDocumentBuf>("turns");
+        let found = collection.find_one(doc! {"_id": format!("{session_id}/{turn_id}")}).await.map_err(failed)?;
+        found.as_ref().map(document::read_turn).transpose()
+    }
+
+    fn expiry(&self) -> Timestamp {
+        clock::now().plus(self.retention)
+    }
+}
+
+fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at: Timestamp) -> Result<Document> {
+    let output = free(step.output.clone())?;
+    let mut document = document::to_document(&StepRecord { output: serde_json::Value::Null, ..step.clone() })?;
+    document.insert("_id", format!("{session_id}/{turn_id}/{}", step.key));
+    document.insert("session_id", session_id);
+    document.insert("turn_id", turn_id);
+    document.insert("output", output);
+    document.insert("expires_at", date(expires_at));
+    Ok(document)
+}
+
+fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {
+    let mut step: StepRecord = read(raw, &format!("step `{}`", raw.get_str("_id").unwrap_or("?")))?;
+    step.output = unseal(step.output);
+    Ok(step)
+}

@@ -1,0 +1,92 @@
+//! Due timers and the election of the scheduler.
+
+use super::Db;
+use super::document::{date, failed, int, millis, read};
+use crate::clock::{self, Timestamp};
+use crate::store::{DueTimer, DueTimers, Result};
+use crate::timer::Timer;
+use bson::{Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use mongodb::options::ReturnDocument;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// The most that this process's clock may be behind the server's.
+const CLOCK_MARGIN: Duration = Duration::from_secs(5);
+
+impl Db {
+    pub(super) async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
+        #[derive(Deserialize)]
+        struct Found {
+            #[serde(rename = "_id")]
+            session_id: String,
+            timers: Vec<Timer>,
+            now: Timestamp,
+        }
+        let near = date(clock::now().plus(horizon).plus(CLOCK_MARGIN));
+        let pipeline = [
+            doc! {"$match": {"timers.due_at": {"$lte": near}}},
+            doc! {"$sort": {"timers.due_at": 1}},
+            doc! {"$limit": int(u64::try_from(limit).unwrap_or(u64::MAX))},
+            doc! {"$project": {"timers": 1, "now": "$$NOW"}},
+        ];
+        let collection = self.database.collection::<RawDocumentBuf>("sessions");
+        let raws: Vec<RawDocumentBuf> = collection
+            .aggregate(pipeline)
+            .with_type::<RawDocumentBuf>()
+            .await
+            .map_err(failed)?
+            .try_collect()
+            .await
+            .map_err(failed)?;
+        let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
+        let now = found.first().map_or_else(clock::now, |found| found.now);
+        let mut timers: Vec<_> = found
+            .into_iter()
+            .flat_map(|Found { session_id, timers, .. }| {
+                timers.into_iter().map(move |timer| DueTimer { session_id: session_id.clone(), timer })
+            })
+            .filter(|due| due.timer.due_at <= now.plus(horizon))
+            .collect();
+        for due in &mut timers {
+            if let Some(action) = &mut due.timer.action {
+                action.params = super::document::unseal_fields(std::mem::take(&mut action.params));
+            }
+        }
+        timers.sort_by_key(|due| due.timer.due_at);
+        timers.truncate(limit);
+        Ok(DueTimers { now, timers })
+    }
+
+    pub(super) async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
+        let past = bson::DateTime::from_millis(0);
+        let mine = doc! {"$or": [
+            {"$eq": [{"$ifNull": ["$owner", owner]}, owner]},
+            {"$lte": [{"$ifNull": ["$until", past]}, "$$NOW"]},
+        ]};
+        let pipeline = vec![
+            doc! {"$set": {"_mine": mine}},
+            doc! {"$set": {
+                "owner": {"$cond": ["$_mine", owner, "$owner"]},
+                "until": {"$cond": ["$_mine", {"$add": ["$$NOW", millis(lease)]}, "$until"]},
+            }},
+            doc! {"$unset": "_mine"},
+        ];
+        let collection = self.database.collection::<Document>("leaders");
+        let update = || {
+            let update = collection.find_one_and_update(doc! {"_id": role}, pipeline.clone());
+            update.upsert(true).return_document(ReturnDocument::After)
+        };
+        // Two processes that create the role at once: the loser looks again.
+        let leader = match update().await {
+            Ok(leader) => leader,
+            Err(_) => update().await.map_err(failed)?,
+        };
+        Ok(leader.is_some_and(|leader| leader.get_str("owner").is_ok_and(|leads| leads == owner)))
+    }
+
+    pub(super) async fn resign(&self, role: &str, owner: &str) -> Result<()> {
+        let collection = self.database.collection::<Document>("leaders");
+        collection.delete_one(doc! {"_id": role, "owner": owner}).await.map_err(failed).map(|_| ())
+    }
+}

@@ -1,0 +1,83 @@
+//! Executing an action as a step of the journal.
+
+use super::TurnError;
+use super::state::Turn;
+use crate::action::system::Operation;
+use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
+use crate::clock;
+use crate::journal::{Done, Label, StepError, Stepped};
+use crate::model::ModelError;
+use crate::workflow::{FlowContext, FlowError};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+
+impl Turn<'_> {
+    /// Runs a SKILL or TOOL once and answers its result as the model reads it.
+    pub(super) async fn act(&mut self, iteration: u32, action: &Action) -> Result<Value, TurnError> {
+        self.settle().await?;
+        let kind = if action.kind == ActionKind::Skill { "skill" } else { "tool" };
+        let (services, agent) = (self.services, std::sync::Arc::clone(&self.agent));
+        let key = format!("{iteration}/act");
+        let label = Label { kind, target: &action.target };
+        let step = self.journal.step(&key, label, action, |idempotency_key| async move {
+            let result = if action.kind == ActionKind::Skill {
+                skill::run(&services.http, &agent.config, action, &idempotency_key).await
+            } else {
+                tool::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
+            };
+            let (ok, attempts) = (result.ok, Some(result.attempts));
+            Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
+        });
+        let stepped: Stepped<ActionResult> = match step.await {
+            Ok(stepped) => stepped,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(never)) => match never {},
+        };
+        self.step_finished(kind, &action.target, &stepped);
+        Ok(json!(stepped.output))
+    }
+
+    /// Applies a silent operation to the session; `handoff` is none of them.
+    pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) {
+        match operation {
+            Operation::CloseConversation => self.session.closed_at = Some(clock::now()),
+            Operation::UpdateProfile => self.update_profile(&action.params),
+            Operation::Handoff => {}
+        }
+        let label = Label { kind: "system", target: &action.target };
+        self.journal.note(&format!("{iteration}/act"), label, action, Value::Null);
+    }
+
+    /// Runs a flow to its final text; an inner error is for the model to read.
+    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
+        self.settle().await?;
+        let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
+            Ok(runnable) => runnable,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let model = match self.services.models.get(&self.agent.config.model) {
+            Ok(model) => model,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let context = FlowContext {
+            input: flow::input(action, &self.message_text()),
+            params: action.params.clone(),
+            session_id: self.session.session_id.clone(),
+            agent: std::sync::Arc::clone(&self.agent),
+            model,
+            journal: self.journal.scope(&format!("{iteration}/{}", action.target)),
+        };
+        let begun = std::time::Instant::now();
+        let outcome = runnable.run(context).await;
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let stepped = Stepped { output: (), ok: outcome.is_ok(), ms, key: format!("{iteration}/flow") };
+        self.step_finished("flow", &action.target, &stepped);
+        match outcome {
+            Ok(text) => Ok(Ok(text)),
+            Err(FlowError::Journal(error)) => Err(error.into()),
+            Err(FlowError::Model(error @ ModelError::Unknown(_))) => Ok(Err(error.to_string())),
+            Err(FlowError::Model(error)) => Ok(Err(format!("flow `{}`: {error}", action.target))),
+            Err(FlowError::Failed(problem)) => Ok(Err(format!("flow `{}`: {problem}", action.target))),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Asking the model: one decision, or phase 1's plan with its first decision, with corrections (OP-E16).
+
+use super::decision::{self, Decision, PlanDraft};
+use super::iterate::Loop;
+use super::prompt::{self, Phase1, Phase2};
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::journal::StepError;
+use crate::model::{Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+/// How often an invalid answer is sent back with what is wrong with it.
+const MAX_CORRECTIONS: u32 = 2;
+
+/// One question, whatever it asks for.
+struct Question<'k> {
+    key: &'k str,
+    messages: Vec<PromptMessage>,
+    schema: ResponseSchema,
+    /// What the question depends on.
+    input: Value,
+    facts: Facts,
+}
+
+type Answer<T> = Result<Result<T, CancelReason>, TurnError>;
+
+impl Turn<'_> {
+    /// Phase 2: the next decision.
+    pub(super) async fn decide(&mut self, iteration: u32, state: &Loop) -> Answer<Decision> {
+        let message = self.message_text();
+        let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
+        let note = match state.note {
+            Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
+            None => String::new(),
+        };
+        let context = Phase2::new(&state.plan, &self.agent.config, &message)
+            .conversation(prompt::conversation(&self.session.history, &self.entries), &results)
+            .situation(&note, state.greeted, is_timer);
+        let system = self.services.prompts.render("phase2", &context).map_err(prompt::failed)?;
+        let facts = Facts {
+            agent: Some(Arc::clone(&self.agent.config)),
+            message: message.clone(),
+            last_action: state.results.last().cloned(),
+            plan: false,
+        };
+        let question = Question {
+            key: &format!("{iteration}/decide"),
+            messages: prompt::messages(system, &message),
+            schema: decision::decision_schema(),
+            input: json!({ "hash": self.agent.hash, "message": message, "results": state.results, "note": state.note }),
+            facts,
+        };
+        let answer = self.ask(question, decision::parse_decision).await?;
+        if let Ok(Decision { reasoning: Some(reasoning), .. }) = &answer {
+            debug!(session_id = %self.session.session_id, turn_id = self.turn_id(), iteration, reasoning, "decided");
+        }
+        Ok(answer)
+    }
+
+    /// Phase 1: parses the configuration into a plan and makes the turn's first decision (E-09).
+    pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
+        let message = self.message_text();
+        let conversation = prompt::conversation(&self.session.history, &[]);
+        let context = Phase1::new(&self.agent, &message, conversation);
+        let system = self.services.prompts.render("phase1", &context).map_err(prompt::failed)?;
+        let facts = Facts {
+            agent: Some(Arc::clone(&self.agent.config)),
+            message: message.clone(),
+            last_action: None,
+            plan: true,
+        };
+        let question = Question {
+            key: "plan",
+            messages: prompt::messages(system, &message),
+            schema: decision::plan_and_decision_schema(),
+            input: json!({ "hash": self.agent.hash, "message": message }),
+            facts,
+        };
+        self.ask(question, decision::parse_plan_and_decision).await
+    }
+
+    async fn ask<T>(&mut self, question: Question<'_>, parse: fn(&str) -> Result<T, String>) -> Answer<T> {
+        self.settle().await?;
+        let name = self.agent.config.model.clone();
+        let model = match self.services.models.get(&name) {
+            Ok(model) => model,
+            Err(error) => return Ok(Err(CancelReason::new("model_unavailable", error.to_string()))),
+        };
+        let Question { key, mut messages, schema, input, facts } = question;
+        let mut problem = String::new();
+        for correction in 0..=MAX_CORRECTIONS {
+            let key = if correction == 0 { key.to_owned() } else { format!("{key}/correct[{correction}]") };
+            let request = ModelRequest {
+                messages: messages.clone(),
+                schema: Some(schema.clone()),
+                idempotency_key: String::new(),
+                facts: facts.clone(),
+            };
+            let input = json!([input, problem]);
+            let content = match recorded::ask(&self.journal, &key, (&name, model.as_ref()), &input, request).await {
+                Ok(stepped) => {
+                    self.step_finished("model", &name, &stepped);
+                    stepped.output
+                }
+                Err(StepError::Journal(error)) => return Err(error.into()),
+                Err(StepError::Operation(error)) => {
+                    return Ok(Err(CancelReason::new("model_unavailable", error.to_string())));
+                }
+            };
+            match parse(&content) {
+                Ok(answer) => return Ok(Ok(answer)),
+                Err(found) => problem = found,
+            }
+            warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), key, problem, "invalid decision");
+            let hint =
+                self.services.prompts.render("correction", &json!({ "error": problem })).map_err(prompt::failed)?;
+            messages.push(PromptMessage { role: PromptRole::Assistant, content });
+            messages.push(PromptMessage { role: PromptRole::User, content: hint });
+        }
+        Ok(Err(CancelReason::new("invalid_decision", problem)))
+    }
+}

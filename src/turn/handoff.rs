@@ -1,0 +1,147 @@
+//! Handing the conversation to a human, and what happens while one has it (E-22, OP-E11).
+
+use super::iterate::End;
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::action::system::Operation;
+use crate::action::{Action, ActionResult};
+use crate::agent::HandoffMode;
+use crate::clock;
+use crate::journal::{Done, Label, StepError, Stepped};
+use crate::prompt::transcript;
+use crate::queue::ReplyKind;
+use crate::session::{Handoff, Status};
+use crate::store::{Change, Outcome, TimerChange};
+use crate::timer::{NewTimer, timer_id};
+use serde_json::{Map, Value, json};
+use std::convert::Infallible;
+
+/// The name of the timer that ends a hold.
+pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
+
+/// The position of that timer among those that a turn arms.
+const TIMEOUT_INDEX: usize = usize::MAX;
+
+impl Turn<'_> {
+    /// The response first, then the handoff (or another action that the decision names, and the handoff).
+    pub(super) async fn transfer(
+        &mut self,
+        iteration: u32,
+        state: &mut super::iterate::Loop,
+        action: Option<Action>,
+        response: Option<String>,
+    ) -> Result<End, TurnError> {
+        self.transition(Status::Transferred);
+        if let Some(text) = &response {
+            self.reply(ReplyKind::Handoff, &format!("{iteration}/respond"), text);
+        }
+        self.settle().await?;
+        let mut summary = String::new();
+        if let Some(action) = action {
+            summary = action.params.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if Operation::of(&action) != Some(Operation::Handoff) {
+                let result =
+                    if Operation::of(&action).is_some() { None } else { Some(self.act(iteration, &action).await?) };
+                if let Some(result) = result {
+                    state.results.push((action.target.clone(), result));
+                }
+            }
+        }
+        if summary.is_empty() {
+            summary = self.summary();
+        }
+        if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
+            return Ok(End::Cancelled(CancelReason::new("handoff_failed", problem)));
+        }
+        self.session.handoff = Some(Handoff { turn_id: self.turn_id().to_owned(), since: clock::now(), summary });
+        Ok(End::Transferred)
+    }
+
+    /// `hold` stays `transferred` until released or timed out, `notify` is `ready` at once.
+    pub(super) async fn finish_transfer(mut self) -> Result<Change, TurnError> {
+        let config = &self.agent.config.handoff;
+        let timers = match config.mode() {
+            HandoffMode::Hold => vec![NewTimer {
+                timer_id: timer_id(&self.session.session_id, self.turn_id(), TIMEOUT_INDEX),
+                name: HANDOFF_TIMEOUT.to_owned(),
+                delay: config.timeout(),
+                action: None,
+                message: None,
+            }],
+            HandoffMode::Notify => {
+                self.session.handoff = None;
+                self.transition(Status::Ready);
+                Vec::new()
+            }
+        };
+        self.finish(Outcome::Transferred, TimerChange::Replace(timers)).await
+    }
+
+    /// A user's message while a human has the conversation: recorded and forwarded, the agent is silent.
+    pub(super) async fn forward(mut self) -> Result<Change, TurnError> {
+        let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
+        for index in 0..self.jobs.len() {
+            if let Err(problem) = self.post(&format!("forward[{index}]"), "message", &summary).await? {
+                return self.cancel(CancelReason::new("handoff_failed", problem)).await;
+            }
+        }
+        self.finish(Outcome::Transferred, TimerChange::Keep).await
+    }
+
+    /// Takes the conversation back.
+    pub(super) async fn release(mut self) -> Result<Change, TurnError> {
+        if self.status() != Status::Transferred {
+            return self.nothing().await;
+        }
+        self.session.handoff = None;
+        self.transition(Status::Ready);
+        self.finish(Outcome::Silent, TimerChange::Replace(Vec::new())).await
+    }
+
+    /// Posts to the desk's endpoint, if there is one.
+    async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<Result<(), String>, TurnError> {
+        let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(Ok(())) };
+        self.settle().await?;
+        let body = self.packet(key, event, summary);
+        let http = &self.services.http;
+        let label = Label { kind: "handoff", target: event };
+        let input = (event, summary);
+        let step = self.journal.step(key, label, &input, |idempotency_key| async move {
+            let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
+            let (ok, attempts) = (result.ok, Some(result.attempts));
+            Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
+        });
+        let stepped: Stepped<ActionResult> = match step.await {
+            Ok(stepped) => stepped,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(never)) => match never {},
+        };
+        self.step_finished("handoff", event, &stepped);
+        let ActionResult { ok, error, .. } = stepped.output;
+        Ok(if ok { Ok(()) } else { Err(error.unwrap_or_default()) })
+    }
+
+    fn packet(&self, key: &str, event: &str, summary: &str) -> Value {
+        let index = key.trim_start_matches("forward[").trim_end_matches(']').parse::<usize>().unwrap_or(0);
+        let job = &self.jobs[index.min(self.jobs.len() - 1)];
+        let text = job.user_message().map(|message| message.text.as_str()).unwrap_or_default();
+        let history: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
+        json!({
+            "event": event,
+            "session_id": self.session.session_id,
+            "user_id": self.session.user_id,
+            "channel": self.session.channel,
+            "text": text,
+            "job_id": job.job_id,
+            "summary": summary,
+            "history": history,
+        })
+    }
+
+    /// The last things said, for a human to read at a glance.
+    fn summary(&self) -> String {
+        let all: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
+        let last = &all[all.len().saturating_sub(6)..];
+        transcript(last.iter().copied())
+    }
+}

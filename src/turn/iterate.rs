@@ -1,0 +1,208 @@
+//! The decision loop (E-15 to E-25).
+
+use super::decision::{Decision, NextStatus};
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::action::system::Operation;
+use crate::action::{Action, ActionKind};
+use crate::agent::canonical;
+use crate::plan::Plan;
+use crate::queue::ReplyKind;
+use crate::session::Status;
+use crate::store::{Change, Outcome, TimerChange};
+use crate::timer::{NewTimer, timer_id};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Decisions without action and response in a row that end a turn (OP-E14).
+const MAX_IDLE: u32 = 3;
+
+/// What the loop carries from one iteration to the next.
+pub(super) struct Loop {
+    pub(super) plan: Arc<Plan>,
+    pub(super) greeted: bool,
+    /// SKILL and TOOL results in order: what the model sees of this turn.
+    pub(super) results: Vec<(String, Value)>,
+    /// A hint for the next decision.
+    pub(super) note: Option<&'static str>,
+    /// Executed SYSTEM actions, outside the model's sight (OP-E17).
+    ledger: HashSet<String>,
+    idle: u32,
+}
+
+/// Whether the loop goes on.
+pub(super) enum Flow {
+    Continue,
+    End(End),
+}
+
+/// How the loop ends.
+pub(super) enum End {
+    /// With a reply.
+    Answered,
+    /// Without one.
+    Silent,
+    /// By a flow.
+    Flow,
+    /// In human hands, or back from them at once.
+    Transferred,
+    /// Cancelled.
+    Cancelled(CancelReason),
+}
+
+impl Turn<'_> {
+    /// Decides and acts until the turn ends. The status is `processing` on entry.
+    pub(super) async fn iterate(
+        mut self,
+        plan: Arc<Plan>,
+        first: Option<Decision>,
+        greeted: bool,
+    ) -> Result<Change, TurnError> {
+        let mut state = Loop { plan, greeted, results: Vec::new(), note: None, ledger: HashSet::new(), idle: 0 };
+        let end = self.decide_and_act(&mut state, first).await?;
+        self.end(end, &state.plan).await
+    }
+
+    async fn decide_and_act(&mut self, state: &mut Loop, first: Option<Decision>) -> Result<End, TurnError> {
+        let mut first = first;
+        for iteration in 0..self.agent.config.max_iterations.max(1) {
+            let decision = match first.take() {
+                Some(decision) => decision,
+                None => match self.decide(iteration, state).await? {
+                    Ok(decision) => decision,
+                    Err(reason) => return Ok(End::Cancelled(reason)),
+                },
+            };
+            if let Flow::End(end) = self.follow(iteration, state, decision).await? {
+                return Ok(end);
+            }
+        }
+        let detail = format!("{} decisions without an end", self.agent.config.max_iterations.max(1));
+        Ok(End::Cancelled(CancelReason::new("iteration_limit", detail)))
+    }
+
+    /// Does what one decision says.
+    async fn follow(&mut self, iteration: u32, state: &mut Loop, decision: Decision) -> Result<Flow, TurnError> {
+        let Decision { next_status, action, response, .. } = decision;
+        if let Some(action) = action.as_ref().filter(|action| action.kind == ActionKind::Flow) {
+            return self.run_flow(iteration, state, action).await;
+        }
+        if next_status == NextStatus::Transferred {
+            return self.transfer(iteration, state, action, response).await.map(Flow::End);
+        }
+        if next_status == NextStatus::Processing && action.is_none() && response.is_none() {
+            return Ok(self.idle(state));
+        }
+        state.idle = 0;
+        state.note = None;
+        if next_status == NextStatus::Processing
+            && let Some(text) = &response
+        {
+            self.reply(ReplyKind::Interim, &format!("{iteration}/interim"), text);
+        }
+        let mut repeated = false;
+        if let Some(action) = &action {
+            repeated = self.execute(iteration, state, action).await?;
+        }
+        Ok(match (next_status, repeated) {
+            (NextStatus::Ready, _) => Flow::End(End::Silent),
+            (NextStatus::Typing, _) => {
+                self.respond(iteration, response.as_deref().unwrap_or_default());
+                Flow::End(End::Answered)
+            }
+            // The model cannot see a silent action, so it asks for it again: that is the end of the turn (OP-E17).
+            (_, true) if response.is_some() => {
+                self.transition(Status::Typing);
+                Flow::End(End::Answered)
+            }
+            (_, true) => Flow::End(End::Silent),
+            (_, false) => Flow::Continue,
+        })
+    }
+
+    fn respond(&mut self, iteration: u32, text: &str) {
+        self.transition(Status::Typing);
+        self.reply(ReplyKind::Response, &format!("{iteration}/respond"), text);
+    }
+
+    fn idle(&mut self, state: &mut Loop) -> Flow {
+        state.idle += 1;
+        state.note = Some("no_progress");
+        if state.idle < MAX_IDLE {
+            return Flow::Continue;
+        }
+        let detail = format!("{MAX_IDLE} decisions in a row with neither action nor response");
+        Flow::End(End::Cancelled(CancelReason::new("no_progress", detail)))
+    }
+
+    /// Executes a SKILL, TOOL or silent SYSTEM action. True when a SYSTEM action is asked for again.
+    async fn execute(&mut self, iteration: u32, state: &mut Loop, action: &Action) -> Result<bool, TurnError> {
+        if action.kind != ActionKind::System {
+            let result = self.act(iteration, action).await?;
+            state.results.push((action.target.clone(), result));
+            return Ok(false);
+        }
+        let Some(operation) = Operation::of(action) else {
+            let error = format!(
+                "there is no system operation `{}`; they are: close_conversation, handoff, update_profile",
+                action.target
+            );
+            state.results.push((action.target.clone(), json!({ "ok": false, "error": error })));
+            return Ok(false);
+        };
+        let entry = canonical::hash(&json!([action.target, action.params]));
+        if !state.ledger.insert(entry) {
+            return Ok(true);
+        }
+        self.system(iteration, operation, action);
+        Ok(false)
+    }
+
+    async fn run_flow(&mut self, iteration: u32, state: &mut Loop, action: &Action) -> Result<Flow, TurnError> {
+        state.idle = 0;
+        state.note = None;
+        Ok(match self.flow(iteration, action).await? {
+            Ok(text) => {
+                self.reply(ReplyKind::Final, &format!("{iteration}/final"), &text);
+                Flow::End(End::Flow)
+            }
+            Err(error) => {
+                state.results.push((action.target.clone(), json!({ "ok": false, "error": error })));
+                Flow::Continue
+            }
+        })
+    }
+
+    async fn end(mut self, end: End, plan: &Plan) -> Result<Change, TurnError> {
+        let outcome = match end {
+            End::Cancelled(reason) => return self.cancel(reason).await,
+            End::Transferred => return self.finish_transfer().await,
+            End::Answered => Outcome::Answered,
+            End::Silent => Outcome::Silent,
+            End::Flow => Outcome::Flow,
+        };
+        self.transition(Status::Ready);
+        let timers = self.timers_after(outcome, plan);
+        self.finish(outcome, timers).await
+    }
+
+    /// What becomes of the timers (E-33, E-34, OP-E12, OP-E21): a user's turn replaces all, a timer's turn arms none.
+    fn timers_after(&self, outcome: Outcome, plan: &Plan) -> TimerChange {
+        let arms = matches!(outcome, Outcome::Answered | Outcome::Silent) && self.session.closed_at.is_none();
+        if self.fired_timer().is_some() {
+            return if arms { self.timer_removed() } else { TimerChange::Replace(Vec::new()) };
+        }
+        if !arms {
+            return TimerChange::Replace(Vec::new());
+        }
+        let timers = plan.timers.iter().flatten().enumerate().map(|(index, timer)| NewTimer {
+            timer_id: timer_id(&self.session.session_id, self.turn_id(), index),
+            name: timer.name.clone(),
+            delay: timer.delay,
+            action: timer.action.clone(),
+            message: timer.message.clone(),
+        });
+        TimerChange::Replace(timers.collect())
+    }
+}

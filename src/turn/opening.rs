@@ -1,0 +1,72 @@
+//! Hash check, plan and greeting (E-06 to E-14).
+
+use super::decision::Decision;
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::plan::{Plan, planner};
+use crate::queue::ReplyKind;
+use crate::session::{Status, WorkflowState};
+use std::sync::Arc;
+
+/// What the decision loop starts from.
+pub(super) struct Opening {
+    pub(super) plan: Arc<Plan>,
+    /// Phase 1's decision, which is the first iteration's.
+    pub(super) first: Option<Decision>,
+    /// The greeting was sent in this turn.
+    pub(super) greeted: bool,
+}
+
+impl Turn<'_> {
+    /// Plans if the configuration is new, and greets if the session has not been greeted.
+    pub(super) async fn opening(&mut self) -> Result<Result<Opening, CancelReason>, TurnError> {
+        let changed = self.session.workflow_state.hash != self.agent.hash;
+        // A recorded phase 1 is used again though its plan is in the cache by now: its decision belongs to this turn.
+        let planned = self.journal.has("plan");
+        let cached = if planned { None } else { self.cached_plan().await? };
+        let (plan, first) = match cached {
+            Some(plan) => (plan, None),
+            None => match self.phase_one().await? {
+                Ok((draft, decision)) => {
+                    let plan = planner::complete(&self.agent, draft);
+                    (self.services.store.put_plan(plan).await?, Some(decision))
+                }
+                Err(reason) => return Ok(Err(reason)),
+            },
+        };
+        if changed {
+            self.adopt_configuration();
+        }
+        let greeted = self.greet(&plan).await?;
+        Ok(Ok(Opening { plan, first, greeted }))
+    }
+
+    /// The plan of this configuration; meanwhile what is to be seen becomes visible.
+    async fn cached_plan(&mut self) -> Result<Option<Arc<Plan>>, TurnError> {
+        let store = Arc::clone(&self.services.store);
+        Ok(store.plan(&self.agent.config.id, &self.agent.hash).await?)
+    }
+
+    fn adopt_configuration(&mut self) {
+        let before = &self.session.workflow_state;
+        let first_time = before.hash.is_empty();
+        let need_greeting = first_time || self.agent.config.regreet_on_change || before.need_greeting;
+        let status = before.status;
+        self.session.workflow_state = WorkflowState { hash: self.agent.hash.clone(), need_greeting, status };
+        self.transition(Status::Acknowledged);
+    }
+
+    async fn greet(&mut self, plan: &Plan) -> Result<bool, TurnError> {
+        let Some(greeting) = plan.greeting.as_deref().filter(|text| !text.trim().is_empty()) else {
+            return Ok(false);
+        };
+        if !self.session.workflow_state.need_greeting {
+            return Ok(false);
+        }
+        self.reply(ReplyKind::Greeting, "greet", greeting);
+        self.session.workflow_state.need_greeting = false;
+        // The user reads it while the model thinks.
+        self.settle().await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,151 @@
+//! What the prompts are filled with.
+
+use super::TurnError;
+use crate::agent::{AgentConfig, AgentRecord};
+use crate::model::{PromptMessage, PromptRole};
+use crate::plan::Plan;
+use crate::prompt::{PromptError, transcript};
+use crate::session::{Entry, Role};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The most bytes of one action's result that a prompt takes.
+const MAX_RESULT_BYTES: usize = 16 * 1024;
+
+/// The variables of `prompts/phase1.md`.
+#[derive(Serialize)]
+pub(super) struct Phase1<'a> {
+    config_json: String,
+    tools_json: String,
+    skills_json: String,
+    flows_json: String,
+    history: String,
+    message: &'a str,
+}
+
+impl<'a> Phase1<'a> {
+    pub(super) fn new(agent: &AgentRecord, message: &'a str, history: String) -> Self {
+        let mut config = agent.document.clone();
+        if let Some(fields) = config.as_object_mut() {
+            // Shown in their own sections, or of no use to the parser.
+            for field in ["tools", "skills", "flows", "rules", "handoff", "knowledge"] {
+                fields.remove(field);
+            }
+        }
+        let AgentConfig { tools, skills, flows, .. } = agent.config.as_ref();
+        Self {
+            config_json: pretty(&config),
+            tools_json: pretty(&tools_seen(tools)),
+            skills_json: pretty(&skills_seen(skills)),
+            flows_json: pretty(&json!(flows)),
+            history,
+            message,
+        }
+    }
+}
+
+/// The variables of `prompts/phase2.md`.
+#[derive(Serialize)]
+pub(super) struct Phase2<'a> {
+    name: &'a str,
+    tone: &'a str,
+    sop: &'a str,
+    tools_json: String,
+    skills_json: String,
+    flows_json: String,
+    constraints: &'a str,
+    history: String,
+    results: &'a str,
+    message: &'a str,
+    note: &'a str,
+    greeting_just_sent: bool,
+    is_timer: bool,
+}
+
+impl<'a> Phase2<'a> {
+    pub(super) fn new(plan: &'a Plan, agent: &AgentConfig, message: &'a str) -> Self {
+        Self {
+            name: &plan.name,
+            tone: &plan.tone,
+            sop: &plan.sop,
+            tools_json: pretty(&tools_seen(&plan.tools)),
+            skills_json: pretty(&skills_seen(&plan.skills)),
+            flows_json: pretty(&json!(agent.flows)),
+            constraints: &plan.constraints,
+            history: String::new(),
+            results: "",
+            message,
+            note: "",
+            greeting_just_sent: false,
+            is_timer: false,
+        }
+    }
+
+    pub(super) fn conversation(mut self, history: String, results: &'a str) -> Self {
+        self.history = history;
+        self.results = results;
+        self
+    }
+
+    pub(super) fn situation(mut self, note: &'a str, greeting_just_sent: bool, is_timer: bool) -> Self {
+        self.note = note;
+        self.greeting_just_sent = greeting_just_sent;
+        self.is_timer = is_timer;
+        self
+    }
+}
+
+/// The conversation as lines: what was said before this turn, and what the agent has said in it. The user's own words of
+/// this turn have a section of their own.
+pub(super) fn conversation(history: &[Entry], added: &[Entry]) -> String {
+    let spoken = added.iter().filter(|entry| entry.role != Role::User);
+    transcript(history.iter().chain(spoken))
+}
+
+/// The results of this turn's actions as lines, long ones cut with a note.
+pub(super) fn results(results: &[(String, Value)]) -> String {
+    let lines = results.iter().map(|(target, result)| {
+        let mut text = result.to_string();
+        if text.len() > MAX_RESULT_BYTES {
+            let total = text.len();
+            let end = (0..=MAX_RESULT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+            text.push_str(&format!("… (cut: {end} of {total} bytes)"));
+        }
+        format!("{target}: {text}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The prompt as system message, the user's words as the user's.
+pub(super) fn messages(system: String, message: &str) -> Vec<PromptMessage> {
+    let words = if message.is_empty() { "(no new message)" } else { message };
+    vec![
+        PromptMessage { role: PromptRole::System, content: system },
+        PromptMessage { role: PromptRole::User, content: words.to_owned() },
+    ]
+}
+
+/// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+pub(super) fn failed(error: PromptError) -> TurnError {
+    TurnError::Failed(error.to_string())
+}
+
+/// Skills without their calls: the model has no use for addresses and headers.
+fn skills_seen(skills: &[crate::agent::Skill]) -> Value {
+    let seen = skills.iter().map(|skill| {
+        json!({ "id": skill.id, "description": skill.description, "condition": skill.condition, "params": skill.params })
+    });
+    seen.collect()
+}
+
+fn tools_seen(tools: &[crate::agent::Tool]) -> Value {
+    let seen =
+        tools.iter().map(|tool| json!({ "id": tool.id, "description": tool.description, "params": tool.params }));
+    seen.collect()
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

@@ -1,0 +1,287 @@
+//! One turn in hand: the session as it becomes, what is to be published, what the commit writes.
+
+use super::{Services, TurnError, TurnInput};
+use crate::agent::AgentRecord;
+use crate::clock::{self, Timestamp};
+use crate::journal::{Journal, Label, Stepped};
+use crate::queue::{EventType, Job, OutEvent, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
+use crate::session::{Entry, Role, Session, Status, history};
+use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use tracing::error;
+
+/// See the module.
+pub(super) struct Turn<'a> {
+    pub(super) services: &'a Services,
+    /// As it becomes; `workflow_state.status` is the status as of now.
+    pub(super) session: Session,
+    pub(super) jobs: Vec<Job>,
+    pub(super) agent: Arc<AgentRecord>,
+    pub(super) journal: Journal,
+    /// What this turn adds to the conversation.
+    pub(super) entries: Vec<Entry>,
+    /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
+    pub(super) answered: bool,
+    pub(super) reason: Option<String>,
+    turn_id: String,
+    attempt: u32,
+    started_at: Timestamp,
+    profile_changed: bool,
+    statuses: Vec<StatusAt>,
+    /// The status that the session document shows.
+    shown: Status,
+    outbox: Vec<OutEvent>,
+}
+
+impl<'a> Turn<'a> {
+    /// Begins the turn, or begins it again: from the status that it began with the first time.
+    pub(super) async fn open(services: &'a Services, input: TurnInput) -> Result<Self, TurnError> {
+        let turn_id = input.turn_id().to_owned();
+        let TurnInput { mut session, jobs, agent, resumed } = input;
+        let store = Arc::clone(&services.store);
+        let journal = Journal::open(store, &session.session_id, &turn_id, session.epoch, resumed).await?;
+        let shown = session.workflow_state.status;
+        let (attempt, started_at) = match &session.turn {
+            Some(open) => {
+                session.workflow_state.status = open.status;
+                (open.attempt, open.at)
+            }
+            None => (1, clock::now()),
+        };
+        let mut turn = Self {
+            services,
+            session,
+            jobs,
+            agent,
+            journal,
+            entries: Vec::new(),
+            answered: false,
+            reason: None,
+            turn_id,
+            attempt,
+            started_at,
+            profile_changed: false,
+            statuses: Vec::new(),
+            shown,
+            outbox: Vec::new(),
+        };
+        turn.adopt_addressing();
+        Ok(turn)
+    }
+
+    /// The last message says who writes, over which channel, to which agent.
+    fn adopt_addressing(&mut self) {
+        self.session.agent_id.clone_from(&self.agent.config.id);
+        for job in &self.jobs {
+            if let Some(message) = job.user_message() {
+                if let Some(user_id) = &message.user_id {
+                    self.session.user_id.clone_from(user_id);
+                }
+                if let Some(channel) = &message.channel {
+                    self.session.channel.clone_from(channel);
+                }
+            }
+        }
+        if self.session.channel.is_empty() {
+            "default".clone_into(&mut self.session.channel);
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.session.workflow_state.status
+    }
+
+    pub(super) fn messages(&self) -> impl Iterator<Item = &UserMessage> {
+        self.jobs.iter().filter_map(Job::user_message)
+    }
+
+    /// What the user said in this turn: all merged texts, in order.
+    pub(super) fn message_text(&self) -> String {
+        self.messages().map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Goes to `to`, publishing the transition. A status that follows itself is not one; an illegal one is refused and
+    /// logged.
+    pub(super) fn transition(&mut self, to: Status) {
+        let from = self.status();
+        if from == to {
+            return;
+        }
+        if let Err(refused) = from.check(to) {
+            error!(session_id = %self.session.session_id, turn_id = %self.turn_id, "{refused}; the status stays");
+            return;
+        }
+        let at = clock::now();
+        let event = StatusEvent {
+            session_id: self.session.session_id.clone(),
+            turn_id: self.turn_id.clone(),
+            status: to,
+            previous: from,
+            reason: self.reason.clone().filter(|_| to == Status::Cancelled),
+            at,
+        };
+        let key = format!("status/{}", self.statuses.len());
+        self.publish(EventType::Status, &key, &event);
+        self.statuses.push(StatusAt { status: to, at });
+        self.session.workflow_state.status = to;
+    }
+
+    /// Says something to the user, under an id that stays the same however often the turn is repeated.
+    pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let at = clock::now();
+        let reply = Reply {
+            reply_id: self.journal.idempotency_key(key),
+            session_id: self.session.session_id.clone(),
+            agent_id: self.session.agent_id.clone(),
+            user_id: self.session.user_id.clone(),
+            channel: self.session.channel.clone(),
+            turn_id: self.turn_id.clone(),
+            kind,
+            text: text.to_owned(),
+            seq: 0,
+            stream_id: None,
+            at,
+            metadata: Map::new(),
+        };
+        self.publish(EventType::Reply, key, &reply);
+        let output = json!({ "reply_id": reply.reply_id, "text": text });
+        self.journal.note(key, Label { kind: "reply", target: kind.as_str() }, &text, output);
+        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
+        self.remember(Role::Assistant, text, Some(kind), Map::new());
+    }
+
+    /// Publishes that a step has finished.
+    pub(super) fn step_finished<O>(&mut self, kind: &str, target: &str, stepped: &Stepped<O>) {
+        let event = StepEvent {
+            session_id: self.session.session_id.clone(),
+            turn_id: self.turn_id.clone(),
+            key: stepped.key.clone(),
+            kind: kind.to_owned(),
+            target: target.to_owned(),
+            ok: stepped.ok,
+            ms: stepped.ms,
+        };
+        self.publish(EventType::Step, &format!("step/{}", stepped.key), &event);
+    }
+
+    /// Adds to the conversation.
+    pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
+        self.entries.push(Entry {
+            role,
+            text: text.to_owned(),
+            at: clock::now(),
+            turn_id: self.turn_id.clone(),
+            kind: kind.map(|kind| kind.as_str().to_owned()),
+            metadata,
+        });
+    }
+
+    /// Adds the user's own words to the conversation.
+    pub(super) fn remember_user(&mut self) {
+        let said: Vec<_> = self.messages().map(|message| (message.text.clone(), message.attachments.clone())).collect();
+        for (text, attachments) in said {
+            let mut metadata = Map::new();
+            if !attachments.is_empty() {
+                metadata.insert("attachments".into(), json!(attachments));
+            }
+            self.remember(Role::User, &text, None, metadata);
+        }
+    }
+
+    pub(super) fn update_profile(&mut self, params: &Map<String, Value>) {
+        for (key, value) in params {
+            self.session.profile.insert(key.clone(), value.clone());
+        }
+        self.profile_changed = true;
+    }
+
+    /// Makes what has been collected visible: first the document's status, then the events. Called before anything slow,
+    /// so that what a status announces never starts before the status is durable (E-05).
+    pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
+        let status = self.status();
+        if self.shown != status {
+            let request = Record {
+                session_id: self.session.session_id.clone(),
+                epoch: self.session.epoch,
+                turn_id: self.turn_id.clone(),
+                steps: self.journal.take_notes(),
+                status: Some(status),
+            };
+            self.services.store.record(request).await?;
+            self.shown = status;
+        }
+        let events = std::mem::take(&mut self.outbox);
+        if !events.is_empty() {
+            self.services.queue.emit(events).await?;
+        }
+        Ok(())
+    }
+
+    /// Publishes the rest and makes the change that the commit writes.
+    pub(super) async fn finish(mut self, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
+        let events = std::mem::take(&mut self.outbox);
+        if !events.is_empty() {
+            self.services.queue.emit(events).await?;
+        }
+        if matches!(timers, TimerChange::Replace(_)) {
+            self.session.timer_generation += 1;
+        }
+        let history_drop = history::excess(&self.session.history, &self.entries);
+        let job = self.jobs[0].clone();
+        let cancelled = self.status() == Status::Cancelled;
+        let turn = TurnRecord {
+            session_id: self.session.session_id.clone(),
+            turn_id: self.turn_id,
+            job,
+            statuses: self.statuses,
+            outcome,
+            reason: self.reason.clone(),
+            attempts: self.attempt,
+            started_at: self.started_at,
+            committed_at: clock::now(),
+            hash: self.agent.hash.clone(),
+        };
+        Ok(Change {
+            agent_id: self.session.agent_id,
+            user_id: self.session.user_id,
+            channel: self.session.channel,
+            workflow_state: self.session.workflow_state,
+            status_reason: self.reason.filter(|_| cancelled),
+            profile: self.profile_changed.then_some(self.session.profile),
+            history: self.entries,
+            history_drop,
+            jobs: self.jobs.into_iter().map(|job| job.job_id).collect(),
+            timer_generation: self.session.timer_generation,
+            timers,
+            closed_at: self.session.closed_at,
+            handoff: self.session.handoff,
+            turn,
+            steps: self.journal.take_notes(),
+        })
+    }
+
+    /// Ends a turn that has nothing to do.
+    pub(super) async fn nothing(self) -> Result<Change, TurnError> {
+        self.finish(Outcome::Noop, TimerChange::Keep).await
+    }
+
+    pub(super) fn turn_id(&self) -> &str {
+        &self.turn_id
+    }
+
+    fn publish(&mut self, event_type: EventType, key: &str, event: &impl Serialize) {
+        self.outbox.push(OutEvent {
+            channel: self.session.channel.clone(),
+            session_id: self.session.session_id.clone(),
+            event_type,
+            msg_id: Some(self.journal.idempotency_key(key)),
+            // Plain data with text keys always serialises.
+            payload: serde_json::to_vec(event).unwrap_or_default().into(),
+        });
+    }
+}

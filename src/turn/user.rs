@@ -1,0 +1,24 @@
+//! A user's message.
+
+use super::TurnError;
+use super::state::Turn;
+use crate::session::Status;
+use crate::store::Change;
+
+impl Turn<'_> {
+    /// Handles the user's message(s): forwarded while a human has the conversation, else planned, greeted and decided.
+    pub(super) async fn user_message(mut self) -> Result<Change, TurnError> {
+        self.remember_user();
+        // The next message reopens a closed conversation (OP-E19).
+        self.session.closed_at = None;
+        if self.status() == Status::Transferred {
+            return self.forward().await;
+        }
+        let opening = match self.opening().await? {
+            Ok(opening) => opening,
+            Err(reason) => return self.cancel(reason).await,
+        };
+        self.transition(Status::Processing);
+        self.iterate(opening.plan, opening.first, opening.greeted).await
+    }
+}

@@ -1,0 +1,216 @@
+//! A lane held: its messages in stream order, one turn at a time, until it is released.
+
+use super::Shared;
+use super::intake::{self, Unfit};
+use super::lane::{Stop, acknowledge};
+use super::opening::{self, Begun};
+use crate::queue::{Cause, Job, JobBody, Message};
+use crate::session::Session;
+use crate::store::{Change, Commit, Committed, Grant, TimerChange};
+use crate::timer::scheduler::HORIZON;
+use crate::turn::{self, CancelReason, TurnError, TurnInput};
+use futures::FutureExt;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info_span, warn};
+
+/// See the module.
+pub(super) struct Hold<'a> {
+    shared: &'a Shared,
+    session: Session,
+    /// An earlier holder began the turn in hand.
+    resumed: bool,
+    /// Cancelled when the lease is lost.
+    lost: CancellationToken,
+}
+
+impl<'a> Hold<'a> {
+    pub(super) fn new(shared: &'a Shared, grant: Grant) -> Self {
+        let Grant { session, resumed } = grant;
+        let lost = shared.lanes.hold(&session.session_id, session.epoch);
+        Self { shared, session, resumed, lost }
+    }
+
+    /// Works the lane off. Answers up to which sequence it is handled.
+    pub(super) async fn work(mut self) -> Result<u64, Stop> {
+        loop {
+            match self.handle_next().await {
+                Ok(true) => {}
+                Ok(false) => return Ok(self.session.last_seq),
+                Err(stop) => {
+                    self.hand_back(&stop).await;
+                    return Err(stop);
+                }
+            }
+        }
+    }
+
+    /// Handles the next message. False when the lane is released.
+    async fn handle_next(&mut self) -> Result<bool, Stop> {
+        let session_id = self.session.session_id.clone();
+        let highest = self.shared.lanes.highest(&session_id);
+        let last_seq = self.session.last_seq;
+        let at_least = if highest > last_seq { highest } else { 0 };
+        let Some(message) = self.shared.queue().next_in_lane(&session_id, last_seq, at_least).await? else {
+            // What was delivered is in the stream no more: somebody removed it.
+            self.shared.store().release(&session_id, self.session.epoch, false).await?;
+            self.session.last_seq = last_seq.max(highest);
+            return Ok(false);
+        };
+        let (last_seq, change) = self.handle(&message).await?;
+        let change_hint = change.as_deref().is_some_and(arms_soon);
+        let committed = self.commit(last_seq, change).await?;
+        if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
+            debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
+        }
+        self.session.last_seq = last_seq;
+        acknowledge(self.shared, &session_id, last_seq).await;
+        match committed {
+            Committed::Released => Ok(false),
+            Committed::Fenced => Err(Stop::Lost),
+            Committed::Held if self.shared.stopping.is_cancelled() => Err(Stop::Stopping),
+            Committed::Held => self.refresh().await.map(|()| true),
+        }
+    }
+
+    async fn commit(&self, last_seq: u64, change: Option<Box<Change>>) -> Result<Committed, Stop> {
+        let commit = Commit {
+            session_id: self.session.session_id.clone(),
+            epoch: self.session.epoch,
+            last_seq,
+            lease: self.shared.ack_wait,
+            change,
+        };
+        let committed = self.shared.store().commit(commit).await?;
+        if committed == Committed::Fenced {
+            warn!(epoch = self.session.epoch, "the lane was taken over; this turn's result is dropped");
+            return Err(Stop::Lost);
+        }
+        Ok(committed)
+    }
+
+    /// Reads the session as the commit left it.
+    async fn refresh(&mut self) -> Result<(), Stop> {
+        let session = self.shared.store().session(&self.session.session_id).await?;
+        match session.filter(|session| session.epoch == self.session.epoch) {
+            Some(session) => {
+                self.session = session;
+                self.resumed = false;
+                Ok(())
+            }
+            None => Err(Stop::Lost),
+        }
+    }
+
+    /// What a message comes to: the sequence that is handled with it, and the change to commit.
+    async fn handle(&mut self, message: &Message) -> Result<(u64, Option<Box<Change>>), Stop> {
+        let job = match intake::decode(message) {
+            Ok(job) => job,
+            Err(unfit) => {
+                intake::bury(self.shared, message, unfit).await?;
+                return Ok((message.seq, None));
+            }
+        };
+        if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
+            return Ok((message.seq, None));
+        }
+        let begun = match opening::begin(self.shared, &self.session, message, job).await? {
+            Ok(begun) => begun,
+            Err(unfit) => {
+                intake::bury(self.shared, message, unfit).await?;
+                return Ok((message.seq, None));
+            }
+        };
+        let Begun { agent, jobs, through } = begun;
+        let input = TurnInput { session: self.session.clone(), jobs, agent, resumed: self.resumed };
+        let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
+        if attempt > self.shared.max_attempts {
+            return self.exhausted(message, input, attempt).await.map(|change| (through, change));
+        }
+        let span =
+            info_span!("turn", turn_id = input.turn_id(), agent_id = input.agent.config.id, hash = input.agent.hash);
+        let change = self.run(message, input, attempt).instrument(span).await?;
+        Ok((through, change))
+    }
+
+    async fn run(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
+        let services = &self.shared.services;
+        let turn = AssertUnwindSafe(turn::run(services, input.clone())).catch_unwind();
+        let ended = tokio::select! {
+            ended = turn => ended,
+            () = self.lost.cancelled() => return Err(Stop::Lost),
+            () = self.shared.abandoning.cancelled() => return Err(Stop::Stopping),
+        };
+        let reason = match ended {
+            Ok(Ok(change)) => return Ok(change.map(Box::new)),
+            Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
+            Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
+            Ok(Err(TurnError::Replay(problem))) => {
+                self.bury(message, &input, Cause::Replay, problem.clone(), attempt).await?;
+                CancelReason::new("replay", problem)
+            }
+            Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
+        };
+        self.give_up(input, reason).await
+    }
+
+    async fn exhausted(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
+        let tried = attempt - 1;
+        let problem = format!("the job was begun {tried} times without coming to an end");
+        self.bury(message, &input, Cause::Attempts, problem.clone(), tried).await?;
+        self.give_up(input, CancelReason::new("attempts", problem)).await
+    }
+
+    async fn give_up(&self, input: TurnInput, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
+        match turn::give_up(&self.shared.services, input, reason).await {
+            Ok(change) => Ok(Some(Box::new(change))),
+            Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
+            Err(TurnError::Failed(problem) | TurnError::Replay(problem)) => {
+                Err(Stop::Failed(problem, Duration::from_secs(5)))
+            }
+        }
+    }
+
+    async fn bury(
+        &self,
+        message: &Message,
+        input: &TurnInput,
+        cause: Cause,
+        reason: String,
+        attempts: u32,
+    ) -> Result<(), Stop> {
+        let job_id = input.jobs.first().map(|job: &Job| job.job_id.clone());
+        Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
+    }
+
+    /// Frees the lane for another try. Only the job's own failures count as attempts.
+    async fn hand_back(&self, stop: &Stop) {
+        let blame = match stop {
+            Stop::Lost => return,
+            Stop::Failed(..) => true,
+            Stop::Infrastructure(_) | Stop::Stopping => false,
+        };
+        if let Err(error) = self.shared.store().release(&self.session.session_id, self.session.epoch, blame).await {
+            debug!("the lane is not handed back, its lease runs out: {error}");
+        }
+    }
+}
+
+/// True when a timer may be due before the scheduler's next sweep.
+fn arms_soon(change: &Change) -> bool {
+    match &change.timers {
+        TimerChange::Replace(timers) => timers.iter().any(|timer| timer.delay < HORIZON),
+        TimerChange::Keep | TimerChange::Remove(_) => false,
+    }
+}
+
+fn back_off(attempt: u32) -> Duration {
+    Duration::from_secs(1 << attempt.min(5)).min(Duration::from_secs(30))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+}

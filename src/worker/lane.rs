@@ -1,0 +1,160 @@
+//! Driving one session's lane: take it, run its turns in stream order, acknowledge (DESIGN.md, "The lane").
+
+use super::Shared;
+use super::hold::Hold;
+use super::intake::{self, Unfit};
+use crate::queue::{Cause, Job, JobBody, Message, QueueError};
+use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
+use std::time::Duration;
+use tracing::{Instrument, debug, error, info_span, warn};
+
+/// How long a job waits that could not be handled because queue or store were away.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Why a lane is left with work undone.
+pub(super) enum Stop {
+    /// Queue or store are away. Not the job's fault.
+    Infrastructure(String),
+    /// The job failed; it is tried again after the delay, and counted.
+    Failed(String, Duration),
+    /// Somebody else holds the lane, or holds it by now.
+    Lost,
+    /// The worker is stopping.
+    Stopping,
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => Self::Infrastructure(error.to_string()),
+            StoreError::Damaged { .. } | StoreError::Refused(_) => {
+                Self::Failed(error.to_string(), Duration::from_secs(5))
+            }
+        }
+    }
+}
+
+impl From<QueueError> for Stop {
+    fn from(error: QueueError) -> Self {
+        Self::Infrastructure(error.to_string())
+    }
+}
+
+/// Drives a lane until nothing waits for it here.
+pub(super) async fn drive(shared: &Shared, session_id: &str) {
+    let span = info_span!("lane", session_id);
+    async {
+        let mut last_seq = 0;
+        while let Some(wake) = shared.lanes.next_or_end(session_id, last_seq) {
+            match visit(shared, &wake).await {
+                Ok(handled) => last_seq = last_seq.max(handled),
+                Err(stop) => return leave(shared, session_id, stop).await,
+            }
+            acknowledge(shared, session_id, last_seq).await;
+        }
+    }
+    .instrument(span)
+    .await;
+}
+
+/// Gives back what waits, for whoever is next.
+async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
+    let delay = match stop {
+        Stop::Infrastructure(problem) => {
+            shared.health.failed(&problem);
+            AWAY
+        }
+        Stop::Failed(problem, delay) => {
+            error!(delay_ms = delay.as_millis(), "the lane is left: {problem}");
+            delay
+        }
+        // The holder sees what waits before it releases the lane; should it die, its lease is over by then.
+        Stop::Lost => shared.ack_wait / 2,
+        Stop::Stopping => Duration::ZERO,
+    };
+    for token in shared.lanes.end(session_id) {
+        if let Err(error) = shared.queue().nak(&token, delay).await {
+            debug!("not given back, it comes again after the ack wait: {error}");
+        }
+    }
+}
+
+/// Acknowledges what the lane has passed. A lost acknowledgement leads to a redelivery, which the lane drops.
+pub(super) async fn acknowledge(shared: &Shared, session_id: &str, last_seq: u64) {
+    for token in shared.lanes.passed(session_id, last_seq) {
+        if let Err(error) = shared.queue().ack(&token).await {
+            debug!("not acknowledged: {error}");
+        }
+    }
+}
+
+/// Follows one wake-up. Answers up to which sequence the lane is handled, as far as known.
+async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
+    let (job, pin) = match prepare(shared, wake).await? {
+        Ok(prepared) => prepared,
+        Err(Some(unfit)) => {
+            intake::bury(shared, wake, unfit).await?;
+            return discard(shared, wake).await;
+        }
+        Err(None) => return discard(shared, wake).await,
+    };
+    let message = job.user_message();
+    let request = Acquire {
+        session_id: wake.session_id.clone(),
+        seq: wake.seq,
+        owner: shared.owner.clone(),
+        token: uuid::Uuid::new_v4().simple().to_string(),
+        lease: shared.ack_wait,
+        new_session: NewSession {
+            agent_id: pin.agent_id.clone(),
+            user_id: message.and_then(|message| message.user_id.clone()).unwrap_or_default(),
+            channel: message.and_then(|message| message.channel.clone()).unwrap_or_else(|| "default".into()),
+            kind: crate::session::Kind::Chat,
+        },
+        pin: Some(pin),
+    };
+    match shared.store().acquire(request).await? {
+        Acquired::Granted(grant) => Hold::new(shared, *grant).work().await,
+        Acquired::Handled => Ok(wake.seq),
+        Acquired::Busy(until) => {
+            debug!(%until, "the lane is held elsewhere");
+            Err(Stop::Lost)
+        }
+    }
+}
+
+/// Removes one message that leads to no turn.
+async fn discard(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
+    if let Some(token) = shared.lanes.take(&wake.session_id, wake.seq) {
+        shared.queue().ack(&token).await?;
+    }
+    Ok(0)
+}
+
+/// The job of a wake-up with the configuration that its turn is to run with; the inner error for a message that leads
+/// to no turn, with the reason if it belongs to the dead letters.
+async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<(Job, Pin), Option<Unfit>>, Stop> {
+    let job = match intake::decode(wake) {
+        Ok(job) => job,
+        Err(unfit) => return Ok(Err(Some(unfit))),
+    };
+    let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
+    let session = if named { None } else { shared.store().session(&job.session_id).await? };
+    if session.is_none() && job.user_message().is_none() {
+        // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.
+        let reason = format!("there is no session `{}`", job.session_id);
+        let unfit = Unfit { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
+        return Ok(Err(matches!(job.body, JobBody::Control { .. } | JobBody::Resume { .. }).then_some(unfit)));
+    }
+    match intake::agent_of(shared, &job, session.as_ref()).await? {
+        Ok(agent) => {
+            let announce = job.user_message().is_some();
+            let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
+            Ok(Ok((job, pin)))
+        }
+        Err(unfit) => {
+            warn!(job_id = job.job_id, "no agent for the job");
+            Ok(Err(Some(unfit)))
+        }
+    }
+}

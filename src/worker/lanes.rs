@@ -1,0 +1,114 @@
+//! The lanes that this worker drives, with the deliveries that wait for them.
+
+use crate::queue::{Delivery, DeliveryToken, Message};
+use crate::store::Held;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio_util::sync::CancellationToken;
+
+/// What becomes of a delivery.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// Its lane is driven already and will see it.
+    Joined,
+    /// The caller is to drive the lane.
+    Start,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Lanes {
+    by_session: Mutex<HashMap<String, Lane>>,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// By sequence: what is to be acknowledged when the lane has passed it.
+    waiting: BTreeMap<u64, Delivery>,
+    epoch: Option<u64>,
+    lost: CancellationToken,
+}
+
+impl Lanes {
+    /// Takes a delivery in.
+    pub(super) fn offer(&self, delivery: Delivery) -> Offer {
+        let mut lanes = self.lock();
+        let session_id = delivery.message.session_id.clone();
+        let offer = if lanes.contains_key(&session_id) { Offer::Joined } else { Offer::Start };
+        lanes.entry(session_id).or_default().waiting.insert(delivery.message.seq, delivery);
+        offer
+    }
+
+    /// The first message that waits beyond `last_seq`; when there is none the lane is no longer driven, and later
+    /// deliveries start it anew.
+    pub(super) fn next_or_end(&self, session_id: &str, last_seq: u64) -> Option<Message> {
+        let mut lanes = self.lock();
+        let lane = lanes.get_mut(session_id)?;
+        lane.epoch = None;
+        lane.lost = CancellationToken::new();
+        if let Some((_, delivery)) = lane.waiting.range(last_seq + 1..).next() {
+            return Some(delivery.message.clone());
+        }
+        lanes.remove(session_id);
+        None
+    }
+
+    /// Notes that the lane is held; the token is cancelled when the lease is lost.
+    pub(super) fn hold(&self, session_id: &str, epoch: u64) -> CancellationToken {
+        let mut lanes = self.lock();
+        let lane = lanes.entry(session_id.to_owned()).or_default();
+        lane.epoch = Some(epoch);
+        lane.lost.clone()
+    }
+
+    /// The highest sequence that waits.
+    pub(super) fn highest(&self, session_id: &str) -> u64 {
+        let lanes = self.lock();
+        lanes.get(session_id).and_then(|lane| lane.waiting.last_key_value()).map_or(0, |(seq, _)| *seq)
+    }
+
+    /// Takes out what the lane has passed, to be acknowledged.
+    pub(super) fn passed(&self, session_id: &str, last_seq: u64) -> Vec<DeliveryToken> {
+        let mut lanes = self.lock();
+        let Some(lane) = lanes.get_mut(session_id) else { return Vec::new() };
+        let later = lane.waiting.split_off(&(last_seq + 1));
+        std::mem::replace(&mut lane.waiting, later).into_values().map(|delivery| delivery.token).collect()
+    }
+
+    /// Takes out one delivery, to be acknowledged.
+    pub(super) fn take(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
+        self.lock().get_mut(session_id)?.waiting.remove(&seq).map(|delivery| delivery.token)
+    }
+
+    /// Ends the lane; what still waits is to be given back.
+    pub(super) fn end(&self, session_id: &str) -> Vec<DeliveryToken> {
+        let lane = self.lock().remove(session_id);
+        lane.map(|lane| lane.waiting.into_values().map(|delivery| delivery.token).collect()).unwrap_or_default()
+    }
+
+    /// All leases held and all deliveries that wait.
+    pub(super) fn all(&self) -> (Vec<Held>, Vec<DeliveryToken>) {
+        let lanes = self.lock();
+        let held = lanes
+            .iter()
+            .filter_map(|(session_id, lane)| lane.epoch.map(|epoch| Held { session_id: session_id.clone(), epoch }));
+        let tokens = lanes.values().flat_map(|lane| lane.waiting.values().map(|delivery| delivery.token.clone()));
+        (held.collect(), tokens.collect())
+    }
+
+    /// Tells a lane's driver that its lease is gone.
+    pub(super) fn lost(&self, held: &Held) {
+        let lanes = self.lock();
+        if let Some(lane) = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
+            lane.lost.cancel();
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Lane>> {
+        self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

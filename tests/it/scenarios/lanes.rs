@@ -1,0 +1,80 @@
+//! S-11 and the lane: order, one turn at a time, duplicates.
+
+use super::{answer, engine, on_both_backends, sales};
+use crate::support::engine::{Backend, Engine};
+use crate::support::script::{Answer, ScriptedModel, plan};
+use futures::future::join_all;
+use serde_json::json;
+use std::collections::HashMap;
+use std::time::Duration;
+use turnwheel::queue::ReplyKind::Response;
+
+on_both_backends!(
+    s10_same_job_twice_is_one_turn,
+    s11_two_workers_keep_every_session_in_order_and_alone,
+    messages_published_while_no_worker_runs_are_answered_in_order,
+);
+
+async fn s10_same_job_twice_is_one_turn(backend: Backend) {
+    let engine = engine(backend, answer("您好"), vec![answer("好的")]).await;
+    engine.publish("s1", "m-1", "你好").await;
+    engine.publish("s1", "m-1", "你好").await;
+    engine.say("s1", "m-2", "在吗").await;
+    let responses = engine.said("s1").await.into_iter().filter(|(kind, _)| *kind == Response).count();
+    assert_eq!(responses, 2);
+    assert_eq!(engine.model.asked().len(), 2);
+}
+
+/// An engine whose model answers `<message>!` after a moment.
+async fn echo(backend: Backend, workers: usize) -> Engine {
+    let model = ScriptedModel::start(|asked| {
+        let reply = answer(&format!("{}!", asked.user));
+        let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
+        Answer::After(Duration::from_millis(10), Box::new(Answer::Json(content)))
+    })
+    .await;
+    let engine = Engine::start(backend, model, workers).await;
+    let mut agent = sales();
+    agent.as_object_mut().unwrap().remove("greeting");
+    engine.apply(agent).await;
+    engine
+}
+
+async fn s11_two_workers_keep_every_session_in_order_and_alone(backend: Backend) {
+    let engine = echo(backend, 2).await;
+    let sessions: Vec<String> = (0..20).map(|n| format!("会话-{n}")).collect();
+    for message in 0..5 {
+        join_all(sessions.iter().map(|id| {
+            let (job_id, text) = (format!("m-{message}"), format!("{id} {message}"));
+            let engine = &engine;
+            async move { engine.publish(id, &job_id, &text).await }
+        }))
+        .await;
+    }
+    for id in &sessions {
+        engine.turn(id, "m-4").await;
+        let said: Vec<_> = engine.said(id).await.into_iter().map(|(_, text)| text).collect();
+        let expected: Vec<_> = (0..5).map(|message| format!("{id} {message}!")).collect();
+        assert_eq!(said, expected);
+    }
+    let mut by_session: HashMap<String, Vec<_>> = HashMap::new();
+    for asked in engine.model.asked() {
+        let session = asked.user.split(' ').next().unwrap().to_owned();
+        by_session.entry(session).or_default().push((asked.began, asked.ended.unwrap()));
+    }
+    for calls in by_session.values() {
+        assert!(calls.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two turns of a session overlap");
+    }
+}
+
+async fn messages_published_while_no_worker_runs_are_answered_in_order(backend: Backend) {
+    let engine = echo(backend, 0).await;
+    for message in 0..10 {
+        engine.publish("s1", &format!("m-{message}"), &message.to_string()).await;
+    }
+    engine.start_worker();
+    engine.turn("s1", "m-9").await;
+    let said: Vec<_> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
+    let expected: Vec<_> = (0..10).map(|message| format!("{message}!")).collect();
+    assert_eq!(said, expected);
+}

@@ -1,0 +1,102 @@
+//! S-09: timers fire once, never early, and not once the user has written.
+
+use super::{acts, answer, engine, on_both_backends, sales_with};
+use crate::support::engine::{Backend, Engine};
+use crate::support::eventually;
+use serde_json::json;
+use std::time::Duration;
+use turnwheel::queue::{JobBody, ReplyKind};
+use turnwheel::store::{Outcome, TurnRecord};
+
+on_both_backends!(
+    s09_timer_fires_once_with_text_and_action_and_is_not_armed_again,
+    s09_user_message_cancels_the_older_timer_and_arms_a_new_one,
+    message_without_action_asks_no_model,
+    timers_due_while_no_scheduler_runs_fire_once_afterwards,
+);
+
+async fn with_timer(backend: Backend, delay: &str) -> Engine {
+    let engine = engine(backend, answer("您好"), vec![acts("ready", "TOOL", "now", &json!({}))]).await;
+    let action = json!({"type": "TOOL", "target": "log_followup", "params": {}});
+    let timers = json!([{"name": "follow_up", "delay": delay, "message": "还需要帮助吗？", "action": action}]);
+    engine.apply(sales_with(&json!({"timers": timers}))).await;
+    engine
+}
+
+/// The turn of the session's only armed timer, once it has fired.
+async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
+    eventually(Duration::from_secs(20), "the timer fires", || async {
+        let turns = engine.store.turns(session_id, 10).await.unwrap();
+        let timer = turns
+            .into_iter()
+            .find(|turn| matches!(turn.job.body, JobBody::Timer { .. }) && turn.outcome != Outcome::Noop);
+        let done = engine.session(session_id).await;
+        timer.filter(|turn| done.has_handled(&turn.turn_id))
+    })
+    .await
+}
+
+async fn follow_ups(engine: &Engine, session_id: &str) -> usize {
+    engine.said(session_id).await.into_iter().filter(|(kind, _)| *kind == ReplyKind::Timer).count()
+}
+
+async fn s09_timer_fires_once_with_text_and_action_and_is_not_armed_again(backend: Backend) {
+    let engine = with_timer(backend, "2s").await;
+    engine.say("s1", "m-1", "你好").await;
+    let armed = engine.session("s1").await.timers[0].clone();
+    let turn = fired(&engine, "s1").await;
+
+    assert!(turn.started_at >= armed.due_at, "never early: {} < {}", turn.started_at, armed.due_at);
+    assert_eq!(turn.turn_id, format!("{}-{}", armed.timer_id, armed.generation));
+    assert_eq!(engine.api.calls("/followups").len(), 1);
+    assert_eq!(follow_ups(&engine, "s1").await, 1);
+    assert!(engine.session("s1").await.timers.is_empty(), "not armed again");
+}
+
+async fn s09_user_message_cancels_the_older_timer_and_arms_a_new_one(backend: Backend) {
+    let engine = with_timer(backend, "2s").await;
+    engine.model.script(|asked| {
+        let first = crate::support::script::plan(json!("您好"), &answer("一"));
+        crate::support::script::Answer::Json(if asked.schema == "plan_and_decision" { first } else { answer("二") })
+    });
+    engine.say("s1", "m-1", "你好").await;
+    let older = engine.session("s1").await.timers[0].clone();
+    engine.say("s1", "m-2", "我还在").await;
+    let newer = engine.session("s1").await.timers[0].clone();
+    assert_ne!((&older.timer_id, older.generation), (&newer.timer_id, newer.generation));
+    assert!(newer.due_at > older.due_at);
+    let turn = fired(&engine, "s1").await;
+    assert_eq!(turn.turn_id, format!("{}-{}", newer.timer_id, newer.generation), "only the newer one fires");
+    assert_eq!(follow_ups(&engine, "s1").await, 1);
+}
+
+async fn message_without_action_asks_no_model(backend: Backend) {
+    let engine = with_timer(backend, "1h").await;
+    let timers = json!([{"name": "follow_up", "delay": 1, "message": "还需要帮助吗？"}]);
+    engine.apply(sales_with(&json!({"timers": timers}))).await;
+    engine.say("s1", "m-1", "你好").await;
+    let asked = engine.model.asked().len();
+    fired(&engine, "s1").await;
+    assert_eq!(follow_ups(&engine, "s1").await, 1);
+    assert_eq!(engine.model.asked().len(), asked);
+}
+
+async fn timers_due_while_no_scheduler_runs_fire_once_afterwards(backend: Backend) {
+    let engine = with_timer(backend, "1s").await;
+    engine.stop_scheduler();
+    let sessions = ["s1", "s2", "s3"];
+    for session_id in sessions {
+        engine.say(session_id, "m-1", "你好").await;
+    }
+    let due = engine.session("s3").await.timers[0].due_at;
+    eventually(Duration::from_secs(10), "all timers are overdue", || async {
+        (turnwheel::clock::now() > due).then_some(())
+    })
+    .await;
+    engine.start_scheduler();
+    for session_id in sessions {
+        fired(&engine, session_id).await;
+        assert_eq!(follow_ups(&engine, session_id).await, 1);
+    }
+    assert_eq!(engine.api.calls("/followups").len(), sessions.len());
+}

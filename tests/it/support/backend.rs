@@ -1,0 +1,33 @@
+//! A fresh backend for each test.
+
+use super::engine::{Backend, quick};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use turnwheel::config::Settings;
+use turnwheel::queue::embedded::EmbeddedQueue;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore};
+use turnwheel::store::mongo::MongoStore;
+use turnwheel::tasks::Tasks;
+
+/// The embedded backend, in memory.
+pub fn embedded() -> Backend {
+    let settings = quick(Settings { backend: turnwheel::config::Backend::Embedded, ..Settings::default() });
+    let file = EmbeddedFile::in_memory().unwrap();
+    Backend {
+        queue: Arc::new(EmbeddedQueue::new(Arc::clone(&file), &settings).unwrap()),
+        store: Arc::new(EmbeddedStore::new(file, &settings)),
+        settings,
+    }
+}
+
+/// NATS and MongoDB, with a namespace and a database of the test's own.
+pub async fn cluster() -> Backend {
+    let settings = quick(super::servers::cluster().await.settings());
+    let tasks = Tasks::new();
+    Backend {
+        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
+        store: Arc::new(MongoStore::connect(&settings, &tasks).await.unwrap()),
+        settings,
+    }
+}

@@ -1,0 +1,213 @@
+//! A whole engine in the test's process, on either backend, with a scripted model and API.
+
+use super::api::Api;
+use super::script::ScriptedModel;
+use super::{background, eventually};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use turnwheel::action::http::{HttpCaller, SecretFill};
+use turnwheel::action::tool::Tools;
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock;
+use turnwheel::config::duration::Text;
+use turnwheel::config::{self, Settings};
+use turnwheel::model::Models;
+use turnwheel::prompt::Prompts;
+use turnwheel::queue::{Event, EventType, From, OutEvent, Publish, Queue, Reply, ReplyKind};
+use turnwheel::session::{Session, Status};
+use turnwheel::store::{Store, TurnRecord};
+use turnwheel::timer::scheduler::Scheduler;
+use turnwheel::turn::Services;
+use turnwheel::worker::Worker;
+use turnwheel::workflow::Flows;
+
+/// How long a test waits for what must happen.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Queue, store and settings of one test.
+pub struct Backend {
+    pub queue: Arc<dyn Queue>,
+    pub store: Arc<dyn Store>,
+    pub settings: Settings,
+}
+
+/// See the module.
+pub struct Engine {
+    pub queue: Arc<dyn Queue>,
+    pub store: Arc<dyn Store>,
+    pub settings: Settings,
+    pub model: ScriptedModel,
+    pub api: Api,
+    stop: CancellationToken,
+    scheduler: std::sync::Mutex<CancellationToken>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// The settings that tests share: quick leases, and the scripted model as `default`.
+pub fn quick(mut settings: Settings) -> Settings {
+    settings.worker.ack_wait = Text(Duration::from_secs(2));
+    settings.http.allow_private = vec!["*".into()];
+    settings
+}
+
+/// Adds the scripted model to the settings.
+pub fn with_model(mut settings: Settings, model: &ScriptedModel) -> Settings {
+    let scripted = config::Model {
+        provider: config::Provider::Openai,
+        base_url: model.base_url.clone(),
+        api_key_env: None,
+        model: "scripted-1".into(),
+        timeout: Text(Duration::from_secs(30)),
+        max_retries: 1,
+        temperature: None,
+        max_tokens: None,
+    };
+    settings.models = BTreeMap::from([("default".to_owned(), scripted)]);
+    settings
+}
+
+impl Engine {
+    /// Starts `workers` workers and a scheduler.
+    pub async fn start(backend: Backend, model: ScriptedModel, workers: usize) -> Self {
+        let Backend { queue, store, settings } = backend;
+        let settings = with_model(settings, &model);
+        let engine = Self {
+            queue,
+            store,
+            settings,
+            model,
+            api: Api::start().await,
+            stop: CancellationToken::new(),
+            scheduler: std::sync::Mutex::new(CancellationToken::new()),
+        };
+        for _ in 0..workers {
+            engine.start_worker();
+        }
+        engine.start_scheduler();
+        engine
+    }
+
+    pub fn services(&self) -> Services {
+        Services {
+            queue: Arc::clone(&self.queue),
+            store: Arc::clone(&self.store),
+            models: Models::from_settings(&self.settings, |_| None).unwrap(),
+            prompts: Prompts::new(None),
+            http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
+            tools: Tools::default(),
+            flows: Flows::builtin(),
+        }
+    }
+
+    pub fn start_worker(&self) -> CancellationToken {
+        let stop = self.stop.child_token();
+        let (worker, settings, token) =
+            (Worker::new(self.services(), &self.settings), self.settings.clone(), stop.clone());
+        background(async move { worker.run(&settings, token).await });
+        stop
+    }
+
+    pub fn start_scheduler(&self) {
+        let token = self.stop.child_token();
+        *self.scheduler.lock().unwrap() = token.clone();
+        let scheduler = Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), &self.settings);
+        background(scheduler.run(token));
+    }
+
+    pub fn stop_scheduler(&self) {
+        self.scheduler.lock().unwrap().cancel();
+    }
+
+    /// Applies an agent; `{api}` in it becomes the API's address.
+    pub async fn apply(&self, agent: Value) {
+        let text = agent.to_string().replace("{api}", &self.api.base_url);
+        let record = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
+        self.store.put_agent(record).await.unwrap();
+    }
+
+    /// Publishes a user's message and waits for the end of its turn.
+    pub async fn say(&self, session_id: &str, job_id: &str, text: &str) -> TurnRecord {
+        self.publish(session_id, job_id, text).await;
+        self.turn(session_id, job_id).await
+    }
+
+    pub async fn publish(&self, session_id: &str, job_id: &str, text: &str) {
+        self.publish_job(
+            session_id,
+            json!({"type": "user_message", "session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": text,
+                   "user_id": "u1", "channel": "web"}),
+        )
+        .await;
+    }
+
+    pub async fn publish_job(&self, session_id: &str, job: Value) {
+        let payload = serde_json::to_vec(&job).unwrap().into();
+        self.queue.publish(Publish { session_id: session_id.into(), msg_id: None, payload }).await.unwrap();
+    }
+
+    /// The turn's record, once it is committed.
+    pub async fn turn(&self, session_id: &str, turn_id: &str) -> TurnRecord {
+        eventually(DEADLINE, &format!("turn {session_id}/{turn_id} is committed"), || async {
+            let turn = self.store.turn(session_id, turn_id).await.unwrap();
+            // The turn's record is written before its session: both count.
+            let session = self.store.session(session_id).await.unwrap();
+            turn.filter(|_| session.is_some_and(|session| session.has_handled(turn_id)))
+        })
+        .await
+    }
+
+    pub async fn session(&self, session_id: &str) -> Session {
+        self.store.session(session_id).await.unwrap().expect("the session exists")
+    }
+
+    /// Everything published for a session so far: up to a mark that this call publishes itself.
+    pub async fn events(&self, session_id: &str) -> Vec<Event> {
+        let mark = json!({ "mark": uuid::Uuid::new_v4().to_string() });
+        let event = OutEvent {
+            channel: "test".into(),
+            session_id: session_id.into(),
+            event_type: EventType::Run,
+            msg_id: None,
+            payload: serde_json::to_vec(&mark).unwrap().into(),
+        };
+        self.queue.emit(vec![event]).await.unwrap();
+        let mut stream = self.queue.events(session_id, From::After(0)).await.unwrap();
+        let mut events = Vec::new();
+        loop {
+            let next = tokio::time::timeout(DEADLINE, stream.next()).await.expect("the mark comes");
+            let event = next.unwrap().unwrap();
+            match Event::decode(event.event_type, &event.payload).unwrap() {
+                Event::Run(value) if value == mark => return events,
+                Event::Run(_) => {}
+                event => events.push(event),
+            }
+        }
+    }
+
+    pub async fn replies(&self, session_id: &str) -> Vec<Reply> {
+        let events = self.events(session_id).await;
+        events
+            .into_iter()
+            .filter_map(|event| if let Event::Reply(reply) = event { Some(reply) } else { None })
+            .collect()
+    }
+
+    /// Kind and text of every reply so far.
+    pub async fn said(&self, session_id: &str) -> Vec<(ReplyKind, String)> {
+        self.replies(session_id).await.into_iter().map(|reply| (reply.kind, reply.text)).collect()
+    }
+}
+
+/// The statuses of a turn, in order.
+pub fn statuses(turn: &TurnRecord) -> Vec<Status> {
+    turn.statuses.iter().map(|status| status.status).collect()
+}

@@ -1,0 +1,201 @@
+//! An OpenAI-compatible server on a local port that answers by script and remembers what it was asked.
+// Not every test uses all of it.
+#![allow(dead_code, unreachable_pub)]
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use turnwheel::tasks::{OnPanic, Tasks};
+
+/// The queue of calls for plain text, which name no schema.
+pub const PLAIN: &str = "text";
+
+/// One call as it came in.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub headers: HeaderMap,
+    pub body: Value,
+    /// How many calls came before it.
+    pub number: usize,
+}
+
+impl Call {
+    /// The schema asked for, `json_object` where only that was, or [`PLAIN`].
+    pub fn schema(&self) -> &str {
+        let format = &self.body["response_format"];
+        format["json_schema"]["name"].as_str().or(format["type"].as_str()).unwrap_or(PLAIN)
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// All messages of the prompt, one after another.
+    pub fn prompt(&self) -> String {
+        let messages = self.body["messages"].as_array().cloned().unwrap_or_default();
+        messages.iter().filter_map(|message| message["content"].as_str()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What the server does with a call.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// A chat completion with this content.
+    Content(String),
+    /// A body as it is, with status 200.
+    Raw(String),
+    /// A status, headers and a body.
+    Status(u16, Vec<(&'static str, String)>, String),
+    /// The answer after a while.
+    After(Duration, Box<Answer>),
+    /// The connection ends within the body.
+    Broken,
+    /// No answer at all.
+    Hang,
+}
+
+impl Answer {
+    /// A chat completion whose content is this JSON.
+    pub fn json(content: &Value) -> Self {
+        Self::Content(content.to_string())
+    }
+
+    /// A decision to reply.
+    pub fn typing(response: &str) -> Self {
+        Self::json(&json!({"reasoning": "scripted", "next_status": "typing", "action": null, "response": response}))
+    }
+
+    /// A failure without headers.
+    pub fn status(status: u16, body: &str) -> Self {
+        Self::Status(status, Vec::new(), body.to_owned())
+    }
+}
+
+type Script = Box<dyn Fn(&Call) -> Option<Answer> + Send + Sync>;
+
+#[derive(Default)]
+struct Inner {
+    calls: Mutex<Vec<Call>>,
+    queues: Mutex<HashMap<String, VecDeque<Answer>>>,
+    script: Mutex<Option<Script>>,
+    changed: tokio::sync::Notify,
+}
+
+/// The server; it ends when this is dropped.
+pub struct ModelServer {
+    inner: Arc<Inner>,
+    tasks: Tasks,
+    address: std::net::SocketAddr,
+}
+
+impl ModelServer {
+    pub async fn start() -> Self {
+        let inner = Arc::<Inner>::default();
+        let router = Router::new().route("/v1/chat/completions", post(handle)).with_state(Arc::clone(&inner));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, tasks) = (listener.local_addr().unwrap(), Tasks::new());
+        let stop = tasks.stop_token();
+        tasks.spawn("model server", OnPanic::Log, async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                ended = async { axum::serve(listener, router).await } => ended.unwrap(),
+            }
+        });
+        Self { inner, tasks, address }
+    }
+
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Adds answers for calls that ask for this schema ([`PLAIN`] for none), used one after another.
+    pub fn push(&self, schema: &str, answers: impl IntoIterator<Item = Answer>) {
+        self.inner.queues.lock().unwrap().entry(schema.to_owned()).or_default().extend(answers);
+    }
+
+    /// Answers what no queue answers; `None` is an error to the caller.
+    pub fn script(&self, script: impl Fn(&Call) -> Option<Answer> + Send + Sync + 'static) {
+        *self.inner.script.lock().unwrap() = Some(Box::new(script));
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        self.inner.calls.lock().unwrap().clone()
+    }
+
+    /// Waits until there have been so many calls.
+    pub async fn wait_for_calls(&self, count: usize) {
+        let enough = async {
+            loop {
+                let changed = self.inner.changed.notified();
+                if self.inner.calls.lock().unwrap().len() >= count {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(20), enough).await;
+        assert!(waited.is_ok(), "{} calls came, {count} were waited for", self.calls().len());
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        self.tasks.stop();
+    }
+}
+
+async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response {
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    let call = {
+        let mut calls = inner.calls.lock().unwrap();
+        let call = Call { headers, body, number: calls.len() };
+        calls.push(call.clone());
+        call
+    };
+    inner.changed.notify_waiters();
+    let queued = inner.queues.lock().unwrap().get_mut(call.schema()).and_then(VecDeque::pop_front);
+    let answer = queued.or_else(|| inner.script.lock().unwrap().as_ref().and_then(|script| script(&call)));
+    // A status that nobody repeats, so that a gap in a script shows at once.
+    let gap = || Answer::status(418, &format!("the script has no answer left for `{}`", call.schema()));
+    respond(answer.unwrap_or_else(gap), &call).await
+}
+
+async fn respond(mut answer: Answer, call: &Call) -> Response {
+    while let Answer::After(delay, then) = answer {
+        tokio::time::sleep(delay).await;
+        answer = *then;
+    }
+    match answer {
+        Answer::Content(content) => completion(&content, call).into_response(),
+        Answer::Raw(body) => body.into_response(),
+        Answer::Status(status, headers, body) => {
+            let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            response
+        }
+        Answer::Broken => {
+            let parts = [Ok("{\"choices\":"), Err(std::io::Error::other("broken off"))];
+            Body::from_stream(futures::stream::iter(parts)).into_response()
+        }
+        Answer::Hang => std::future::pending().await,
+        Answer::After(..) => unreachable!("unwrapped above"),
+    }
+}
+
+fn completion(content: &str, call: &Call) -> String {
+    json!({
+        "id": format!("call-{}", call.number), "object": "chat.completion", "model": call.body["model"],
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+    })
+    .to_string()
+}

@@ -1,0 +1,65 @@
+//! The real binary as a process of its own, to be killed.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use turnwheel::config::Settings;
+
+/// A running `turnwheel`; killed when dropped.
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts `turnwheel <args>` with the given settings written to a file in `dir`.
+    pub fn start(dir: &Path, settings: &Settings, args: &[&str]) -> Self {
+        let config = dir.join("turnwheel.toml");
+        std::fs::write(&config, toml(settings)).unwrap();
+        let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_turnwheel"))
+            .arg("--config")
+            .arg(&config)
+            .args(args)
+            .current_dir(dir)
+            .env_remove("NATS_URL")
+            .env_remove("MONGODB_URI")
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone().unwrap()))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        Self { child }
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The settings that the tests change, as a file.
+fn toml(settings: &Settings) -> String {
+    let model = settings.models.get("default").map_or(String::new(), |model| {
+        format!(
+            "[models.default]\nprovider = \"openai\"\nbase_url = \"{}\"\nmodel = \"{}\"\n",
+            model.base_url, model.model
+        )
+    });
+    format!(
+        "namespace = \"{}\"\n\
+         [nats]\nurl = \"{}\"\n\
+         [mongodb]\nuri = \"{}\"\ndatabase = \"{}\"\n\
+         [worker]\nack_wait = \"2s\"\n\
+         [gateway]\nlisten = \"{}\"\n\
+         [http]\nallow_private = [\"*\"]\n\
+         {model}",
+        settings.namespace, settings.nats.url, settings.mongodb.uri, settings.mongodb.database, settings.gateway.listen,
+    )
+}

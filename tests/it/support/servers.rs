@@ -1,0 +1,193 @@
+//! NATS and MongoDB for the tests: the pair that `tests/run` started, else one of this test binary's own; and private ones
+//! that a test may stop.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tempfile::TempDir;
+use turnwheel::config::{Backend, Settings};
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(60);
+
+/// Addresses, and a namespace and a database of the test's own.
+pub struct ClusterHandles {
+    pub nats_url: String,
+    pub mongodb_uri: String,
+    pub namespace: String,
+    pub database: String,
+}
+
+impl ClusterHandles {
+    pub fn settings(&self) -> Settings {
+        let mut settings =
+            Settings { namespace: self.namespace.clone(), backend: Backend::Cluster, ..Settings::default() };
+        settings.nats.url.clone_from(&self.nats_url);
+        settings.mongodb.uri.clone_from(&self.mongodb_uri);
+        settings.mongodb.database.clone_from(&self.database);
+        settings
+    }
+}
+
+/// The shared pair.
+pub async fn cluster() -> ClusterHandles {
+    let (nats_url, mongodb_uri) = match (variable("TURNWHEEL_TEST_NATS"), variable("TURNWHEEL_TEST_MONGODB")) {
+        (Some(nats), Some(mongodb)) => (nats, mongodb),
+        _ => {
+            static OWN: OnceLock<(Server, Server)> = OnceLock::new();
+            let (nats, mongod) = OWN.get_or_init(|| (Server::nats(), Server::mongod()));
+            (nats.address(), mongod.address())
+        }
+    };
+    initiate(&mongodb_uri).await;
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let name = format!("t{}", &id[..10]);
+    ClusterHandles { nats_url, mongodb_uri, namespace: name.clone(), database: name }
+}
+
+/// A pair of the test's own.
+pub async fn private() -> (Server, Server, ClusterHandles) {
+    let (nats, mongod) = (Server::nats(), Server::mongod());
+    let handles = ClusterHandles {
+        nats_url: nats.address(),
+        mongodb_uri: mongod.address(),
+        namespace: "tw".into(),
+        database: "turnwheel".into(),
+    };
+    initiate(&handles.mongodb_uri).await;
+    (nats, mongod, handles)
+}
+
+/// Makes the replica set unless it is made, and waits for its primary.
+async fn initiate(uri: &str) {
+    use bson::doc;
+    super::eventually(START, "MongoDB has a primary", || async {
+        let client = mongodb::Client::with_uri_str(uri).await.ok()?;
+        let admin = client.database("admin");
+        let hello = admin.run_command(doc! {"hello": 1}).await.ok()?;
+        if hello.get_bool("isWritablePrimary").unwrap_or(false) {
+            return Some(());
+        }
+        if !hello.contains_key("setName") {
+            let host = uri.trim_start_matches("mongodb://").split('/').next().unwrap_or_default().to_owned();
+            let config = doc! {"_id": "rs0", "members": [{"_id": 0, "host": host}]};
+            // Another test may be first.
+            let _ = admin.run_command(doc! {"replSetInitiate": config}).await;
+        }
+        None
+    })
+    .await;
+}
+
+/// One server process, which ends with the test binary at the latest.
+pub struct Server {
+    program: PathBuf,
+    args: Vec<String>,
+    port: u16,
+    scheme: &'static str,
+    suffix: &'static str,
+    child: std::sync::Mutex<Option<std::process::Child>>,
+    _dir: TempDir,
+}
+
+impl Server {
+    pub fn nats() -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let store = dir.path().display().to_string();
+        let args = ["-js", "-sd", &store, "-a", "127.0.0.1", "-p", &port.to_string()].map(str::to_owned).to_vec();
+        Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
+    }
+
+    pub fn mongod() -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let path = dir.path().display().to_string();
+        let port_text = port.to_string();
+        let args = [
+            "--replSet",
+            "rs0",
+            "--dbpath",
+            &path,
+            "--port",
+            &port_text,
+            "--bind_ip",
+            "127.0.0.1",
+            "--wiredTigerCacheSizeGB",
+            "0.25",
+        ];
+        let args = args.map(str::to_owned).to_vec();
+        Self::start(binary("MONGOD_BIN", "mongod"), args, port, ("mongodb", "/?directConnection=true"), dir)
+    }
+
+    fn start(program: PathBuf, args: Vec<String>, port: u16, form: (&'static str, &'static str), dir: TempDir) -> Self {
+        let (scheme, suffix) = form;
+        let server = Self { program, args, port, scheme, suffix, child: std::sync::Mutex::new(None), _dir: dir };
+        server.restart();
+        server
+    }
+
+    pub fn address(&self) -> String {
+        format!("{}://127.0.0.1:{}{}", self.scheme, self.port, self.suffix)
+    }
+
+    /// Starts it again on the same port and folder.
+    pub fn restart(&self) {
+        // The shell ends the server when the test binary is gone, however it went.
+        let script = "\"$@\" & child=$!; trap 'kill -9 $child' TERM; while kill -0 \"$PARENT\" 2>/dev/null && kill -0 $child 2>/dev/null; do sleep 0.2; done; kill -9 $child 2>/dev/null";
+        let child = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(&self.program)
+            .args(&self.args)
+            .env("PARENT", std::process::id().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        *self.child.lock().unwrap() = Some(child);
+        let deadline = std::time::Instant::now() + START;
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(std::time::Instant::now() < deadline, "{} does not start", self.program.display());
+            std::thread::yield_now();
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&self) {
+        if let Some(mut child) = self.child.lock().unwrap().take() {
+            // The shell passes the end on.
+            let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+            let _ = child.wait();
+        }
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// By variable, else what `tests/run` installed, else from PATH.
+fn binary(name: &str, program: &str) -> PathBuf {
+    if let Some(path) = variable(name) {
+        return path.into();
+    }
+    let installed = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/servers");
+    let found = std::fs::read_dir(installed).into_iter().flatten().flatten().map(|entry| entry.path());
+    let ours = |path: &PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(program));
+    found.into_iter().find(ours).unwrap_or_else(|| program.into())
+}
+
+#[allow(clippy::disallowed_methods)] // The test environment is none of the settings'.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
