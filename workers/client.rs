@@ -119,7 +119,7 @@ impl GatewayClient {
         let response = self.accepted(request.send().await).await?;
         let events = SseStream::from_bytes_stream(response.bytes_stream()).filter_map(async |sse| match sse {
             Ok(sse) => event(&sse).map(Ok),
-            Err(error) => Some(Err(error.to_string())),
+            Err(error) => Some(Err(reason(&error))),
         });
         Ok(events.boxed())
     }
@@ -202,8 +202,8 @@ fn known<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
 }
 
 /// The innermost cause: the outer ones only repeat the address.
-fn reason(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;
     }
