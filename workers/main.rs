@@ -1,3 +1,173 @@
-//! turnwheel
+//! `turnwheel`: parses the command line, reads the settings, and calls the library. Each group of commands has its file;
+//! [`roles`] has the processes, [`access`] is how the other commands reach a running system.
 
-fn main() {}
+// The modules of a binary are nobody's interface.
+#![allow(unreachable_pub)]
+
+mod access;
+mod agents;
+mod chat;
+mod client;
+mod config;
+mod ending;
+mod failure;
+mod feed;
+mod log;
+mod open;
+mod roles;
+mod screen;
+mod send;
+mod sessions;
+mod table;
+mod watch;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use turnwheel::config::Settings;
+use turnwheel::config::load::{Loaded, Sources};
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel dev                                   everything in one process, no servers needed
+  turnwheel chat --agent sales                    talk to an agent of the running gateway
+  turnwheel send --session s1 --agent sales 你好   publish one message
+  turnwheel sessions show s1                      where a conversation stands
+  turnwheel agents validate agents/               check agent files
+  turnwheel --set worker.concurrency=64 worker    one more worker of a cluster
+
+Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
+Exit status: 0 done, 1 failed, 2 wrong use.";
+
+/// A durable workflow engine for conversational agents.
+#[derive(Debug, Parser)]
+#[command(name = "turnwheel", version, after_help = EXAMPLES)]
+struct Cli {
+    /// Settings file; else TURNWHEEL_CONFIG, else turnwheel.toml in the working directory
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Log filter, such as `info` or `turnwheel=debug`; else TURNWHEEL_LOG
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+    /// Log as JSON, one object a line
+    #[arg(long, global = true)]
+    log_json: bool,
+    /// Override one setting, such as `--set worker.concurrency=64`; may be repeated
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything in one process on the embedded backend; gateway on 127.0.0.1:8080
+    Dev,
+    /// Run turns, as one process of a cluster; start more to scale
+    Worker,
+    /// Fire timers, as one process of a cluster; a second one stands by
+    Scheduler,
+    /// Serve HTTP, as one process of a cluster
+    Gateway,
+    /// Worker, scheduler and gateway in one process, on the cluster backend
+    All,
+    /// Agent files into the store, and what is there
+    #[command(subcommand)]
+    Agents(agents::Agents),
+    /// Talk to an agent in the terminal, through a gateway
+    Chat(chat::Chat),
+    /// Publish one message
+    Send(send::Send),
+    /// Conversations: list, show, cancel, release, close
+    #[command(subcommand)]
+    Sessions(sessions::Sessions),
+    /// Print the effective settings and where each comes from
+    Config(config::Config),
+}
+
+impl Command {
+    /// The roles run for long and log what they do; the others speak only when something is wrong.
+    const fn is_role(&self) -> bool {
+        matches!(self, Self::Dev | Self::Worker | Self::Scheduler | Self::Gateway | Self::All)
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failure::report(&anyhow::Error::new(error).context("cannot start the runtime")),
+    };
+    let code = match runtime.block_on(run(cli)) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error),
+    };
+    // A pending read of the terminal would hold an orderly end until the next key.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let sources = Sources::of_process(cli.config, cli.set);
+    let default = if cli.command.is_role() { "info" } else { "warn" };
+    log::start(cli.log.as_deref(), cli.log_json, default, &sources.env)?;
+    let loaded = Settings::load(&sources)?;
+    let colour = sources.env.get("NO_COLOR").is_none_or(String::is_empty);
+    dispatch(cli.command, loaded, colour).await
+}
+
+async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Result<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        Command::Dev => Box::pin(roles::dev(loaded.settings)).await.map(done),
+        Command::Worker => Box::pin(roles::worker(loaded.settings)).await.map(done),
+        Command::Scheduler => Box::pin(roles::scheduler(loaded.settings)).await.map(done),
+        Command::Gateway => Box::pin(roles::gateway(loaded.settings)).await.map(done),
+        Command::All => Box::pin(roles::all(loaded.settings)).await.map(done),
+        Command::Agents(command) => Box::pin(command.run(&loaded)).await,
+        Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
+        Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Config(command) => command.run(&loaded).map(done),
+    }
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE, such as `worker.concurrency=64`".to_owned()),
+    }
+}
+
+/// An identifier on the command line: a bad one is wrong use, not a failure.
+fn id(text: &str) -> Result<String, String> {
+    turnwheel::ids::check("the id", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_use_is_told_from_failure() {
+        for line in [
+            "turnwheel",
+            "turnwheel fly",
+            "turnwheel --set x worker",
+            "turnwheel sessions show a.b",
+            "turnwheel send --session s1",
+            "turnwheel sessions list --status asleep",
+        ] {
+            let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+        let cli = Cli::try_parse_from("turnwheel --set a.b=c=d send --session 会话 你好 吗".split(' ')).unwrap();
+        assert_eq!(cli.set, [("a.b".to_owned(), "c=d".to_owned())]);
+    }
+}

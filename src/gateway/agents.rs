@@ -1,0 +1,105 @@
+//! Agents and models: listings, and applying a document.
+
+use super::input::{Body, Params};
+use super::{GatewayState, Reject};
+use crate::agent::{AgentRecord, StoredAgent};
+use crate::clock::{self, Timestamp};
+use crate::config::{Provider, Settings};
+use crate::ids;
+use crate::model::registry::ModelInfo;
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What a listing shows of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentSummary {
+    /// Key of the agent.
+    pub agent_id: String,
+    /// The name it goes by.
+    pub name: String,
+    /// The model that it asks.
+    pub model: String,
+    /// It serves workflows and takes no chat sessions.
+    pub task: bool,
+    /// md5 of its configuration.
+    pub hash: String,
+    /// When it was applied.
+    pub updated_at: Timestamp,
+}
+
+impl From<&AgentRecord> for AgentSummary {
+    fn from(agent: &AgentRecord) -> Self {
+        Self {
+            agent_id: agent.config.id.clone(),
+            name: agent.config.name.clone(),
+            model: agent.config.model.clone(),
+            task: agent.config.is_task_agent(),
+            hash: agent.hash.clone(),
+            updated_at: agent.updated_at,
+        }
+    }
+}
+
+async fn summaries(state: &GatewayState) -> Result<Vec<AgentSummary>, Reject> {
+    Ok(state.store.agents().await?.iter().map(|agent| AgentSummary::from(agent.as_ref())).collect())
+}
+
+/// All agents, by id.
+pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<Value>, Reject> {
+    Ok(Json(json!({ "agents": summaries(&state).await? })))
+}
+
+/// One agent as applied, secrets as `${NAME}`.
+pub(super) async fn show(
+    State(state): State<GatewayState>,
+    Params(agent_id): Params<String>,
+) -> Result<Json<StoredAgent>, Reject> {
+    ids::check("agent_id", &agent_id)?;
+    let agent = state.store.agent(&agent_id).await?.ok_or_else(|| Reject::unknown_agent(&agent_id))?;
+    Ok(Json(agent.to_stored()))
+}
+
+/// Applies a document. Every turn that starts after the answer uses it.
+pub(super) async fn apply(
+    State(state): State<GatewayState>,
+    Params(agent_id): Params<String>,
+    Body(document): Body<Value>,
+) -> Result<Json<Value>, Reject> {
+    ids::check("agent_id", &agent_id)?;
+    let agent = AgentRecord::from_document(document, clock::now())?;
+    if agent.id() != agent_id {
+        let message = format!("id: the document has `{}`, the path `{agent_id}`", agent.id());
+        return Err(Reject::invalid("other_agent", message, "use the same id in both"));
+    }
+    let hash = agent.hash.clone();
+    let changed = state.store.put_agent(agent).await?;
+    Ok(Json(json!({ "agent_id": agent_id, "hash": hash, "changed": changed })))
+}
+
+/// Agents and models, without keys.
+pub(super) async fn models(State(state): State<GatewayState>) -> Result<Json<Value>, Reject> {
+    let models = state.models.as_ref().map_or_else(|| of_settings(&state.settings), |listing| listing());
+    Ok(Json(json!({ "agents": summaries(&state).await?, "models": models })))
+}
+
+/// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
+fn of_settings(settings: &Settings) -> Vec<ModelInfo> {
+    let offline = |name: &str| ModelInfo { name: name.into(), provider: "offline".into(), model: "offline".into() };
+    let mut models: Vec<ModelInfo> = settings
+        .models
+        .iter()
+        .map(|(name, model)| match model.provider {
+            Provider::Offline => offline(name),
+            Provider::Openai => ModelInfo { name: name.clone(), provider: "openai".into(), model: model.model.clone() },
+        })
+        .collect();
+    for name in ["default", "offline"] {
+        if !settings.models.contains_key(name) {
+            models.push(offline(name));
+        }
+    }
+    models.sort_by(|a, b| a.name.cmp(&b.name));
+    models
+}

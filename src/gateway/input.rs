@@ -1,0 +1,130 @@
+//! Reading path, query and body, with our own refusals in place of the framework's.
+
+use super::{MAX_BODY, Reject};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use serde::de::DeserializeOwned;
+
+/// What the path names.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<T> {
+    type Rejection = Reject;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Reject> {
+        let refused = |problem: axum::extract::rejection::PathRejection| {
+            Reject::invalid("invalid_path", problem.body_text(), "ids in paths are percent-encoded UTF-8")
+        };
+        Path::from_request_parts(parts, state).await.map(|Path(params)| Self(params)).map_err(refused)
+    }
+}
+
+/// The query.
+pub(super) struct Filter<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Filter<T> {
+    type Rejection = Reject;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Reject> {
+        let refused = |problem: axum::extract::rejection::QueryRejection| {
+            Reject::invalid("invalid_query", problem.body_text(), "correct the query parameter that is named")
+        };
+        Query::from_request_parts(parts, state).await.map(|Query(query)| Self(query)).map_err(refused)
+    }
+}
+
+/// A JSON body.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Reject;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Reject> {
+        // A web page can post other types across sites without being asked first; JSON it cannot.
+        let json = is_json(request.headers());
+        let bytes = read(request, state).await?;
+        if !json {
+            let hint = "send JSON with the header `content-type: application/json`";
+            let message = "the body is not declared as JSON";
+            return Err(Reject::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message, hint));
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be absent.
+pub(super) struct OptionalBody<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalBody<T> {
+    type Rejection = Reject;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Reject> {
+        let bytes = read(request, state).await?;
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Self(T::default()));
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Reject> {
+    Bytes::from_request(request, state).await.map_err(|problem| match problem.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Reject::too_large(format!("the body has more than {MAX_BODY} bytes")),
+        _ => Reject::invalid("unreadable_body", problem.body_text(), "send the request again"),
+    })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}
+
+/// Reads one JSON value; the error names the field.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Reject> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let refused =
+        |message: String| Reject::invalid("invalid_json", message, "send one JSON object as the contract has it");
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let place = if path == "." { String::new() } else { format!("{path}: ") };
+        refused(format!("{place}{}", error.inner()))
+    })?;
+    deserializer.end().map_err(|error| refused(error.to_string()))?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[allow(dead_code)]
+    struct Sample {
+        text: String,
+    }
+
+    #[test]
+    fn errors_name_the_field_or_the_place() {
+        let message = |text: &str| parse::<Sample>(text.as_bytes()).unwrap_err().message;
+        assert!(message(r#"{"text":1}"#).starts_with("text: "));
+        assert!(message("{}").contains("`text`"));
+        assert!(message("{").contains("line 1"));
+        assert!(message(r#"{"text":"a"} x"#).contains("trailing"));
+        assert!(parse::<Sample>(&[0xff]).is_err());
+    }
+
+    #[test]
+    fn json_by_any_spelling_of_its_type() {
+        for (kind, json) in
+            [("application/json", true), ("Application/JSON; charset=utf-8", true), ("text/plain", false), ("", false)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, kind.parse().unwrap());
+            assert_eq!(is_json(&headers), json, "{kind}");
+        }
+    }
+}

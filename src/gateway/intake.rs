@@ -1,0 +1,206 @@
+//! Putting messages and commands onto a session's lane, for the HTTP handlers and for commands that reach queue and store
+//! directly: the same checks, the same ids.
+
+use super::Reject;
+use crate::clock::{self, Timestamp};
+use crate::ids;
+use crate::queue::{
+    Attachment, Command, EventType, Job, JobBody, OutEvent, Publish, Queue, Reply, ReplyKind, UserMessage,
+};
+use crate::session::{Session, Status};
+use crate::store::Store;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tracing::debug;
+use uuid::Uuid;
+
+/// A user's message as it is posted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NewMessage {
+    /// The session; an unknown one begins with this message.
+    pub session_id: String,
+    /// The agent; optional once the session exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The words; may be empty only with attachments.
+    #[serde(default)]
+    pub text: String,
+    /// The same id twice is one turn; a fresh one unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// The user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// The channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// When the user wrote it; now unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    /// The channel's own.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// Pictures and files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+}
+
+/// The fields of [`NewMessage`]; `type` belongs to the job and is harmless.
+const FIELDS: [&str; 10] =
+    ["session_id", "agent_id", "text", "job_id", "user_id", "channel", "sent_at", "metadata", "attachments", "type"];
+
+/// Logs the fields of a posted message that mean nothing here (CONTRACT.md: ignored with a debug log).
+pub(super) fn log_unknown_fields(document: &Map<String, Value>) {
+    for field in document.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
+        debug!(field, "an unknown field of a message is ignored");
+    }
+}
+
+/// A job that the queue holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// Names the turn.
+    pub job_id: String,
+    /// The session.
+    pub session_id: String,
+}
+
+/// Checks a message and puts it onto its session's lane. Durable on return.
+pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -> Result<Accepted, Reject> {
+    if let Some(job_id) = &message.job_id {
+        ids::check("job_id", job_id)?;
+    }
+    let body = UserMessage {
+        agent_id: message.agent_id,
+        text: message.text,
+        user_id: message.user_id,
+        channel: message.channel,
+        sent_at: Some(message.sent_at.unwrap_or_else(clock::now)),
+        metadata: message.metadata,
+        attachments: message.attachments,
+    };
+    let agent_id = body.agent_id.clone();
+    let job = Job {
+        session_id: message.session_id,
+        job_id: message.job_id.unwrap_or_else(fresh_id),
+        body: JobBody::UserMessage(body),
+    };
+    job.check()?;
+    match agent_id {
+        Some(agent_id) => takes_chats(store, &agent_id).await?,
+        None if !is_known(queue, store, &job.session_id).await? => {
+            let message = format!("agent_id is missing, and session `{}` is unknown", job.session_id);
+            return Err(Reject::invalid("missing_agent", message, "give `agent_id` with a session's first message"));
+        }
+        None => {}
+    }
+    publish(queue, job).await
+}
+
+/// Puts an operator's command onto a session's lane. Durable on return.
+pub async fn command(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    session_id: &str,
+    command: Command,
+    reason: Option<String>,
+    by: Option<String>,
+) -> Result<Accepted, Reject> {
+    require_known(queue, store, session_id).await?;
+    let body = JobBody::Control { command, reason, by };
+    publish(queue, Job { session_id: session_id.to_owned(), job_id: fresh_id(), body }).await
+}
+
+/// A human's words, published.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spoken {
+    /// Names the reply.
+    pub reply_id: String,
+    /// The session.
+    pub session_id: String,
+}
+
+/// Sends a human's text to the user, while a human has the conversation. Durable on return.
+pub async fn speak(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    session_id: &str,
+    text: String,
+    by: Option<String>,
+) -> Result<Spoken, Reject> {
+    ids::check("session_id", session_id)?;
+    if text.trim().is_empty() {
+        return Err(Reject::invalid("empty_message", "text is empty", "give what the user is to read as `text`"));
+    }
+    let session = store.session(session_id).await?.ok_or_else(|| Reject::unknown_session(session_id))?;
+    let status = session.workflow_state.status;
+    if status != Status::Transferred {
+        let message = format!("session `{session_id}` is `{status}`, not `transferred`");
+        let hint = "a human's reply is taken only while a human has the conversation";
+        return Err(Reject::new(StatusCode::CONFLICT, "not_transferred", message, hint));
+    }
+    let reply = human_reply(session, text, by);
+    let spoken = Spoken { reply_id: reply.reply_id.clone(), session_id: session_id.to_owned() };
+    let event = OutEvent {
+        channel: reply.channel.clone(),
+        session_id: reply.session_id.clone(),
+        event_type: EventType::Reply,
+        msg_id: Some(reply.reply_id.clone()),
+        // Plain data with text keys always serialises.
+        payload: serde_json::to_vec(&reply).unwrap_or_default().into(),
+    };
+    queue.emit(vec![event]).await?;
+    Ok(spoken)
+}
+
+fn human_reply(session: Session, text: String, by: Option<String>) -> Reply {
+    // The reply belongs to the turn that handed over.
+    let turn_id = session.handoff.map_or_else(|| "handoff".to_owned(), |handoff| handoff.turn_id);
+    Reply {
+        reply_id: format!("{}/{turn_id}/human/{}", session.session_id, fresh_id()),
+        session_id: session.session_id,
+        agent_id: session.agent_id,
+        user_id: session.user_id,
+        channel: if session.channel.is_empty() { "default".to_owned() } else { session.channel },
+        turn_id,
+        kind: ReplyKind::Handoff,
+        text,
+        seq: 0,
+        stream_id: None,
+        at: clock::now(),
+        metadata: by.map(|by| ("by".to_owned(), Value::from(by))).into_iter().collect(),
+    }
+}
+
+/// Refuses a session that is unknown, or no id.
+pub(super) async fn require_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<(), Reject> {
+    ids::check("session_id", session_id)?;
+    if is_known(queue, store, session_id).await? { Ok(()) } else { Err(Reject::unknown_session(session_id)) }
+}
+
+/// A session is known from its first message on, even while no worker has taken it.
+async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, Reject> {
+    Ok(store.session(session_id).await?.is_some() || queue.knows(session_id).await?)
+}
+
+async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), Reject> {
+    let agent = store.agent(agent_id).await?.ok_or_else(|| Reject::unknown_agent(agent_id))?;
+    if agent.config.is_task_agent() {
+        let message =
+            format!("agent `{agent_id}` is a task agent (it has a `system_prompt`): it takes no chat sessions");
+        return Err(Reject::invalid("task_agent", message, "name an agent that has an `sop`"));
+    }
+    Ok(())
+}
+
+async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, Reject> {
+    let msg_id = format!("{}:{}", job.session_id, job.job_id);
+    let payload = job.encode();
+    queue.publish(Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload }).await?;
+    Ok(Accepted { job_id: job.job_id, session_id: job.session_id })
+}
+
+fn fresh_id() -> String {
+    Uuid::new_v4().to_string()
+}

@@ -1,0 +1,28 @@
+//! `POST /api/v1/messages`.
+
+use super::input::Body;
+use super::intake::{self, Accepted, NewMessage};
+use super::{GatewayState, Reject};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::{Map, Value};
+
+/// Takes a user's message: 202 once the queue holds it.
+pub(super) async fn post_message(
+    State(state): State<GatewayState>,
+    Body(document): Body<Map<String, Value>>,
+) -> Result<(StatusCode, Json<Accepted>), Reject> {
+    intake::log_unknown_fields(&document);
+    let message: NewMessage = serde_path_to_error::deserialize(Value::Object(document)).map_err(|error| {
+        let place = Some(error.path().to_string()).filter(|path| path != ".").map(|path| format!("{path}: "));
+        let message = format!("{}{}", place.unwrap_or_default(), error.inner());
+        Reject::invalid(
+            "invalid_message",
+            message,
+            "send {session_id, agent_id, text, job_id?, user_id?, channel?, metadata?}",
+        )
+    })?;
+    let accepted = intake::submit(state.queue.as_ref(), state.store.as_ref(), message).await?;
+    Ok((StatusCode::ACCEPTED, Json(accepted)))
+}

@@ -1,0 +1,178 @@
+//! Sessions and their turns, to be read.
+
+use super::input::{Filter, Params};
+use super::{GatewayState, Reject};
+use crate::clock::Timestamp;
+use crate::ids;
+use crate::session::{Kind, Session, Status};
+use crate::store::{SessionQuery, TurnRecord};
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The most that a listing answers, and what it answers unless told.
+const MAX_LIMIT: usize = 1_000;
+const DEFAULT_LIMIT: usize = 50;
+
+/// What a listing shows of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionSummary {
+    /// Key of the session.
+    pub session_id: String,
+    /// The agent that answers.
+    pub agent_id: String,
+    /// The user.
+    pub user_id: String,
+    /// The channel.
+    pub channel: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Where it stands.
+    pub status: Status,
+    /// Why it is `cancelled`.
+    pub status_reason: Option<String>,
+    /// How many timers are pending.
+    pub timers: usize,
+    /// When it was closed, if it is.
+    pub closed_at: Option<Timestamp>,
+    /// When its first message came.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+impl From<Session> for SessionSummary {
+    fn from(session: Session) -> Self {
+        Self {
+            session_id: session.session_id,
+            agent_id: session.agent_id,
+            user_id: session.user_id,
+            channel: session.channel,
+            kind: session.kind,
+            status: session.workflow_state.status,
+            status_reason: session.status_reason,
+            timers: session.timers.len(),
+            closed_at: session.closed_at,
+            created_at: session.created_at,
+            updated_at: session.updated_at,
+        }
+    }
+}
+
+/// The session document as others may read it: without its lease and the turn in hand.
+fn document(session: &Session) -> Value {
+    let mut document = json!(session);
+    if let Some(fields) = document.as_object_mut() {
+        fields.remove("lease");
+        fields.remove("turn");
+    }
+    document
+}
+
+/// Which sessions, and how many.
+#[derive(Debug, Deserialize)]
+pub(super) struct Which {
+    #[serde(default)]
+    status: Option<Status>,
+    #[serde(default)]
+    agent_id: Option<String>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+fn bounded(limit: Option<usize>) -> Result<usize, Reject> {
+    match limit.unwrap_or(DEFAULT_LIMIT) {
+        limit @ 1..=MAX_LIMIT => Ok(limit),
+        other => {
+            let message = format!("limit: {other} is not between 1 and {MAX_LIMIT}");
+            Err(Reject::invalid("invalid_query", message, format!("{DEFAULT_LIMIT} is what holds without a limit")))
+        }
+    }
+}
+
+/// Sessions, last changed first.
+pub(super) async fn list(
+    State(state): State<GatewayState>,
+    Filter(which): Filter<Which>,
+) -> Result<Json<Value>, Reject> {
+    if let Some(agent_id) = &which.agent_id {
+        ids::check("agent_id", agent_id)?;
+    }
+    let query = SessionQuery { status: which.status, agent_id: which.agent_id, limit: bounded(which.limit)? };
+    let sessions = state.store.sessions(query).await?;
+    let sessions: Vec<SessionSummary> = sessions.into_iter().map(SessionSummary::from).collect();
+    Ok(Json(json!({ "sessions": sessions })))
+}
+
+/// One session.
+pub(super) async fn show(
+    State(state): State<GatewayState>,
+    Params(session_id): Params<String>,
+) -> Result<Json<Value>, Reject> {
+    Ok(Json(document(&load(&state, &session_id).await?)))
+}
+
+/// How many turns.
+#[derive(Debug, Deserialize)]
+pub(super) struct HowMany {
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// A session's turns, newest first.
+pub(super) async fn turns(
+    State(state): State<GatewayState>,
+    Params(session_id): Params<String>,
+    Filter(many): Filter<HowMany>,
+) -> Result<Json<Value>, Reject> {
+    let limit = bounded(many.limit)?;
+    load(&state, &session_id).await?;
+    let turns: Vec<TurnRecord> = state.store.turns(&session_id, limit).await?;
+    Ok(Json(json!({ "turns": turns })))
+}
+
+/// One turn with its steps.
+pub(super) async fn turn(
+    State(state): State<GatewayState>,
+    Params((session_id, turn_id)): Params<(String, String)>,
+) -> Result<Json<Value>, Reject> {
+    ids::check("turn_id", &turn_id)?;
+    load(&state, &session_id).await?;
+    let found = state.store.turn(&session_id, &turn_id).await?;
+    let mut turn = json!(found.ok_or_else(|| Reject::unknown_turn(&session_id, &turn_id))?);
+    turn["steps"] = json!(state.store.steps(&session_id, &turn_id).await?);
+    Ok(Json(turn))
+}
+
+async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject> {
+    ids::check("session_id", session_id)?;
+    state.store.session(session_id).await?.ok_or_else(|| Reject::unknown_session(session_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Lease, OpenTurn};
+
+    #[test]
+    fn lease_and_open_turn_are_not_shown() {
+        let at = Timestamp::from_millis(0);
+        let mut session = Session::new("s1", at);
+        session.lease = Some(Lease { owner: "w1".into(), until: at, token: "t".into() });
+        session.turn =
+            Some(OpenTurn { seq: 1, agent_id: "a".into(), hash: "h".into(), status: Status::Ready, at, attempt: 1 });
+        let document = document(&session);
+        assert!(document.get("lease").is_none() && document.get("turn").is_none());
+        assert_eq!(document["session_id"], "s1");
+        assert_eq!(document["workflow_state"]["status"], "ready");
+        let read: Session = serde_json::from_value(document).unwrap();
+        assert_eq!(read.session_id, "s1");
+    }
+
+    #[test]
+    fn limits_are_bounded() {
+        assert_eq!(bounded(None).unwrap(), DEFAULT_LIMIT);
+        assert!(bounded(Some(0)).is_err() && bounded(Some(MAX_LIMIT + 1)).is_err());
+    }
+}

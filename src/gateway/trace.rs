@@ -1,0 +1,40 @@
+//! A request's id: the caller's `x-request-id` or a new one, in the log and on the answer.
+
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::{Instrument, debug, debug_span};
+use uuid::Uuid;
+
+const HEADER: &str = "x-request-id";
+/// A longer id is not a caller's id but a burden on the log.
+const MAX_BYTES: usize = 128;
+
+/// Adds the id. The path is logged without the query, which may hold what is not for logs.
+pub(super) async fn request_id(request: Request, next: Next) -> Response {
+    let id = request.headers().get(HEADER).filter(|value| is_sane(value)).cloned().unwrap_or_else(fresh);
+    let span = debug_span!(
+        "request",
+        request_id = id.to_str().unwrap_or_default(),
+        method = %request.method(),
+        path = request.uri().path(),
+    );
+    let mut response = async {
+        let response = next.run(request).await;
+        debug!(status = response.status().as_u16(), "answered");
+        response
+    }
+    .instrument(span)
+    .await;
+    response.headers_mut().insert(HEADER, id);
+    response
+}
+
+fn is_sane(value: &HeaderValue) -> bool {
+    !value.is_empty() && value.len() <= MAX_BYTES && value.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+fn fresh() -> HeaderValue {
+    HeaderValue::from_str(&Uuid::new_v4().to_string()).unwrap_or_else(|_| HeaderValue::from_static("none"))
+}

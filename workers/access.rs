@@ -1,0 +1,205 @@
+//! How commands reach the system: a cluster's queue and store directly, or the gateway of a running `turnwheel dev`, which
+//! alone may open its file.
+
+use crate::client::GatewayClient;
+use crate::failure::Failure;
+use crate::feed::{self, Feed};
+use crate::open;
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use turnwheel::agent::{AgentRecord, StoredAgent};
+use turnwheel::config::load::Loaded;
+use turnwheel::config::show::masked_address;
+use turnwheel::config::{Backend, Settings};
+use turnwheel::gateway::intake::{self, Accepted, NewMessage};
+use turnwheel::gateway::{AgentSummary, SessionSummary};
+use turnwheel::queue::{Command, From, Queue};
+use turnwheel::session::Session;
+use turnwheel::store::{SessionQuery, Store};
+use turnwheel::tasks::Tasks;
+
+/// How long a command waits for a cluster's servers.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// A way into the system.
+pub enum Access {
+    /// Queue and store of a cluster.
+    Direct {
+        /// The queue.
+        queue: Arc<dyn Queue>,
+        /// The store.
+        store: Arc<dyn Store>,
+    },
+    /// A gateway.
+    Gateway(GatewayClient),
+}
+
+impl Access {
+    /// The way that the settings name; without any, that of the running `dev`.
+    pub async fn open(loaded: &Loaded, tasks: &Tasks) -> anyhow::Result<Self> {
+        let settings = &loaded.settings;
+        if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+            return cluster(settings, tasks).await;
+        }
+        match running_dev(settings).await? {
+            Some(client) => {
+                eprintln!("using the dev server at {}", client.base());
+                Ok(Self::Gateway(client))
+            }
+            None => Err(nothing_found(settings).into()),
+        }
+    }
+
+    pub async fn send(&self, message: NewMessage) -> anyhow::Result<Accepted> {
+        match self {
+            Self::Direct { queue, store } => direct(intake::submit(queue.as_ref(), store.as_ref(), message).await),
+            Self::Gateway(client) => client.send(&message).await,
+        }
+    }
+
+    pub async fn list_sessions(&self, query: SessionQuery) -> anyhow::Result<Vec<SessionSummary>> {
+        match self {
+            Self::Direct { store, .. } => {
+                Ok(store.sessions(query).await?.into_iter().map(SessionSummary::from).collect())
+            }
+            Self::Gateway(client) => client.sessions(&query).await,
+        }
+    }
+
+    /// A session; through a gateway without its lease.
+    pub async fn get_session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
+        match self {
+            Self::Direct { store, .. } => Ok(store.session(session_id).await?),
+            Self::Gateway(client) => client.session(session_id).await,
+        }
+    }
+
+    pub async fn control(
+        &self,
+        session_id: &str,
+        command: Command,
+        reason: Option<String>,
+        by: Option<String>,
+    ) -> anyhow::Result<Accepted> {
+        match self {
+            Self::Direct { queue, store } => {
+                direct(intake::command(queue.as_ref(), store.as_ref(), session_id, command, reason, by).await)
+            }
+            Self::Gateway(client) => client.control(session_id, command, reason.as_deref(), by.as_deref()).await,
+        }
+    }
+
+    pub async fn list_agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
+        match self {
+            Self::Direct { store, .. } => {
+                Ok(store.agents().await?.iter().map(|agent| AgentSummary::from(agent.as_ref())).collect())
+            }
+            Self::Gateway(client) => client.agents().await,
+        }
+    }
+
+    pub async fn get_agent(&self, agent_id: &str) -> anyhow::Result<Option<StoredAgent>> {
+        match self {
+            Self::Direct { store, .. } => Ok(store.agent(agent_id).await?.map(|agent| agent.to_stored())),
+            Self::Gateway(client) => client.agent(agent_id).await,
+        }
+    }
+
+    /// Applies an agent. True when that changed something.
+    pub async fn apply_agent(&self, agent: AgentRecord) -> anyhow::Result<bool> {
+        match self {
+            Self::Direct { store, .. } => Ok(store.put_agent(agent).await?),
+            Self::Gateway(client) => client.apply(&agent).await,
+        }
+    }
+
+    /// Follows a session's events after `last_id`, or from now on. A gateway answers 404 for a session unknown to it.
+    pub async fn follow(&self, session_id: &str, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
+        match self {
+            Self::Direct { queue, .. } => {
+                let events = queue.events(session_id, last_id.map_or(From::Now, From::After)).await?;
+                Ok(feed::of_queue(events, tasks))
+            }
+            Self::Gateway(client) => feed::of_gateway(client.clone(), session_id.to_owned(), last_id, tasks).await,
+        }
+    }
+}
+
+fn direct<T>(answer: Result<T, turnwheel::gateway::Reject>) -> anyhow::Result<T> {
+    answer.map_err(|reject| Failure::from(reject).into())
+}
+
+async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
+    match tokio::time::timeout(OPENING, open::backend(settings, tasks)).await {
+        Ok(opened) => opened.map(|(queue, store)| Access::Direct { queue, store }),
+        Err(_) => {
+            let message = format!(
+                "the servers do not answer within {}s: nats.url = {}, mongodb.uri = {}",
+                OPENING.as_secs(),
+                masked_address(&settings.nats.url),
+                masked_address(&settings.mongodb.uri)
+            );
+            Err(Failure::new(
+                message,
+                "start them, or correct the settings; `turnwheel config` shows where they come from",
+            )
+            .into())
+        }
+    }
+}
+
+fn nothing_found(settings: &Settings) -> Failure {
+    let message =
+        format!("no dev server is running (looked in {}), and no cluster is set", settings.data_dir.display());
+    let hint = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
+    Failure::new(message, hint)
+}
+
+/// What `turnwheel dev` leaves in its `data_dir`.
+#[derive(Deserialize)]
+struct Marker {
+    gateway: String,
+}
+
+/// The gateway of the running `dev`. A marker that a killed one left behind does not count: its gateway has to answer.
+pub async fn running_dev(settings: &Settings) -> anyhow::Result<Option<GatewayClient>> {
+    let Some(address) = marker(&settings.data_dir) else { return Ok(None) };
+    let client = GatewayClient::new(&address, settings.gateway.tokens.first().cloned())?;
+    Ok(if client.is_alive().await { Some(client) } else { None })
+}
+
+fn marker(data_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(data_dir.join("dev.json")).ok()?;
+    serde_json::from_str::<Marker>(&text).ok().map(|marker| marker.gateway)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(data_dir: &Path, settings: Settings) -> Loaded {
+        let settings = Settings { data_dir: data_dir.to_owned(), ..settings };
+        Loaded { settings, origins: std::collections::BTreeMap::new() }
+    }
+
+    #[tokio::test]
+    async fn without_a_dev_server_the_error_says_what_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        // A marker whose server is gone: nothing listens on a port that was just given back.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        for content in
+            [None, Some("not json".to_owned()), Some(format!("{{\"gateway\":\"http://{address}\",\"pid\":1}}"))]
+        {
+            if let Some(content) = content {
+                std::fs::write(dir.path().join("dev.json"), content).unwrap();
+            }
+            let opened = Access::open(&loaded(dir.path(), Settings::default()), &Tasks::new()).await;
+            let lines = crate::failure::lines(&opened.err().unwrap());
+            assert!(lines[1].contains("turnwheel dev") && lines[1].contains("NATS_URL"), "{lines:?}");
+        }
+    }
+}

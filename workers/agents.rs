@@ -1,0 +1,184 @@
+//! `turnwheel agents`: agent files into the store, and what is there.
+
+use crate::access::Access;
+use crate::failure::Failure;
+use crate::table::{print, print_json, print_table, printable, table};
+use clap::Subcommand;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use turnwheel::agent::load::{self, Read};
+use turnwheel::config::load::Loaded;
+use turnwheel::tasks::Tasks;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel agents validate agents/sales.yaml   check a file; nothing is stored
+  turnwheel agents apply                        all files of agents_dir
+  turnwheel agents show sales --json";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Agents {
+    /// Check agent files and store the good ones; turns that start afterwards use them
+    Apply {
+        /// Files or folders; the setting agents_dir
+        paths: Vec<PathBuf>,
+    },
+    /// Check agent files
+    Validate {
+        /// Files or folders; the setting agents_dir
+        paths: Vec<PathBuf>,
+    },
+    /// Agents in the store
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// One agent as applied
+    Show {
+        /// The agent
+        #[arg(value_parser = crate::id)]
+        id: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Agents {
+    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
+        let tasks = Tasks::new();
+        match self {
+            Self::Validate { paths } => Ok(validate(read(&paths, &loaded.settings.agents_dir)?)),
+            Self::Apply { paths } => {
+                let files = read(&paths, &loaded.settings.agents_dir)?;
+                apply(&Access::open(loaded, &tasks).await?, files).await
+            }
+            Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
+            Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
+        }
+    }
+}
+
+/// The named files, or those of `agents_dir`.
+fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
+    let default = [agents_dir.to_owned()];
+    let paths = if paths.is_empty() { &default } else { paths };
+    let files = load::distinct(paths.iter().flat_map(|path| load::read_path(path)).collect());
+    if files.is_empty() {
+        let folders: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        let message = format!("there is no agent file in {}", folders.join(", "));
+        return Err(Failure::new(message, "agent files end in .yaml, .yml or .json").into());
+    }
+    Ok(files)
+}
+
+/// The lines for a file that is no agent.
+fn refused(path: &Path, problem: &impl std::fmt::Display) -> String {
+    let path = path.display();
+    printable(&format!("✗ {path}: {problem}\n  hint: correct it and check it with `turnwheel agents validate {path}`"))
+}
+
+fn ended(bad: usize) -> ExitCode {
+    if bad == 0 {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {bad} of the files {} no agent", if bad == 1 { "is" } else { "are" });
+    ExitCode::FAILURE
+}
+
+fn validate(files: Vec<Read>) -> ExitCode {
+    let mut bad = 0;
+    for (path, agent) in files {
+        match agent {
+            Ok(agent) => print(format!("✓ {}: {} is valid ({})", path.display(), agent.id(), agent.hash)),
+            Err(problem) => {
+                bad += 1;
+                print(refused(&path, &problem));
+            }
+        }
+    }
+    ended(bad)
+}
+
+async fn apply(access: &Access, files: Vec<Read>) -> anyhow::Result<ExitCode> {
+    let mut bad = 0;
+    for (path, agent) in files {
+        let agent = match agent {
+            Ok(agent) => agent,
+            Err(problem) => {
+                bad += 1;
+                print(refused(&path, &problem));
+                continue;
+            }
+        };
+        let (id, hash) = (agent.id().to_owned(), agent.hash.clone());
+        match access.apply_agent(agent).await {
+            Ok(changed) => {
+                let word = if changed { "applied" } else { "unchanged" };
+                print(format!("✓ {}: {id} {word} ({hash})", path.display()));
+            }
+            // A gateway of another version may refuse what this one takes; the other files go on.
+            Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
+                bad += 1;
+                print(refused(&path, &error));
+            }
+            Err(error) => return Err(error.context(format!("cannot apply {}", path.display()))),
+        }
+    }
+    Ok(ended(bad))
+}
+
+async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
+    let agents = access.list_agents().await?;
+    if json {
+        print_json(&json!({ "agents": agents }))?;
+    } else if agents.is_empty() {
+        eprintln!("no agents; apply some with `turnwheel agents apply`");
+    } else {
+        let mut rows = table(&["agent", "name", "kind", "model", "hash", "applied"]);
+        for agent in agents {
+            let kind = if agent.task { "task" } else { "chat" };
+            rows.add_row([
+                agent.agent_id,
+                agent.name,
+                kind.into(),
+                agent.model,
+                agent.hash,
+                agent.updated_at.to_string(),
+            ]);
+        }
+        print_table(&rows);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(access: &Access, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let unknown = || Failure::new(format!("there is no agent `{id}`"), "`turnwheel agents list` shows those there are");
+    let agent = access.get_agent(id).await?.ok_or_else(unknown)?;
+    if json {
+        print_json(&agent)?;
+    } else {
+        print(format!("agent    {}", agent.agent_id));
+        print(format!("hash     {}", agent.hash));
+        print(format!("applied  {}", agent.updated_at));
+        print(printable(&serde_json::to_string_pretty(&agent.config)?));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_agents_is_an_error_and_a_missing_file_is_a_bad_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = read(&[], dir.path()).unwrap_err();
+        assert!(crate::failure::lines(&error)[1].contains(".yaml"));
+        let files = read(&[dir.path().join("no.yaml")], dir.path()).unwrap();
+        assert!(files[0].1.is_err());
+    }
+}

@@ -1,0 +1,320 @@
+//! `turnwheel chat`: a conversation in the terminal, through a gateway. Lines go out as messages, replies and status come
+//! in by server-sent events. With piped input each line waits for the end of the turn before it.
+
+use crate::access::{self, Access};
+use crate::client::GatewayClient;
+use crate::ending::Awaited;
+use crate::failure::{self, Failure, is_unknown};
+use crate::feed::{Feed, Notice};
+use crate::screen::Screen;
+use crate::table::rough;
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use turnwheel::clock;
+use turnwheel::config::duration;
+use turnwheel::config::load::Loaded;
+use turnwheel::gateway::AgentSummary;
+use turnwheel::gateway::intake::NewMessage;
+use turnwheel::tasks::Tasks;
+use uuid::Uuid;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel chat                                talk to the only agent, or to `sales`
+  turnwheel chat --agent sales --session tour   begin or resume the session `tour`
+  printf '你好\\n查订单 A1001\\n' | turnwheel chat   one message a line, each after the answer to the one before
+Commands in the chat: /status, /help, /quit";
+
+const HELP: &str = "/status shows where the session stands, /quit leaves; anything else is sent as a message";
+
+/// The agent that is taken when there are several.
+const USUAL_AGENT: &str = "sales";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Chat {
+    /// The agent; the only one there is, or `sales`
+    #[arg(long, value_parser = crate::id)]
+    agent: Option<String>,
+    /// The session to begin or to resume; a fresh one
+    #[arg(long, value_parser = crate::id)]
+    session: Option<String>,
+    /// The gateway; that of the running dev server, or `gateway.listen`
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Who you are
+    #[arg(long, value_parser = crate::id)]
+    user: Option<String>,
+    /// How long to wait for each answer, with piped input
+    #[arg(long, default_value = "60s", value_parser = duration::parse)]
+    timeout: Duration,
+}
+
+impl Chat {
+    pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<()> {
+        let client = self.gateway(loaded).await?;
+        let agents = client.agents().await?;
+        let session_id =
+            self.session.clone().unwrap_or_else(|| format!("chat-{}", &Uuid::new_v4().simple().to_string()[..8]));
+        let resumed = match &self.session {
+            Some(session_id) => client.session(session_id).await?.is_some(),
+            None => false,
+        };
+        // A session that exists has its agent already.
+        let agent_id = match (&self.agent, resumed) {
+            (Some(agent), _) => Some(agent.clone()),
+            (None, true) => None,
+            (None, false) => Some(choose(&agents)?),
+        };
+        let with = agent_id.as_deref().map(|agent| format!(" with {agent}")).unwrap_or_default();
+        eprintln!("session {session_id}{with}; resume it with: turnwheel chat --session {session_id}");
+        let plain = Screen::plain(agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect());
+        let asks = std::io::stdin().is_terminal();
+        let screen = match std::io::stdout().is_terminal() {
+            true => plain.on_terminal(colour, if asks { "> " } else { "" }),
+            false => plain,
+        };
+        let mut talk = Talk {
+            access: Access::Gateway(client),
+            tasks: Tasks::new(),
+            screen,
+            session_id,
+            agent_id,
+            user_id: self.user,
+            feed: None,
+        };
+        talk.open_known().await?;
+        if asks { talk.interactive().await } else { talk.piped(self.timeout).await }
+    }
+
+    async fn gateway(&self, loaded: &Loaded) -> anyhow::Result<GatewayClient> {
+        let settings = &loaded.settings;
+        let token = settings.gateway.tokens.first().cloned();
+        if let Some(url) = &self.url {
+            return GatewayClient::new(url, token);
+        }
+        if let Some(client) = access::running_dev(settings).await? {
+            return Ok(client);
+        }
+        let client = GatewayClient::new(&format!("http://{}", settings.gateway.listen), token)?;
+        if client.is_alive().await {
+            return Ok(client);
+        }
+        let hint = "start `turnwheel dev` (or `turnwheel gateway`), or name a gateway with --url";
+        Err(Failure::new(format!("no gateway answers at {}", client.base()), hint).into())
+    }
+}
+
+/// The agent to talk to when none is named.
+fn choose(agents: &[AgentSummary]) -> Result<String, Failure> {
+    let chats: Vec<&str> = agents.iter().filter(|agent| !agent.task).map(|agent| agent.agent_id.as_str()).collect();
+    match chats.as_slice() {
+        [] => Err(Failure::new("there is no agent to talk to", "apply one with `turnwheel agents apply`")),
+        [only] => Ok((*only).to_owned()),
+        several if several.contains(&USUAL_AGENT) => Ok(USUAL_AGENT.to_owned()),
+        several => {
+            let hint = format!("name one with --agent: {}", several.join(", "));
+            Err(Failure::new("there are several agents", hint))
+        }
+    }
+}
+
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+enum Line<'a> {
+    Blank,
+    Quit,
+    Status,
+    Help,
+    Unknown(&'a str),
+    Message(&'a str),
+}
+
+fn read(line: &str) -> Line<'_> {
+    match line.trim() {
+        "" => Line::Blank,
+        "/quit" | "/exit" => Line::Quit,
+        "/status" => Line::Status,
+        "/help" | "/?" => Line::Help,
+        // A path such as /etc/hosts is a message.
+        text if text.starts_with('/') && text[1..].chars().all(|c| c.is_ascii_lowercase()) => Line::Unknown(text),
+        text => Line::Message(text),
+    }
+}
+
+fn input() -> Lines<BufReader<Stdin>> {
+    BufReader::new(tokio::io::stdin()).lines()
+}
+
+fn write(text: &str) {
+    let mut out = std::io::stdout();
+    // A reader that has left is no failure of ours.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+struct Talk {
+    access: Access,
+    tasks: Tasks,
+    screen: Screen,
+    session_id: String,
+    agent_id: Option<String>,
+    user_id: Option<String>,
+    feed: Option<Feed>,
+}
+
+impl Talk {
+    /// Follows a session that exists, from now on.
+    async fn open_known(&mut self) -> anyhow::Result<()> {
+        match self.access.follow(&self.session_id, None, &self.tasks).await {
+            Ok(feed) => self.feed = Some(feed),
+            Err(error) if is_unknown(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn interactive(&mut self) -> anyhow::Result<()> {
+        let mut lines = input();
+        write(&self.screen.line(HELP));
+        loop {
+            tokio::select! {
+                line = lines.next_line() => {
+                    let Some(line) = line? else { break };
+                    match read(&line) {
+                        Line::Quit => break,
+                        Line::Message(text) => if let Err(error) = self.say(text).await {
+                            // The conversation goes on: the next try may succeed.
+                            failure::lines(&error).iter().for_each(|line| write(&self.screen.line(line)));
+                        },
+                        other => self.command(&other).await,
+                    }
+                }
+                notice = next(&mut self.feed) => match notice {
+                    Some(Notice::Failed(error)) => return Err(error),
+                    Some(notice) => write(&self.screen.notice(&notice)),
+                    None => self.feed = None,
+                },
+            }
+        }
+        write("\n");
+        Ok(())
+    }
+
+    async fn piped(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let mut lines = input();
+        while let Some(line) = lines.next_line().await? {
+            match read(&line) {
+                Line::Quit => break,
+                Line::Message(text) => {
+                    let turn_id = self.say(text).await?;
+                    let Some(feed) = &mut self.feed else { continue };
+                    let awaited =
+                        Awaited { access: &self.access, session_id: &self.session_id, turn_id: &turn_id, limit };
+                    awaited.until_end(feed, |notice| write(&self.screen.notice(notice))).await?;
+                }
+                other => self.command(&other).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn command(&self, line: &Line<'_>) {
+        match line {
+            Line::Status => match self.standing().await {
+                Ok(text) => write(&self.screen.line(&text)),
+                Err(error) => failure::lines(&error).iter().for_each(|line| write(&self.screen.line(line))),
+            },
+            Line::Help => write(&self.screen.line(HELP)),
+            Line::Unknown(name) => write(&self.screen.line(&format!("there is no command {name}; {HELP}"))),
+            Line::Blank => write(&self.screen.ask()),
+            Line::Quit | Line::Message(_) => {}
+        }
+    }
+
+    /// Sends a message; answers its turn's id.
+    async fn say(&mut self, text: &str) -> anyhow::Result<String> {
+        let message = NewMessage {
+            session_id: self.session_id.clone(),
+            agent_id: self.agent_id.clone(),
+            text: text.to_owned(),
+            user_id: self.user_id.clone(),
+            ..NewMessage::default()
+        };
+        let accepted = self.access.send(message).await?;
+        if self.feed.is_none() {
+            // A new session: all that it has published is the answer to this message.
+            self.feed = Some(follow_new(&self.access, &self.session_id, &self.tasks).await?);
+        }
+        Ok(accepted.job_id)
+    }
+
+    async fn standing(&self) -> anyhow::Result<String> {
+        let Some(session) = self.access.get_session(&self.session_id).await? else {
+            return Ok(format!("session {} has not begun", self.session_id));
+        };
+        let now = clock::now();
+        let timers =
+            session.timers.iter().map(|timer| format!(", {} due in {}", timer.name, rough(now.until(timer.due_at))));
+        let reason = session.status_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let timers: String = timers.collect();
+        Ok(format!(
+            "session {}, agent {}, {}{reason}{timers}",
+            session.session_id, session.agent_id, session.workflow_state.status
+        ))
+    }
+}
+
+/// The next notice, or never while there is nothing to follow.
+async fn next(feed: &mut Option<Feed>) -> Option<Notice> {
+    match feed {
+        Some(feed) => feed.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Follows a session from its beginning. One whose first message no worker has taken yet may still be unknown.
+pub async fn follow_new(access: &Access, session_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
+    let mut tries = tokio::time::interval(Duration::from_millis(200));
+    let mut left = 50;
+    loop {
+        tries.tick().await;
+        match access.follow(session_id, Some(0), tasks).await {
+            Err(error) if is_unknown(&error) && left > 0 => left -= 1,
+            followed => return followed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwheel::clock::Timestamp;
+
+    #[test]
+    fn lines_are_commands_or_messages() {
+        assert_eq!(read("  /quit "), Line::Quit);
+        assert_eq!(read("/status"), Line::Status);
+        assert_eq!(read(" "), Line::Blank);
+        assert_eq!(read("/fly"), Line::Unknown("/fly"));
+        assert_eq!(read("/etc/hosts 是什么"), Line::Message("/etc/hosts 是什么"));
+        assert_eq!(read(" 你好 "), Line::Message("你好"));
+    }
+
+    #[test]
+    fn the_only_agent_or_sales_is_taken() {
+        let agent = |agent_id: &str, task| AgentSummary {
+            agent_id: agent_id.into(),
+            name: String::new(),
+            model: "offline".into(),
+            task,
+            hash: String::new(),
+            updated_at: Timestamp::from_millis(0),
+        };
+        assert_eq!(choose(&[agent("客服", false), agent("summary", true)]).unwrap(), "客服");
+        assert_eq!(choose(&[agent("a", false), agent("sales", false)]).unwrap(), "sales");
+        assert!(choose(&[agent("a", false), agent("b", false)]).unwrap_err().hint.contains("a, b"));
+        assert!(choose(&[agent("a", true)]).is_err());
+    }
+}

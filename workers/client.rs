@@ -1,0 +1,248 @@
+//! The gateway's endpoints, from the other side.
+
+use crate::failure::Failure;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use reqwest::{Client, Method, RequestBuilder, Response};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sse_stream::SseStream;
+use std::time::Duration;
+use turnwheel::agent::{AgentRecord, StoredAgent};
+use turnwheel::gateway::intake::{Accepted, NewMessage};
+use turnwheel::gateway::{AgentSummary, SessionSummary};
+use turnwheel::http_client;
+use turnwheel::queue::{Command, EventType, StreamEvent};
+use turnwheel::session::Session;
+use turnwheel::store::SessionQuery;
+use url::Url;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(20);
+/// The gateway says something every 15 s: one that is silent for longer is gone.
+const SILENCE: Duration = Duration::from_secs(40);
+
+/// Speaks to one gateway. Cheap to clone.
+#[derive(Clone)]
+pub struct GatewayClient {
+    http: Client,
+    base: Url,
+    token: Option<String>,
+}
+
+/// What a stream of events yields; the text is why it broke off.
+pub type Events = BoxStream<'static, Result<StreamEvent, String>>;
+
+impl GatewayClient {
+    /// A client for the gateway at `base`, such as `http://127.0.0.1:8080`.
+    pub fn new(base: &str, token: Option<String>) -> anyhow::Result<Self> {
+        let wrong = |problem: &str| {
+            Failure::new(
+                format!("`{base}` is no address of a gateway: {problem}"),
+                "write it like http://127.0.0.1:8080",
+            )
+        };
+        let base = Url::parse(base).map_err(|error| wrong(&error.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(wrong("it begins with neither http:// nor https://").into());
+        }
+        let mut builder = http_client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
+        if is_local(&base) {
+            // A proxy could not reach this machine's own loopback.
+            builder = builder.no_proxy();
+        }
+        Ok(Self { http: builder.build()?, base, token })
+    }
+
+    /// Its address, for messages.
+    pub fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// True when a gateway answers there.
+    pub async fn is_alive(&self) -> bool {
+        let asked = self.request(Method::GET, &["healthz"]).timeout(Duration::from_secs(2)).send().await;
+        asked.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    pub async fn send(&self, message: &NewMessage) -> anyhow::Result<Accepted> {
+        self.call(self.api(Method::POST, &["messages"]).json(message)).await
+    }
+
+    pub async fn sessions(&self, query: &SessionQuery) -> anyhow::Result<Vec<SessionSummary>> {
+        let mut filters = vec![("limit", query.limit.to_string())];
+        filters.extend(query.status.map(|status| ("status", status.to_string())));
+        filters.extend(query.agent_id.clone().map(|agent_id| ("agent_id", agent_id)));
+        self.listing(self.api(Method::GET, &["sessions"]).query(&filters), "sessions").await
+    }
+
+    pub async fn session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
+        known(self.call(self.api(Method::GET, &["sessions", session_id])).await)
+    }
+
+    pub async fn control(
+        &self,
+        session_id: &str,
+        command: Command,
+        reason: Option<&str>,
+        by: Option<&str>,
+    ) -> anyhow::Result<Accepted> {
+        let verb = match command {
+            Command::Cancel => "cancel",
+            Command::Release => "release",
+            Command::Close => "close",
+        };
+        let order = json!({ "reason": reason, "by": by });
+        self.call(self.api(Method::POST, &["sessions", session_id, verb]).json(&order)).await
+    }
+
+    pub async fn agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
+        self.listing(self.api(Method::GET, &["agents"]), "agents").await
+    }
+
+    pub async fn agent(&self, agent_id: &str) -> anyhow::Result<Option<StoredAgent>> {
+        known(self.call(self.api(Method::GET, &["agents", agent_id])).await)
+    }
+
+    /// Applies an agent. True when that changed something.
+    pub async fn apply(&self, agent: &AgentRecord) -> anyhow::Result<bool> {
+        let answer: Value = self.call(self.api(Method::PUT, &["agents", agent.id()]).json(&agent.document)).await?;
+        Ok(answer["changed"].as_bool().unwrap_or(true))
+    }
+
+    /// Opens a session's events after `last_id`, or from now on.
+    pub async fn events(&self, session_id: &str, last_id: Option<u64>) -> anyhow::Result<Events> {
+        let mut request = self.api(Method::GET, &["sessions", session_id, "events"]);
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id.to_string());
+        }
+        let response = self.accepted(request.send().await).await?;
+        let events = SseStream::from_bytes_stream(response.bytes_stream()).filter_map(async |sse| match sse {
+            Ok(sse) => event(&sse).map(Ok),
+            Err(error) => Some(Err(reason(&error))),
+        });
+        Ok(events.boxed())
+    }
+
+    fn api(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        self.request(method, &[&["api", "v1"], path].concat())
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            // Ids may be Chinese: the URL encodes them.
+            segments.pop_if_empty().extend(path);
+        }
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
+        let response = self.accepted(request.timeout(ANSWER).send().await).await?;
+        response.json().await.map_err(|error| {
+            let hint = "is it a gateway of the same version of turnwheel?";
+            Failure::new(format!("the answer of {} cannot be read: {}", self.base(), reason(&error)), hint).into()
+        })
+    }
+
+    async fn listing<T: DeserializeOwned>(&self, request: RequestBuilder, field: &str) -> anyhow::Result<Vec<T>> {
+        let mut answer: Value = self.call(request).await?;
+        Ok(serde_json::from_value(answer[field].take())?)
+    }
+
+    /// The answer, unless it is a refusal.
+    async fn accepted(&self, answer: reqwest::Result<Response>) -> anyhow::Result<Response> {
+        let response = answer.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body: Value = response.json().await.unwrap_or_default();
+        let text = |field: &str| body["error"][field].as_str().map(str::to_owned);
+        Err(Failure {
+            message: text("message").unwrap_or_else(|| format!("{} answers {status}", self.base())),
+            hint: match text("hint") {
+                Some(_) if status == 401 => {
+                    "set `gateway.tokens` to the gateway's, as in --set gateway.tokens=…".to_owned()
+                }
+                Some(hint) => hint,
+                None => "is it a gateway of turnwheel?".to_owned(),
+            },
+            status: Some(status.as_u16()),
+        }
+        .into())
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let message = format!("the gateway at {} does not answer: {}", self.base(), reason(error));
+        Failure::new(message, "start `turnwheel dev`, or name another gateway")
+    }
+}
+
+fn is_local(base: &Url) -> bool {
+    match base.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback() || ip.is_unspecified(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback() || ip.is_unspecified(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// `None` for what the gateway does not know.
+fn known<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if crate::failure::is_unknown(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The innermost cause: the outer ones only repeat the address.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Frames that are no events of ours, such as those of a later version, are passed over.
+fn event(sse: &sse_stream::Sse) -> Option<StreamEvent> {
+    Some(StreamEvent {
+        seq: sse.id.as_deref()?.parse().ok()?,
+        event_type: EventType::from_token(sse.event.as_deref()?)?,
+        payload: sse.data.clone()?.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_encoded_into_the_path() {
+        let client = GatewayClient::new("http://127.0.0.1:8080/behind/", Some("t".into())).unwrap();
+        let request = client.api(Method::GET, &["sessions", "会话?1"]).build().unwrap();
+        assert_eq!(request.url().as_str(), "http://127.0.0.1:8080/behind/api/v1/sessions/%E4%BC%9A%E8%AF%9D%3F1");
+        assert_eq!(request.headers()["authorization"], "Bearer t");
+    }
+
+    #[test]
+    fn an_address_has_to_be_one() {
+        for bad in ["", "127.0.0.1:8080", "localhost:8080", "nats://127.0.0.1"] {
+            assert!(GatewayClient::new(bad, None).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn frames_without_id_or_of_other_types_are_passed_over() {
+        let frame = sse_stream::Sse::default().id("7").event("reply").data("{}");
+        assert_eq!(event(&frame).unwrap().seq, 7);
+        assert!(event(&sse_stream::Sse::default().event("reply").data("{}")).is_none());
+        assert!(event(&sse_stream::Sse::default().id("7").event("other").data("{}")).is_none());
+    }
+}

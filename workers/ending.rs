@@ -1,0 +1,124 @@
+//! Waiting for the end of a turn: its last status says so at once; its session says so where no status changes, as while a
+//! human has the conversation.
+
+use crate::access::Access;
+use crate::failure::Failure;
+use crate::feed::{Feed, Notice};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use turnwheel::queue::Event;
+use turnwheel::session::Status;
+
+/// How often the session is asked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long what was published before the commit may still be on its way.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A turn that is waited for.
+pub struct Awaited<'a> {
+    /// The way to its session.
+    pub access: &'a Access,
+    /// Its session.
+    pub session_id: &'a str,
+    /// The turn.
+    pub turn_id: &'a str,
+    /// How long to wait.
+    pub limit: Duration,
+}
+
+impl Awaited<'_> {
+    /// Hands every notice to `show` until the turn has ended.
+    pub async fn until_end(&self, feed: &mut Feed, mut show: impl FnMut(&Notice)) -> anyhow::Result<()> {
+        let deadline = Instant::now() + self.limit;
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        look.tick().await;
+        loop {
+            tokio::select! {
+                // Dropping a receive loses nothing.
+                notice = feed.recv() => match notice {
+                    Some(Notice::Failed(error)) => return Err(error),
+                    None => anyhow::bail!("the events of session `{}` have ended", self.session_id),
+                    Some(notice) => {
+                        show(&notice);
+                        if ends(&notice, self.turn_id) {
+                            return Ok(());
+                        }
+                    }
+                },
+                _ = look.tick() => if self.is_committed().await {
+                    return drain(feed, show).await;
+                },
+                () = sleep_until(deadline) => return Err(self.overdue().into()),
+            }
+        }
+    }
+
+    /// A failure to ask is no answer: the feed tells of lost connections.
+    async fn is_committed(&self) -> bool {
+        let asked = timeout(LOOK, self.access.get_session(self.session_id)).await;
+        // Also a job that was merged into another one's turn is among those handled.
+        matches!(asked, Ok(Ok(Some(session))) if session.has_handled(self.turn_id))
+    }
+
+    fn overdue(&self) -> Failure {
+        let message = format!(
+            "no answer within {}s to message `{}` of session `{}`",
+            self.limit.as_secs(),
+            self.turn_id,
+            self.session_id
+        );
+        let hint = format!(
+            "is a worker running? The message stays queued; `turnwheel sessions show {}` tells where it stands, --timeout waits longer",
+            self.session_id
+        );
+        Failure::new(message, hint)
+    }
+}
+
+/// Shows what is still on its way.
+async fn drain(feed: &mut Feed, mut show: impl FnMut(&Notice)) -> anyhow::Result<()> {
+    while let Ok(Some(notice)) = timeout(QUIET, feed.recv()).await {
+        match notice {
+            Notice::Failed(error) => return Err(error),
+            notice => show(&notice),
+        }
+    }
+    Ok(())
+}
+
+/// `ready` and `cancelled` come last in a turn; after `transferred` there may be more, until the commit.
+fn ends(notice: &Notice, turn_id: &str) -> bool {
+    let Notice::Event(event) = notice else { return false };
+    match event.as_ref() {
+        Event::Status(status) => {
+            status.turn_id == turn_id && matches!(status.status, Status::Ready | Status::Cancelled)
+        }
+        Event::Reply(_) | Event::Step(_) | Event::Run(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwheel::clock::Timestamp;
+    use turnwheel::queue::StatusEvent;
+
+    #[test]
+    fn only_the_last_status_of_the_turn_in_question_ends_it() {
+        let notice = |turn_id: &str, status| {
+            Notice::Event(Box::new(Event::Status(StatusEvent {
+                session_id: "s1".into(),
+                turn_id: turn_id.into(),
+                status,
+                previous: Status::Processing,
+                reason: None,
+                at: Timestamp::from_millis(0),
+            })))
+        };
+        assert!(ends(&notice("m-1", Status::Ready), "m-1") && ends(&notice("m-1", Status::Cancelled), "m-1"));
+        assert!(!ends(&notice("m-0", Status::Ready), "m-1"));
+        assert!(!ends(&notice("m-1", Status::Transferred), "m-1"));
+        assert!(!ends(&Notice::Back, "m-1"));
+    }
+}

@@ -1,0 +1,226 @@
+//! `turnwheel sessions`: the operators' view of conversations, and their commands.
+
+use crate::access::Access;
+use crate::failure::Failure;
+use crate::table::{print, print_json, print_table, printable, rough, table};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use turnwheel::clock::{self, Timestamp};
+use turnwheel::config::load::Loaded;
+use turnwheel::queue::Command;
+use turnwheel::session::{Role, Session, Status};
+use turnwheel::store::SessionQuery;
+use turnwheel::tasks::Tasks;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel sessions list --status transferred
+  turnwheel sessions show s1
+  turnwheel sessions cancel s1 --reason 'wrong order' --by li";
+
+/// How much of the conversation is shown.
+const SHOWN: usize = 10;
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Sessions {
+    /// Sessions, last changed first
+    List(List),
+    /// One session: status, timers, the last of the conversation
+    Show {
+        /// The session
+        #[arg(value_parser = crate::id)]
+        id: String,
+        /// The whole document as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give up what the session is doing
+    Cancel(Order),
+    /// Take the conversation back from the human
+    Release(Order),
+    /// Close the conversation
+    Close(Order),
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only those in this status
+    #[arg(long, value_parser = status)]
+    status: Option<Status>,
+    /// Only those of this agent
+    #[arg(long, value_parser = crate::id)]
+    agent: Option<String>,
+    /// The most to show
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Order {
+    /// The session
+    #[arg(value_parser = crate::id)]
+    id: String,
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+    /// Who orders it
+    #[arg(long)]
+    by: Option<String>,
+}
+
+fn status(text: &str) -> Result<Status, String> {
+    serde_json::from_value(json!(text))
+        .map_err(|_| "one of acknowledged, processing, typing, ready, cancelled, transferred".to_owned())
+}
+
+impl Sessions {
+    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+        let tasks = Tasks::new();
+        let access = Access::open(loaded, &tasks).await?;
+        match self {
+            Self::List(which) => list(&access, which).await,
+            Self::Show { id, json } => show(&access, &id, json).await,
+            Self::Cancel(order) => control(&access, Command::Cancel, order).await,
+            Self::Release(order) => control(&access, Command::Release, order).await,
+            Self::Close(order) => control(&access, Command::Close, order).await,
+        }
+    }
+}
+
+async fn control(access: &Access, command: Command, order: Order) -> anyhow::Result<()> {
+    let accepted = access.control(&order.id, command, order.reason, order.by).await?;
+    print(accepted.job_id);
+    Ok(())
+}
+
+async fn list(access: &Access, which: List) -> anyhow::Result<()> {
+    let query = SessionQuery { status: which.status, agent_id: which.agent, limit: usize::from(which.limit) };
+    let sessions = access.list_sessions(query).await?;
+    if which.json {
+        return print_json(&json!({ "sessions": sessions }));
+    }
+    if sessions.is_empty() {
+        eprintln!("no sessions");
+        return Ok(());
+    }
+    let now = clock::now();
+    let mut rows = table(&["session", "agent", "user", "channel", "status", "timers", "changed"]);
+    for session in sessions {
+        let closed = if session.closed_at.is_some() { " (closed)" } else { "" };
+        rows.add_row([
+            session.session_id,
+            session.agent_id,
+            session.user_id,
+            session.channel,
+            format!("{}{closed}", session.status),
+            session.timers.to_string(),
+            ago(session.updated_at, now),
+        ]);
+    }
+    print_table(&rows);
+    Ok(())
+}
+
+async fn show(access: &Access, id: &str, json: bool) -> anyhow::Result<()> {
+    let unknown = || {
+        let hint = "`turnwheel sessions list` shows those there are; a new one appears when a worker has taken its first message";
+        Failure::new(format!("there is no session `{id}`"), hint)
+    };
+    let session = access.get_session(id).await?.ok_or_else(unknown)?;
+    if json {
+        return print_json(&session);
+    }
+    describe(&session, clock::now()).iter().for_each(print);
+    Ok(())
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    format!("{} ago", rough(at.until(now)))
+}
+
+/// A session in lines.
+fn describe(session: &Session, now: Timestamp) -> Vec<String> {
+    let state = &session.workflow_state;
+    let reason = session.status_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let row = |name: &str, text: &str| format!("{name:<9} {}", printable(text));
+    let mut lines = vec![
+        row("session", &session.session_id),
+        row("status", &format!("{}{reason}", state.status)),
+        row("agent", &format!("{} (hash {})", session.agent_id, state.hash)),
+        row("user", &session.user_id),
+        row("channel", &session.channel),
+        row("begun", &format!("{}, {}", session.created_at, ago(session.created_at, now))),
+        row("changed", &format!("{}, {}", session.updated_at, ago(session.updated_at, now))),
+    ];
+    if let Some(at) = session.closed_at {
+        lines.push(row("closed", &format!("{at}, {}", ago(at, now))));
+    }
+    if let Some(handoff) = &session.handoff {
+        lines.push(row("handoff", &format!("since {}, {}", handoff.since, ago(handoff.since, now))));
+    }
+    if let Some(lease) = &session.lease {
+        let left =
+            if lease.until > now { format!("for {} more", rough(now.until(lease.until))) } else { "expired".into() };
+        lines.push(row("lease", &format!("{}, {left}", lease.owner)));
+    }
+    for timer in &session.timers {
+        let due = if timer.due_at > now { format!("due in {}", rough(now.until(timer.due_at))) } else { "due".into() };
+        lines.push(row("timer", &format!("{} {due} ({})", timer.name, timer.due_at)));
+    }
+    let earlier = session.history.len().saturating_sub(SHOWN);
+    if !session.history.is_empty() {
+        let more = if earlier > 0 { format!(" ({earlier} earlier ones with --json)") } else { String::new() };
+        lines.push(format!("history{more}"));
+    }
+    for entry in &session.history[earlier..] {
+        let who = match entry.role {
+            Role::User => "user",
+            Role::Assistant => "agent",
+            Role::Human => "human",
+        };
+        let kind = entry.kind.as_deref().map(|kind| format!(" [{kind}]")).unwrap_or_default();
+        lines.push(printable(&format!("  {who}{kind} {}", entry.text.replace('\n', " "))));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwheel::session::{Entry, Lease};
+    use turnwheel::timer::Timer;
+
+    #[test]
+    fn a_session_in_lines_tells_what_is_due_and_the_last_of_the_conversation() {
+        let now = Timestamp::from_millis(1_000_000);
+        let mut session = Session::new("会话", now);
+        session.lease =
+            Some(Lease { owner: "w1".into(), until: Timestamp::from_millis(1_005_000), token: String::new() });
+        session.timers.push(Timer {
+            timer_id: "t1".into(),
+            name: "follow_up".into(),
+            due_at: Timestamp::from_millis(1_000_000 + 1_800_000),
+            generation: 1,
+            action: None,
+            message: None,
+        });
+        session.history = (0..12)
+            .map(|i| Entry {
+                role: Role::User,
+                text: format!("第{i}句\u{1b}"),
+                at: now,
+                turn_id: String::new(),
+                kind: None,
+                metadata: serde_json::Map::new(),
+            })
+            .collect();
+        let text = describe(&session, now).join("\n");
+        assert!(text.contains("follow_up due in 30m") && text.contains("w1, for 5s more"), "{text}");
+        assert!(text.contains("第11句") && !text.contains("第1句") && text.contains("2 earlier"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+}
