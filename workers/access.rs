@@ -181,7 +181,7 @@ mod tests {
 
     fn loaded(data_dir: &Path, settings: Settings) -> Loaded {
         let settings = Settings { data_dir: data_dir.to_owned(), ..settings };
-        Loaded { settings, origins: std::collections::BTreeMap::new() }
+        Loaded { settings, ..Settings::load(&turnwheel::config::Sources::default()).unwrap() }
     }
 
     #[tokio::test]

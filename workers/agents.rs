@@ -7,9 +7,12 @@ use clap::Subcommand;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use turnwheel::agent::load::{self, Read};
+use turnwheel::agent::AgentRecord;
+use turnwheel::agent::load::{self, AgentError};
+use turnwheel::agent::validate::{Finding, Known};
 use turnwheel::config::load::Loaded;
 use turnwheel::tasks::Tasks;
+use turnwheel::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,9 +54,9 @@ impl Agents {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
         match self {
-            Self::Validate { paths } => Ok(validate(read(&paths, &loaded.settings.agents_dir)?)),
+            Self::Validate { paths } => Ok(validate(checked(&paths, loaded)?)),
             Self::Apply { paths } => {
-                let files = read(&paths, &loaded.settings.agents_dir)?;
+                let files = checked(&paths, loaded)?;
                 apply(&Access::open(loaded, &tasks).await?, files).await
             }
             Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
@@ -62,11 +65,33 @@ impl Agents {
     }
 }
 
-/// The named files, or those of `agents_dir`.
-fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
+/// A file, and the agent in it.
+type Checked = (PathBuf, Result<AgentRecord, AgentError>);
+
+/// The named files, or those of `agents_dir`; warnings are printed on the way.
+fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
+    let known = Known::new(&loaded.settings, Flows::builtin().ids());
+    let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
+    let check = |(path, agent): Checked| {
+        let checked = agent.and_then(|agent| known.check(agent)).map(|(agent, warnings)| {
+            warn_of(&path, &warnings);
+            agent
+        });
+        (path, checked)
+    };
+    Ok(files.map(check).collect())
+}
+
+fn warn_of(path: &Path, warnings: &[Finding]) {
+    for warning in warnings {
+        eprintln!("{}", printable(&format!("warning: {}: {warning}", path.display())));
+    }
+}
+
+fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Checked>> {
     let default = [agents_dir.to_owned()];
     let paths = if paths.is_empty() { &default } else { paths };
-    let files = load::distinct(paths.iter().flat_map(|path| load::read_path(path)).collect());
+    let files = load::read_paths(paths);
     if files.is_empty() {
         let folders: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         let message = format!("there is no agent file in {}", folders.join(", "));
@@ -78,6 +103,7 @@ fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
 /// The lines for a file that is no agent.
 fn refused(path: &Path, problem: &impl std::fmt::Display) -> String {
     let path = path.display();
+    let problem = problem.to_string().replace('\n', "\n  ");
     printable(&format!("✗ {path}: {problem}\n  hint: correct it and check it with `turnwheel agents validate {path}`"))
 }
 
@@ -89,7 +115,7 @@ fn ended(bad: usize) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn validate(files: Vec<Read>) -> ExitCode {
+fn validate(files: Vec<Checked>) -> ExitCode {
     let mut bad = 0;
     for (path, agent) in files {
         match agent {
@@ -103,7 +129,7 @@ fn validate(files: Vec<Read>) -> ExitCode {
     ended(bad)
 }
 
-async fn apply(access: &Access, files: Vec<Read>) -> anyhow::Result<ExitCode> {
+async fn apply(access: &Access, files: Vec<Checked>) -> anyhow::Result<ExitCode> {
     let mut bad = 0;
     for (path, agent) in files {
         let agent = match agent {

@@ -1,19 +1,19 @@
 //! Logs go to stderr: what a command prints is never mixed with them.
 
 use crate::failure::Failure;
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
+use turnwheel::config::Environment;
 
 /// Starts the log with `--log`, else TURNWHEEL_LOG, else `default`.
-pub fn start(flag: Option<&str>, json: bool, default: &str, env: &BTreeMap<String, String>) -> anyhow::Result<()> {
-    let named = flag.or_else(|| env.get("TURNWHEEL_LOG").map(String::as_str)).filter(|text| !text.trim().is_empty());
+pub fn start(flag: Option<&str>, json: bool, default: &str, env: &Environment) -> anyhow::Result<()> {
+    let named = flag.or_else(|| env.get("TURNWHEEL_LOG")).filter(|text| !text.trim().is_empty());
     let text = named.unwrap_or(default);
     let filter = EnvFilter::try_new(text).map_err(|error| {
         let hint = "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,turnwheel::turn=debug`";
         Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
     })?;
-    let plain = env.get("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let plain = env.get("NO_COLOR").is_some();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if json {
         log.json().init();

@@ -65,7 +65,9 @@ pub async fn gateway(settings: Settings) -> anyhow::Result<()> {
 
 async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     if settings.backend == Backend::Embedded {
-        anyhow::bail!("`backend = \"embedded\"` is one process only; start it with `turnwheel dev`, or set `backend = \"cluster\"`");
+        anyhow::bail!(
+            "`backend = \"embedded\"` is one process only; start it with `turnwheel dev`, or set `backend = \"cluster\"`"
+        );
     }
     let tasks = Tasks::new();
     let stop = tasks.stop_token();

@@ -7,8 +7,10 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use turnwheel::agent::load;
+use turnwheel::agent::validate::Known;
 use turnwheel::config::Settings;
 use turnwheel::store::Store;
+use turnwheel::workflow::Flows;
 
 /// How often the folder is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -16,10 +18,16 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder; a bad one is reported
 /// by name and does not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) {
+    let known = Known::new(settings, Flows::builtin().ids());
     let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::builtin() };
     for (path, agent) in read {
-        let agent = match agent {
-            Ok(agent) => agent,
+        let agent = match agent.and_then(|agent| known.check(agent)) {
+            Ok((agent, warnings)) => {
+                for warning in warnings {
+                    warn!("{}: {warning}", path.display());
+                }
+                agent
+            }
             Err(problem) => {
                 error!("{}: {problem}", path.display());
                 continue;

@@ -1,5 +1,6 @@
 //! Reads agent files. Errors name the file, and in it the line or the field.
 
+use super::validate::Finding;
 use super::{AgentConfig, AgentRecord};
 use crate::clock;
 use include_dir::{Dir, include_dir};
@@ -54,6 +55,9 @@ pub enum AgentError {
         /// The other file.
         other: PathBuf,
     },
+    /// It reads well and cannot work; never empty.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Invalid(Vec<Finding>),
     /// One of the above, in a file.
     #[error("{}: {problem}", file.display())]
     File {

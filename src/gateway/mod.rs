@@ -24,6 +24,7 @@ use crate::config::Settings;
 use crate::model::registry::ModelInfo;
 use crate::queue::Queue;
 use crate::store::Store;
+use crate::workflow::Flows;
 use auth::Tokens;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -49,6 +50,8 @@ pub struct GatewayState {
     pub store: Arc<dyn Store>,
     /// The settings.
     pub settings: Arc<Settings>,
+    /// The flows that agents may name.
+    flows: Arc<[String]>,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     stop: CancellationToken,
@@ -58,7 +61,13 @@ impl GatewayState {
     /// The state of a gateway on `queue` and `store`.
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: Arc<Settings>) -> Self {
         let tokens = Tokens::new(&settings.gateway.tokens);
-        Self { queue, store, settings, models: None, tokens, stop: CancellationToken::new() }
+        let flows = Flows::builtin().ids().into();
+        Self { queue, store, settings, flows, models: None, tokens, stop: CancellationToken::new() }
+    }
+
+    /// The same, for a program with flows of its own.
+    pub fn with_flows(self, flows: &Flows) -> Self {
+        Self { flows: flows.ids().into(), ..self }
     }
 
     /// The same, with a listing of models in place of the settings' own, for models that were added from Rust.

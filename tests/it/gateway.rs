@@ -59,6 +59,11 @@ impl Events {
     }
 }
 
+/// `{api}` is no address; nothing calls this one.
+fn addressed(agent: &Value) -> Value {
+    serde_json::from_str(&agent.to_string().replace("{api}", "http://127.0.0.1:9")).unwrap()
+}
+
 fn data(event: &Sse) -> Value {
     serde_json::from_str(event.data.as_deref().unwrap()).unwrap()
 }
@@ -118,6 +123,7 @@ impl Gateway {
     }
 
     async fn put_agent(&self, agent: &Value) -> Response {
+        let agent = &addressed(agent);
         let id = agent["id"].as_str().unwrap();
         self.client.put(format!("{}/api/v1/agents/{id}", self.base)).json(agent).send().await.unwrap()
     }
@@ -369,8 +375,8 @@ async fn agents_are_applied_and_listed() {
     let backend = embedded();
     let gateway = Gateway::idle(&backend).await;
     let again: Value = gateway.put_agent(&sales()).await.json().await.unwrap();
-    let hash = AgentRecord::from_document(sales(), clock::now()).unwrap().hash;
-    assert_eq!(again, json!({"agent_id": "sales", "hash": hash, "changed": false}));
+    let hash = AgentRecord::from_document(addressed(&sales()), clock::now()).unwrap().hash;
+    assert_eq!(again, json!({"agent_id": "sales", "hash": hash, "changed": false, "warnings": []}));
     let changed: Value = gateway.put_agent(&sales_with(&json!({"tone": "冷静"}))).await.json().await.unwrap();
     assert_eq!(changed["changed"], true);
     let shown = gateway.json("/api/v1/agents/sales").await;
@@ -383,8 +389,11 @@ async fn agents_are_applied_and_listed() {
     let url = format!("{}/api/v1/agents/other", gateway.base);
     let other = gateway.client.put(&url).json(&sales()).send().await.unwrap();
     assert_eq!(refusal(other).await, (400, "other_agent".to_owned()));
-    let bad = gateway.client.put(&url).json(&json!({"id": "other", "skills": [{"id": 1}]})).send().await.unwrap();
-    assert_eq!(refusal(bad).await, (422, "invalid_agent".to_owned()));
+    for bad in [json!({"id": "other", "skills": [{"id": 1}]}), json!({"id": "other", "sop": "x", "flows": ["nowhere"]})]
+    {
+        let refused = gateway.client.put(&url).json(&bad).send().await.unwrap();
+        assert_eq!(refusal(refused).await, (422, "invalid_agent".to_owned()));
+    }
 }
 
 #[tokio::test]

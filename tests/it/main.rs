@@ -3,6 +3,7 @@
 
 mod agents;
 mod demo;
+mod gateway;
 mod http_action;
 mod model;
 mod scenarios;

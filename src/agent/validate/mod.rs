@@ -7,8 +7,10 @@ mod call;
 mod fields;
 mod rule;
 
-use super::AgentConfig;
+use super::load::AgentError;
+use super::{AgentConfig, AgentRecord};
 use crate::action::{Action, ActionKind};
+use crate::config::Settings;
 use crate::config::nearest::question;
 use crate::ids;
 use serde::Serialize;
@@ -24,6 +26,30 @@ pub const SYSTEM_OPERATIONS: &[&str] = &["close_conversation", "handoff", "updat
 
 /// The most decisions that a turn may be allowed.
 const MAX_ITERATIONS: u32 = 100;
+
+/// What an agent is checked against, taken from the settings and the flows that there are.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    flows: Vec<String>,
+    secrets_allow: Vec<String>,
+    models: Vec<String>,
+}
+
+impl Known {
+    /// With `flows` and what the settings have.
+    pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
+        let models = settings.models.keys().cloned().collect();
+        Self { flows, secrets_allow: settings.secrets.allow.clone(), models }
+    }
+
+    /// The agent, with what is probably a mistake in it; an error when it cannot work.
+    pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
+        let context =
+            Context { known_flows: Some(&self.flows), secrets_allow: &self.secrets_allow, models: &self.models };
+        let report = validate(&agent.config, &agent.document, context);
+        if report.is_ok() { Ok((agent, report.warnings)) } else { Err(AgentError::Invalid(report.errors)) }
+    }
+}
 
 /// What an agent is checked against.
 #[derive(Clone, Copy, Debug, Default)]

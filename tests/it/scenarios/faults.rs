@@ -70,9 +70,9 @@ async fn worker_told_to_stop_finishes_its_turn() {
     let model = two_actions().await;
     let engine = Engine::start(backend::embedded(), model, 0).await;
     engine.apply(sales()).await;
-    engine.api.script(|path, _| {
-        let delay = if path.starts_with("/eta") { Duration::from_millis(500) } else { Duration::ZERO };
-        (200, json!({"days": 2}), delay)
+    engine.api.script(|path, _| match path {
+        path if path.starts_with("/eta") => (200, json!({"days": 2}), Duration::ZERO),
+        _ => (200, json!({"status": "shipped"}), Duration::from_millis(500)),
     });
     let worker = engine.start_worker();
     engine.publish("s1", "m-1", "查订单").await;
