@@ -1,2 +1,5 @@
 //! Behaviour through public interfaces, on real servers.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
+
+mod conformance;
+mod support;

@@ -1,1 +1,192 @@
-//! (in the making)
+//! The store in one file of this process, for `turnwheel dev` and for tests.
+//!
+//! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
+//! they write → [`file`], the group commit. [`catalog`] has plans and agents, [`queries`] what only reads, [`tables`] the
+//! layout. The queue's part of the file is in [`crate::queue::embedded`].
+
+mod catalog;
+mod fault;
+mod file;
+mod lane;
+mod queries;
+mod sessions;
+mod tables;
+mod turns;
+
+pub use file::{EmbeddedFile, OpenError};
+
+pub(crate) use fault::Fault;
+pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
+
+use super::*;
+use crate::clock;
+use catalog::Catalog;
+use sessions::Sessions;
+use std::path::PathBuf;
+
+/// The name of the file within `data_dir`.
+pub const FILE_NAME: &str = "turnwheel.redb";
+
+/// The file of these settings.
+pub fn path(settings: &crate::config::Settings) -> PathBuf {
+    settings.data_dir.join(FILE_NAME)
+}
+
+/// A [`Store`] in an [`EmbeddedFile`]. One per file.
+#[derive(Debug)]
+pub struct EmbeddedStore {
+    file: Arc<EmbeddedFile>,
+    sessions: Arc<Sessions>,
+    catalog: Arc<Catalog>,
+    /// `retention.turns`.
+    keep_turns: Duration,
+}
+
+impl EmbeddedStore {
+    /// The store in `file`. A file has one process at a time: leases found in it belong to nobody any more.
+    pub fn new(file: Arc<EmbeddedFile>, settings: &crate::config::Settings) -> Result<Arc<Self>> {
+        let sessions = Arc::new(Sessions::load(&file)?);
+        Ok(Arc::new(Self { file, sessions, catalog: Arc::default(), keep_turns: settings.retention.turns.0 }))
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn acquire(&self, request: Acquire) -> Result<Acquired> {
+        let sessions = Arc::clone(&self.sessions);
+        let acquired = self.file.write(move |tables| sessions.acquire(tables, &request)).await?;
+        let Acquired::Granted(mut grant) = acquired else { return Ok(acquired) };
+        // Read outside the writer: the holder's history changes by nobody else's hand.
+        grant.session.history = self.file.read(|read| sessions::history(read, &grant.session.session_id))?;
+        Ok(Acquired::Granted(grant))
+    }
+
+    async fn record(&self, request: Record) -> Result<Vec<Recorded>> {
+        let sessions = Arc::clone(&self.sessions);
+        Ok(self.file.write(move |tables| turns::record(tables, &sessions, &request)).await?)
+    }
+
+    async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        Ok(self.file.read(|read| queries::steps(read, session_id, turn_id))?)
+    }
+
+    async fn commit(&self, request: Commit) -> Result<Committed> {
+        let sessions = Arc::clone(&self.sessions);
+        Ok(self.file.write(move |tables| turns::commit(tables, &sessions, &request)).await?)
+    }
+
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()> {
+        let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
+        let work = move |tables: &mut Tables<'_>| {
+            sessions.change(tables, &session_id, |session| lane::release(session, epoch, blame, clock::now()))
+        };
+        self.file.write(work).await?;
+        Ok(())
+    }
+
+    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (sessions, held) = (Arc::clone(&self.sessions), held.to_vec());
+        let work = move |tables: &mut Tables<'_>| {
+            let (now, mut lost) = (clock::now(), Vec::new());
+            for one in held {
+                let renew = |session: &mut Session| lane::renew(session, one.epoch, lease, now);
+                if !sessions.change(tables, &one.session_id, renew)? {
+                    lost.push(one);
+                }
+            }
+            Ok(lost)
+        };
+        Ok(self.file.write(work).await?)
+    }
+
+    async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
+        Ok(self.catalog.plan(&self.file, workflow_id, hash)?)
+    }
+
+    async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
+        Ok(self.file.write(move |tables| catalog::put_plan(tables, plan)).await?)
+    }
+
+    async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
+        Ok(self.catalog.agent(&self.file, agent_id)?)
+    }
+
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
+        Ok(self.catalog.version(&self.file, agent_id, hash)?)
+    }
+
+    async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
+        let (catalog, agent) = (Arc::clone(&self.catalog), Arc::new(agent));
+        let applied = Arc::clone(&agent);
+        let work = move |tables: &mut Tables<'_>| catalog::put_agent(tables, &agent);
+        let then = move |changed: &bool| {
+            if *changed {
+                catalog.applied(applied);
+            }
+        };
+        Ok(self.file.write_then(work, then).await?)
+    }
+
+    async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
+        Ok(self.catalog.agents(&self.file)?)
+    }
+
+    async fn session(&self, session_id: &str) -> Result<Option<Session>> {
+        Ok(self.file.read(|read| queries::session(read, session_id))?)
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        Ok(self.file.read(|read| queries::sessions(read, &query))?)
+    }
+
+    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        Ok(self.file.read(|read| queries::turns(read, session_id, limit))?)
+    }
+
+    async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
+        Ok(self.file.read(|read| queries::turn(read, session_id, turn_id))?)
+    }
+
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
+        let now = clock::now();
+        let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
+        Ok(DueTimers { now, timers })
+    }
+
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
+        Ok(self.sessions.abandoned(clock::now().minus(grace), limit))
+    }
+
+    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>> {
+        Ok(self.file.read(|read| queries::idle_sessions(read, before, limit))?)
+    }
+
+    async fn prune(&self) -> Result<u64> {
+        let before = clock::now().minus(self.keep_turns);
+        let mut pruned = 0;
+        loop {
+            let (turns, more) = self.file.write(move |tables| turns::prune(tables, before)).await?;
+            pruned += turns;
+            if !more {
+                return Ok(pruned);
+            }
+        }
+    }
+
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
+        let (role, owner) = (role.to_owned(), owner.to_owned());
+        Ok(self.file.write(move |tables| catalog::lead(tables, &role, &owner, lease, clock::now())).await?)
+    }
+
+    async fn resign(&self, role: &str, owner: &str) -> Result<()> {
+        let (role, owner) = (role.to_owned(), owner.to_owned());
+        Ok(self.file.write(move |tables| catalog::resign(tables, &role, &owner)).await?)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(self.file.check()?)
+    }
+}

@@ -1,0 +1,228 @@
+//! The lane's rules on a session in memory: who holds it, and what a commit makes of it. The history is not here: it has
+//! a table of its own, so that taking a lane costs the same however long the conversation is.
+
+use crate::clock::Timestamp;
+use crate::session::{Lease, OpenTurn, Session, Status, remember_jobs};
+use crate::store::{Acquire, Change, Committed, TimerChange};
+use std::time::Duration;
+
+/// What became of a wish for the lane.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The asker holds it; `resumed`: there was an unfinished turn.
+    Granted { resumed: bool },
+    /// Somebody else does, until then.
+    Busy(Timestamp),
+    /// The job has been handled.
+    Handled,
+}
+
+/// A session as `request` finds it when it is new.
+pub(crate) fn begin(request: &Acquire, now: Timestamp) -> Session {
+    let new = &request.new_session;
+    Session {
+        agent_id: new.agent_id.clone(),
+        user_id: new.user_id.clone(),
+        channel: new.channel.clone(),
+        kind: new.kind,
+        ..Session::new(&request.session_id, now)
+    }
+}
+
+/// See [`Store::acquire`](crate::store::Store::acquire).
+pub(crate) fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
+    if request.seq <= session.last_seq {
+        return Taken::Handled;
+    }
+    session.pending_seq = session.pending_seq.max(request.seq);
+    if let Some(lease) = &session.lease
+        && now < lease.until
+    {
+        return Taken::Busy(lease.until);
+    }
+    session.lease =
+        Some(Lease { owner: request.owner.clone(), until: now.plus(request.lease), token: request.token.clone() });
+    session.epoch += 1;
+    session.updated_at = now;
+    if let Some(turn) = &mut session.turn {
+        turn.attempt = turn.attempt.saturating_add(1);
+        return Taken::Granted { resumed: true };
+    }
+    session.turn = Some(open_turn(session, request, now));
+    announce(session, request);
+    Taken::Granted { resumed: false }
+}
+
+fn open_turn(session: &Session, request: &Acquire, now: Timestamp) -> OpenTurn {
+    let (seq, agent_id, hash) = match &request.pin {
+        Some(pin) => (request.seq, pin.agent_id.clone(), pin.hash.clone()),
+        None => Default::default(),
+    };
+    OpenTurn { seq, agent_id, hash, status: session.workflow_state.status, at: now, attempt: 1 }
+}
+
+// Saves a turn with a known plan a write of its own for the status that it begins with.
+fn announce(session: &mut Session, request: &Acquire) {
+    let state = &mut session.workflow_state;
+    if let Some(pin) = &request.pin
+        && pin.announce
+        && pin.hash == state.hash
+        && matches!(state.status, Status::Ready | Status::Cancelled)
+    {
+        state.status = Status::Processing;
+    }
+}
+
+/// Extends a lease; false when it is lost.
+pub(crate) fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp) -> bool {
+    match &mut session.lease {
+        Some(held) if session.epoch == epoch => {
+            held.until = now.plus(lease);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Hands a lease back; false when it was not the caller's.
+pub(crate) fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -> bool {
+    if session.epoch != epoch || session.lease.is_none() {
+        return false;
+    }
+    session.lease = None;
+    session.updated_at = now;
+    if let Some(turn) = &mut session.turn
+        && !blame
+    {
+        turn.attempt = turn.attempt.saturating_sub(1);
+    }
+    true
+}
+
+/// Ends a turn whose epoch has been checked; `change` has been applied already.
+pub(crate) fn finish(session: &mut Session, last_seq: u64, lease: Duration, now: Timestamp) -> Committed {
+    session.last_seq = session.last_seq.max(last_seq);
+    session.updated_at = now;
+    match &mut session.lease {
+        Some(held) if session.pending_seq > session.last_seq => {
+            held.until = now.plus(lease);
+            session.turn = Some(OpenTurn {
+                seq: 0,
+                agent_id: String::new(),
+                hash: String::new(),
+                status: session.workflow_state.status,
+                at: now,
+                attempt: 1,
+            });
+            Committed::Held
+        }
+        _ => {
+            session.lease = None;
+            session.turn = None;
+            Committed::Released
+        }
+    }
+}
+
+/// Applies what a turn changed, but for history, steps and the turn's record, which have tables of their own.
+pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
+    session.agent_id.clone_from(&change.agent_id);
+    session.user_id.clone_from(&change.user_id);
+    session.channel.clone_from(&change.channel);
+    session.workflow_state.clone_from(&change.workflow_state);
+    session.status_reason.clone_from(&change.status_reason);
+    if let Some(profile) = &change.profile {
+        session.profile.clone_from(profile);
+    }
+    remember_jobs(&mut session.recent_jobs, &change.jobs);
+    session.timer_generation = change.timer_generation;
+    match &change.timers {
+        TimerChange::Keep => {}
+        TimerChange::Remove(id) => session.timers.retain(|timer| timer.timer_id != *id),
+        TimerChange::Replace(timers) => {
+            session.timers = timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation)).collect();
+        }
+    }
+    session.closed_at = change.closed_at;
+    session.handoff.clone_from(&change.handoff);
+}
+
+/// True while the lane has work or a holder.
+pub(crate) fn is_open(session: &Session) -> bool {
+    session.lease.is_some() || session.turn.is_some() || session.pending_seq > session.last_seq
+}
+
+/// True when the lane has work and nobody has held it since `before`.
+pub(crate) fn is_abandoned(session: &Session, before: Timestamp) -> bool {
+    let work = session.turn.is_some() || session.pending_seq > session.last_seq;
+    work && session.lease.as_ref().is_none_or(|lease| lease.until < before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{NewSession, Pin};
+
+    const LEASE: Duration = Duration::from_secs(6);
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn request(seq: u64, owner: &str) -> Acquire {
+        Acquire {
+            session_id: "s".into(),
+            seq,
+            owner: owner.into(),
+            token: format!("{owner}-{seq}"),
+            lease: LEASE,
+            new_session: NewSession::default(),
+            pin: Some(Pin { agent_id: "a".into(), hash: "h".into(), announce: true }),
+        }
+    }
+
+    #[test]
+    fn a_lease_ends_at_its_time_and_not_before() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), Taken::Granted { resumed: false });
+        assert_eq!(acquire(&mut session, &request(2, "w2"), at(5_999)), Taken::Busy(at(6_000)));
+        assert_eq!(session.pending_seq, 2);
+        assert_eq!(acquire(&mut session, &request(2, "w2"), at(6_000)), Taken::Granted { resumed: true });
+        assert_eq!((session.epoch, session.turn.as_ref().map(|turn| turn.attempt)), (2, Some(2)));
+        assert_eq!(session.turn.as_ref().map(|turn| turn.seq), Some(1), "the marker is that of the turn begun");
+    }
+
+    #[test]
+    fn the_marker_keeps_the_status_from_before_the_announcement() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        session.workflow_state.hash = "h".into();
+        session.workflow_state.status = Status::Cancelled;
+        acquire(&mut session, &request(1, "w1"), at(0));
+        assert_eq!(session.workflow_state.status, Status::Processing);
+        assert_eq!(session.turn.map(|turn| turn.status), Some(Status::Cancelled));
+    }
+
+    #[test]
+    fn a_commit_holds_the_lane_while_a_later_job_is_known() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        acquire(&mut session, &request(1, "w1"), at(0));
+        acquire(&mut session, &request(3, "w2"), at(1));
+        assert_eq!(finish(&mut session, 1, LEASE, at(2)), Committed::Held);
+        assert_eq!(session.turn.as_ref().map(|turn| (turn.seq, turn.attempt)), Some((0, 1)));
+        assert!(is_open(&session) && !is_abandoned(&session, at(2)) && is_abandoned(&session, at(6_003)));
+        assert_eq!(finish(&mut session, 3, LEASE, at(3)), Committed::Released);
+        assert!(!is_open(&session));
+        assert_eq!(acquire(&mut session, &request(3, "w2"), at(4)), Taken::Handled);
+    }
+
+    #[test]
+    fn only_the_holder_renews_and_releases() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        acquire(&mut session, &request(1, "w1"), at(0));
+        assert!(!renew(&mut session, 7, LEASE, at(1)) && !release(&mut session, 7, true, at(1)));
+        assert!(renew(&mut session, 1, LEASE, at(1)));
+        assert!(release(&mut session, 1, false, at(2)));
+        assert_eq!(session.turn.as_ref().map(|turn| turn.attempt), Some(0), "handed back without blame");
+        assert!(!renew(&mut session, 1, LEASE, at(3)), "a lease handed back is lost");
+    }
+}

@@ -1,0 +1,140 @@
+//! The tables of the file. Documents are JSON, which keeps every value and key exactly as it came.
+
+use super::fault::Fault;
+use redb::{Table, TableDefinition, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A table by its key and value.
+pub(crate) type Definition<K, V> = TableDefinition<'static, K, V>;
+/// Bytes in a table.
+pub(crate) type Bytes = &'static [u8];
+/// Text in a table.
+pub(crate) type Text = &'static str;
+
+/// Counters and times, by name.
+pub(crate) const META: Definition<Text, u64> = TableDefinition::new("meta");
+/// Session → (`updated_at`, flags, the session without its history).
+pub(crate) const SESSIONS: Definition<Text, (i64, u8, Bytes)> = TableDefinition::new("sessions");
+/// (Session, number) → entry of its history.
+pub(crate) const HISTORY: Definition<(Text, u64), Bytes> = TableDefinition::new("history");
+/// (Session, turn, key) → step.
+pub(crate) const STEPS: Definition<(Text, Text, Text), Bytes> = TableDefinition::new("steps");
+/// (Session, turn) → (`committed_at`, record).
+pub(crate) const TURNS: Definition<(Text, Text), (i64, Bytes)> = TableDefinition::new("turns");
+/// (When, session, turn): what `prune` looks at; in order of time, so that writing it is cheap.
+pub(crate) const TURN_AGES: Definition<(i64, Text, Text), ()> = TableDefinition::new("turn_ages");
+/// (Due, session, timer).
+pub(crate) const TIMERS: Definition<(i64, Text, Text), ()> = TableDefinition::new("timers");
+/// (Workflow, hash) → plan.
+pub(crate) const PLANS: Definition<(Text, Text), Bytes> = TableDefinition::new("plan_cache");
+/// Agent → stored agent.
+pub(crate) const AGENTS: Definition<Text, Bytes> = TableDefinition::new("agents");
+/// (Agent, hash) → stored agent.
+pub(crate) const AGENT_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("agent_versions");
+/// Role → (owner, until).
+pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
+/// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
+pub(crate) const JOBS: Definition<u64, (i64, Text, Option<Text>, Bytes)> = TableDefinition::new("jobs");
+/// Sequence → (at, message id) of jobs within the window, also of acknowledged ones.
+pub(crate) const JOB_IDS: Definition<u64, (i64, Text)> = TableDefinition::new("job_ids");
+/// Sequence → (channel, type, payload).
+pub(crate) const EVENTS: Definition<u64, (Text, Text, Bytes)> = TableDefinition::new("events");
+/// Sequence → (at, session, message id): what is read of all events when the file is opened.
+pub(crate) const EVENT_INDEX: Definition<u64, (i64, Text, Option<Text>)> = TableDefinition::new("event_index");
+/// Sequence → (at, message id, headers, payload).
+pub(crate) const DEAD: Definition<u64, (i64, Text, Bytes, Bytes)> = TableDefinition::new("dead");
+
+macro_rules! tables {
+    ($($name:ident: $key:ty => $value:ty = $definition:ident;)*) => {
+        /// All tables, open for writing.
+        pub(crate) struct Tables<'t> {
+            $(pub(crate) $name: Table<'t, $key, $value>,)*
+        }
+
+        impl<'t> Tables<'t> {
+            /// Opens all of them, creating what is missing.
+            pub(crate) fn open(transaction: &'t WriteTransaction) -> Result<Self, Fault> {
+                Ok(Self { $($name: transaction.open_table($definition)?,)* })
+            }
+        }
+    };
+}
+
+tables! {
+    meta: Text => u64 = META;
+    sessions: Text => (i64, u8, Bytes) = SESSIONS;
+    history: (Text, u64) => Bytes = HISTORY;
+    steps: (Text, Text, Text) => Bytes = STEPS;
+    turns: (Text, Text) => (i64, Bytes) = TURNS;
+    turn_ages: (i64, Text, Text) => () = TURN_AGES;
+    timers: (i64, Text, Text) => () = TIMERS;
+    plans: (Text, Text) => Bytes = PLANS;
+    agents: Text => Bytes = AGENTS;
+    agent_versions: (Text, Text) => Bytes = AGENT_VERSIONS;
+    leaders: Text => (Text, i64) = LEADERS;
+    jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
+    job_ids: u64 => (i64, Text) = JOB_IDS;
+    events: u64 => (Text, Text, Bytes) = EVENTS;
+    event_index: u64 => (i64, Text, Option<Text>) = EVENT_INDEX;
+    dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
+}
+
+/// Creates what is missing, so that readers find every table, and ends the leaderships of the last process.
+pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
+    let transaction = database.begin_write()?;
+    Tables::open(&transaction)?.leaders.retain(|_, _| false)?;
+    Ok(transaction.commit()?)
+}
+
+/// The deepest nesting that is stored: the JSON reader takes 128 levels, and a document that cannot be read again must
+/// never be written.
+const MAX_DEPTH: usize = 120;
+
+/// A document as bytes.
+pub(crate) fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, Fault> {
+    let bytes = serde_json::to_vec(document).map_err(|error| Fault::Refused(format!("{what}: {error}")))?;
+    match depth(&bytes) {
+        deep if deep > MAX_DEPTH => Err(Fault::Refused(format!(
+            "{what} is nested {deep} levels deep; at most {MAX_DEPTH} can be stored: flatten what the action or channel sends"
+        ))),
+        _ => Ok(bytes),
+    }
+}
+
+/// A document from its bytes.
+pub(crate) fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| Fault::Damaged { what: what(), problem: error.to_string() })
+}
+
+fn depth(json: &[u8]) -> usize {
+    let (mut deep, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => {
+                deep += 1;
+                deepest = deepest.max(deep);
+            }
+            b'}' | b']' if !in_text => deep = deep.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn refuses_what_could_not_be_read_again() {
+        let nested = |levels: usize| (0..levels).fold(json!("]]}} \\\""), |inner, _| json!([inner]));
+        let bytes = encode("a document", &nested(MAX_DEPTH)).unwrap();
+        assert_eq!(decode::<Value>(String::new, &bytes).unwrap(), nested(MAX_DEPTH));
+        assert!(matches!(encode("a document", &nested(MAX_DEPTH + 1)), Err(Fault::Refused(_))));
+    }
+}
