@@ -111,7 +111,8 @@ async fn events_and_dead_letters_outlive_the_process() {
     drop(queue);
     let queue = open_queue(file_in(folder.path()), &tasks).await;
     queue.emit(vec![event(1), event(2)]).await.unwrap();
-    let events: Vec<_> = queue.events("s", From::After(0)).await.unwrap().take(3).map(Result::unwrap).collect().await;
+    let events: Vec<_> =
+        queue.events("s", From::After(0)).await.unwrap().take(3).map(|event| event.unwrap()).collect().await;
     assert_eq!(
         events.iter().map(|event| &event.payload[..]).collect::<Vec<_>>(),
         ["第0", "第1", "第2"].map(str::as_bytes)

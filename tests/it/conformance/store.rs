@@ -70,7 +70,7 @@ pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
         (session.agent_id.as_str(), session.user_id.as_str(), session.channel.as_str()),
         ("support", "u2", "app")
     );
-    assert_eq!((session.workflow_state, session.status_reason.as_deref()), (state, Some("no_progress: twice")));
+    assert_eq!((session.workflow_state.clone(), session.status_reason.as_deref()), (state, Some("no_progress: twice")));
     assert_eq!(session.profile, odd_map());
     assert_eq!(session.history, [entry(Role::User, "你好"), entry(Role::Assistant, "您好")]);
     assert_eq!(session.recent_jobs, ["m-1", "m-2"]);
