@@ -274,6 +274,8 @@ impl Writer {
 mod tests {
     use super::*;
     use redb::ReadableTable;
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[tokio::test]
     async fn a_file_has_one_process_and_can_be_opened_again_once_closed() {
@@ -326,5 +328,54 @@ mod tests {
         assert!(matches!(bad, Err(Fault::Refused(_))));
         good.unwrap();
         file.check().unwrap();
+    }
+
+    /// A disk that is full once it is told so.
+    #[derive(Debug)]
+    struct Disk {
+        memory: redb::backends::InMemoryBackend,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn check(&self) -> io::Result<()> {
+            if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl redb::StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.set_len(len))
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.sync_data())
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.write(offset, data))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_fails_every_write_with_the_remedy_until_the_restart() {
+        let full = Arc::new(AtomicBool::new(false));
+        let disk = Disk { memory: redb::backends::InMemoryBackend::new(), full: Arc::clone(&full) };
+        let file = EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk)).unwrap();
+        let put = |n: u64| file.write(move |tables| Ok(tables.meta.insert("n", n)?.map(|_| ())));
+        put(1).await.unwrap();
+        full.store(true, Ordering::SeqCst);
+        for outcome in futures::future::join_all((2..20).map(put)).await {
+            let fault = outcome.unwrap_err().to_string();
+            assert!(fault.contains("turnwheel.redb cannot be written") && fault.contains("restart"), "{fault}");
+        }
+        full.store(false, Ordering::SeqCst);
+        // Memory may be ahead of the file now, so nothing more is written.
+        put(30).await.unwrap_err();
+        file.check().unwrap_err();
     }
 }

@@ -220,3 +220,26 @@ async fn what_could_not_be_read_again_is_refused_and_harms_nobody() {
     store.record(record(&taken, "m-1", vec![step("0/act", json!(1))], None)).await.unwrap();
     store.ping().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_returned_is_in_the_file_without_an_orderly_end() {
+    let (folder, tasks) = (tempfile::tempdir().unwrap(), Tasks::new());
+    let file = file_in(folder.path());
+    let queue = open_queue(Arc::clone(&file), &tasks).await;
+    let store: Arc<dyn Store> = EmbeddedStore::new(file, &settings(Settings::default())).unwrap();
+    for seq in 1..=20 {
+        let published = queue.publish(job("s", &format!("m-{seq}"))).await.unwrap();
+        run_turn(&store, "s", published.seq, |_| ()).await;
+    }
+    // The file as a crash would leave it: its writer still has it open.
+    let copy = folder.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(folder.path().join(FILE_NAME), copy.join(FILE_NAME)).unwrap();
+    let file = file_in(&copy);
+    let store = EmbeddedStore::new(Arc::clone(&file), &settings(Settings::default())).unwrap();
+    let session = store.session("s").await.unwrap().unwrap();
+    assert_eq!((session.last_seq, session.recent_jobs.len()), (20, 20));
+    assert_eq!(store.turns("s", 100).await.unwrap().len(), 20);
+    let queue = open_queue(file, &tasks).await;
+    assert_eq!(queue.pull(100, DEADLINE).await.unwrap().len(), 20, "nothing was acknowledged");
+}
