@@ -12,7 +12,7 @@ use turnwheel::queue::Queue;
 use turnwheel::queue::embedded::EmbeddedQueue;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::store::Store;
-use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore};
+use turnwheel::store::embedded::{self, EmbeddedFile, EmbeddedStore};
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::tasks::Tasks;
 use turnwheel::turn::Services;
@@ -25,11 +25,9 @@ pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
 pub async fn backend(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
     match settings.backend {
         Backend::Embedded => {
-            let path = settings.data_dir.join("turnwheel.redb");
-            let file = EmbeddedFile::open(&path)?;
-            let queue: Arc<dyn Queue> = Arc::new(EmbeddedQueue::new(Arc::clone(&file), settings)?);
-            let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(file, settings));
-            Ok((queue, store))
+            let file = EmbeddedFile::open(&embedded::path(settings))?;
+            let queue = EmbeddedQueue::new(Arc::clone(&file), settings, tasks).await?;
+            Ok((queue, EmbeddedStore::new(file, settings)?))
         }
         Backend::Cluster => {
             let queue = NatsQueue::connect(settings, tasks.stop_token()).await?;

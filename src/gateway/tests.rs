@@ -19,20 +19,20 @@ impl Drop for Running {
     }
 }
 
-fn state(tokens: &[&str]) -> GatewayState {
+async fn state(tokens: &[&str]) -> GatewayState {
     let mut settings = Settings::default();
     settings.gateway.tokens = tokens.iter().map(|token| (*token).to_owned()).collect();
     let file = EmbeddedFile::in_memory().unwrap();
-    let queue = EmbeddedQueue::new(Arc::clone(&file), &settings).unwrap();
-    let store = EmbeddedStore::new(file, &settings);
-    GatewayState::new(Arc::new(queue), Arc::new(store), Arc::new(settings))
+    let queue = EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap();
+    let store = EmbeddedStore::new(file, &settings).unwrap();
+    GatewayState::new(queue, store, Arc::new(settings))
 }
 
 async fn start(tokens: &[&str]) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let tasks = Tasks::new();
-    let (state, stop) = (state(tokens), tasks.stop_token());
+    let (state, stop) = (state(tokens).await, tasks.stop_token());
     tasks.spawn("gateway", OnPanic::Log, async move { serve(listener, state, stop).await.unwrap() });
     Running { base, client: crate::http_client::builder().no_proxy().build().unwrap(), tasks }
 }
@@ -102,6 +102,6 @@ async fn a_request_id_is_echoed_or_made() {
 #[tokio::test]
 async fn without_tokens_only_loopback_is_served() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let error = serve(listener, state(&[" "]), CancellationToken::new()).await.unwrap_err().to_string();
+    let error = serve(listener, state(&[" "]).await, CancellationToken::new()).await.unwrap_err().to_string();
     assert!(error.contains("gateway.tokens"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! The gateway's endpoints as a channel sees them: over HTTP, on the embedded backend.
 
 use crate::scenarios::{answer, engine, sales, sales_with};
-use crate::support::backend::embedded;
+use crate::support::backend::{embedded, embedded_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{ScriptedModel, decision, plan};
 use crate::support::{background, eventually};
@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use turnwheel::agent::AgentRecord;
 use turnwheel::clock;
+use turnwheel::config::Settings;
 use turnwheel::gateway::{self, GatewayState};
 use turnwheel::queue::{Command, Job, JobBody, Queue};
 use turnwheel::session::Status;
@@ -78,7 +79,7 @@ fn texts(events: &[Sse]) -> Vec<String> {
 }
 
 impl Gateway {
-    async fn start(queue: &Arc<dyn Queue>, store: &Arc<dyn Store>, settings: &turnwheel::config::Settings) -> Self {
+    async fn start(queue: &Arc<dyn Queue>, store: &Arc<dyn Store>, settings: &Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let state = GatewayState::new(Arc::clone(queue), Arc::clone(store), Arc::new(settings.clone()));
@@ -156,7 +157,7 @@ async fn refusal(response: Response) -> (u16, String) {
 
 #[tokio::test]
 async fn a_message_is_in_the_lane_when_it_is_accepted_and_a_repeat_adds_nothing() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     let body = json!({
         "session_id": "会话", "agent_id": "sales", "text": "你好", "job_id": "m-1", "user_id": "u1", "channel": "web",
@@ -180,7 +181,7 @@ async fn a_message_is_in_the_lane_when_it_is_accepted_and_a_repeat_adds_nothing(
 
 #[tokio::test]
 async fn a_message_without_an_id_is_given_one() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     let body = json!({"session_id": "s1", "agent_id": "sales", "text": "hi"});
     let answer: Value = gateway.post("/api/v1/messages", &body).await.json().await.unwrap();
@@ -189,7 +190,7 @@ async fn a_message_without_an_id_is_given_one() {
 
 #[tokio::test]
 async fn bad_messages_are_refused_with_a_reason() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     assert_eq!(gateway.put_agent(&json!({"id": "summary", "system_prompt": "总结"})).await.status(), 200);
     for (body, expected) in [
@@ -218,7 +219,7 @@ async fn bad_messages_are_refused_with_a_reason() {
 
 #[tokio::test]
 async fn a_session_that_waits_for_a_worker_needs_no_agent_any_more() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     gateway.say("s1", "m-1", "hi").await;
     let second = gateway.post("/api/v1/messages", &json!({"session_id": "s1", "text": "again"})).await;
@@ -227,7 +228,7 @@ async fn a_session_that_waits_for_a_worker_needs_no_agent_any_more() {
 
 #[tokio::test]
 async fn a_mebibyte_of_text_passes_and_more_than_the_limit_does_not() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     let text = |bytes: usize| json!({"session_id": "s1", "agent_id": "sales", "text": "x".repeat(bytes)});
     assert_eq!(gateway.post("/api/v1/messages", &text(1024 * 1024)).await.status(), 202);
@@ -237,12 +238,9 @@ async fn a_mebibyte_of_text_passes_and_more_than_the_limit_does_not() {
 
 #[tokio::test]
 async fn a_full_lane_refuses_and_says_when_to_try_again() {
-    let mut settings = embedded().settings;
+    let mut settings = Settings::default();
     settings.lane.max_depth = 1;
-    let file = turnwheel::store::embedded::EmbeddedFile::in_memory().unwrap();
-    let queue = turnwheel::queue::embedded::EmbeddedQueue::new(Arc::clone(&file), &settings).unwrap();
-    let store = turnwheel::store::embedded::EmbeddedStore::new(file, &settings);
-    let gateway = Gateway::idle(&Backend { queue: Arc::new(queue), store: Arc::new(store), settings }).await;
+    let gateway = Gateway::idle(&embedded_with(settings).await).await;
     gateway.say("s1", "m-1", "hi").await;
     let body = json!({"session_id": "s1", "agent_id": "sales", "text": "again"});
     let full = gateway.post("/api/v1/messages", &body).await;
@@ -253,7 +251,7 @@ async fn a_full_lane_refuses_and_says_when_to_try_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_come_as_published_and_resume_after_the_last_id() {
-    let engine = engine(embedded(), answer("有什么可以帮您"), vec![answer("好的")]).await;
+    let engine = engine(embedded().await, answer("有什么可以帮您"), vec![answer("好的")]).await;
     let gateway = Gateway::of(&engine).await;
     gateway.say("s1", "m-1", "你好").await;
     let first = gateway.events("s1", Some(0)).await.until_end_of("m-1").await;
@@ -280,7 +278,7 @@ async fn events_come_as_published_and_resume_after_the_last_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopping_gateway_ends_its_event_streams() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     gateway.say("s1", "m-1", "hi").await;
     let mut events = gateway.events("s1", None).await;
@@ -291,7 +289,7 @@ async fn a_stopping_gateway_ends_its_event_streams() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_and_turns_can_be_read() {
-    let engine = engine(embedded(), answer("您好"), vec![answer("好的")]).await;
+    let engine = engine(embedded().await, answer("您好"), vec![answer("好的")]).await;
     let gateway = Gateway::of(&engine).await;
     engine.say("s1", "m-1", "你好").await;
     engine.say("s1", "m-2", "在吗").await;
@@ -321,7 +319,7 @@ async fn sessions_and_turns_can_be_read() {
 #[tokio::test]
 async fn operators_commands_go_onto_the_lane() {
     for (verb, command) in [("cancel", Command::Cancel), ("release", Command::Release), ("close", Command::Close)] {
-        let backend = embedded();
+        let backend = embedded().await;
         let gateway = Gateway::idle(&backend).await;
         gateway.say("s1", "m-1", "hi").await;
         let response =
@@ -342,7 +340,7 @@ async fn operators_commands_go_onto_the_lane() {
 async fn a_human_speaks_only_while_the_session_is_transferred() {
     let answers =
         vec![plan(json!("您好"), &answer("请讲")), decision("transferred", Value::Null, json!("正在为您转接"))];
-    let engine = Engine::start(embedded(), ScriptedModel::answering(answers).await, 1).await;
+    let engine = Engine::start(embedded().await, ScriptedModel::answering(answers).await, 1).await;
     engine.apply(sales_with(&json!({"handoff": {"mode": "hold"}}))).await;
     let gateway = Gateway::of(&engine).await;
     engine.say("s1", "m-1", "你好").await;
@@ -372,7 +370,7 @@ async fn a_human_speaks_only_while_the_session_is_transferred() {
 
 #[tokio::test]
 async fn agents_are_applied_and_listed() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     let again: Value = gateway.put_agent(&sales()).await.json().await.unwrap();
     let hash = AgentRecord::from_document(addressed(&sales()), clock::now()).unwrap().hash;
@@ -398,7 +396,7 @@ async fn agents_are_applied_and_listed() {
 
 #[tokio::test]
 async fn ready_while_queue_and_store_answer() {
-    let backend = embedded();
+    let backend = embedded().await;
     let gateway = Gateway::idle(&backend).await;
     assert_eq!(gateway.get("/healthz").await.status(), 200);
     assert_eq!(gateway.get("/readyz").await.status(), 200);

@@ -1,134 +1,245 @@
-//! The queue in one file, for one process; the file is that of [`crate::store::embedded`]. [`jobs`] has the lanes and what is
-//! handed out, [`events`] what channels read. What was handed out is in memory only: a restart hands everything out again.
+//! The queue in the file of the embedded store, for `turnwheel dev` and for tests.
+//!
+//! [`EmbeddedQueue`] is here. [`deliveries`] knows which jobs wait and which are out, [`state`] holds that and all else
+//! that is in memory, [`events`] and [`letters`] are the other two streams, [`window`] drops repeats.
 
+mod deliveries;
 mod events;
-mod jobs;
+mod letters;
+mod state;
+mod window;
 
-use super::{
-    DeadLetter, Delivery, DeliveryToken, From, Message, OutEvent, Publish, Published, Queue, QueueError, Result,
-    StreamEvent, TimerHint,
-};
+pub use letters::{Headers, KeptLetter};
+
+use super::*;
 use crate::clock;
-use crate::config::Settings;
-use crate::store::embedded::EmbeddedFile;
-use crate::store::embedded::fault::Fault;
-use crate::store::embedded::tables;
-use async_trait::async_trait;
-use events::Events;
+use crate::store::embedded::{EmbeddedFile, Fault, JOBS, Tables};
+use crate::tasks::{OnPanic, Tasks};
+use deliveries::Taken;
 use futures::StreamExt;
-use futures::stream::BoxStream;
-use jobs::Jobs;
 use redb::ReadableTable;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::{Notify, broadcast};
-use tokio::time::Instant;
+use state::State;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
+use tracing::warn;
 
-/// The largest payload, as the gateway has it.
-const MAX_PAYLOAD: usize = 1024 * 1024 + 64 * 1024;
-/// How long message ids are remembered.
-const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
+/// The largest payload taken: 1 MiB and room for what the gateway adds.
+pub const MAX_PAYLOAD: usize = 1024 * 1024 + 64 * 1024;
+/// How often expired events, letters and ids are deleted.
+const HOUSEKEEPING: Duration = Duration::from_secs(60);
+/// How long dead letters are kept.
+const KEEP_LETTERS: Duration = Duration::from_secs(30 * 86_400);
 
-/// See the module.
+/// A [`Queue`] in an [`EmbeddedFile`]. One per file.
+#[derive(Debug)]
 pub struct EmbeddedQueue {
     file: Arc<EmbeddedFile>,
-    jobs: Arc<Mutex<Jobs>>,
-    /// A job may be handed out now.
-    arrived: Arc<Notify>,
-    events: Events,
-    hints: broadcast::Sender<()>,
-    max_depth: u64,
+    state: Arc<State>,
+    hints: broadcast::Sender<TimerHint>,
     ack_wait: Duration,
+    max_depth: u64,
+    keep_events: Duration,
 }
 
 impl EmbeddedQueue {
-    /// The queue in `file`.
-    pub fn new(file: Arc<EmbeddedFile>, settings: &Settings) -> Result<Self> {
-        let jobs = jobs::load(&file)?;
-        Ok(Self {
-            events: Events::new(Arc::clone(&file), settings.retention.out.0)?,
+    /// The queue in `file`: all jobs that were not acknowledged are delivered again. Its housekeeping is one of `tasks`.
+    pub async fn new(file: Arc<EmbeddedFile>, settings: &crate::config::Settings, tasks: &Tasks) -> Result<Arc<Self>> {
+        let state = Arc::new(State::load(&file).await?);
+        let queue = Arc::new(Self {
             file,
-            jobs: Arc::new(Mutex::new(jobs)),
-            arrived: Arc::new(Notify::new()),
+            state,
             hints: broadcast::channel(16).0,
-            max_depth: settings.lane.max_depth,
             ack_wait: settings.worker.ack_wait.0,
-        })
+            max_depth: settings.lane.max_depth,
+            keep_events: settings.retention.out.0,
+        });
+        let (housekeeper, stop) = (Arc::downgrade(&queue), tasks.stop_token());
+        tasks.spawn("embedded queue housekeeping", OnPanic::Log, async move {
+            while stop.run_until_cancelled(tokio::time::sleep(HOUSEKEEPING)).await.is_some() {
+                // The task must not keep the file open.
+                let Some(queue) = housekeeper.upgrade() else { return };
+                if let Err(error) = queue.prune().await {
+                    warn!("expired events could not be deleted: {error}");
+                }
+            }
+        });
+        Ok(queue)
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        lock(&self.jobs)
+    /// Deletes what is older than its retention. Happens by itself every minute; answers how many events.
+    pub async fn prune(&self) -> Result<u64> {
+        let now = clock::now();
+        let (before, mut pruned) = (now.minus(self.keep_events), 0);
+        loop {
+            let state = Arc::clone(&self.state);
+            let then = move |old: &Vec<(String, u64)>| {
+                let mut inner = state.lock();
+                old.iter().for_each(|(session, seq)| inner.expired(session, *seq));
+            };
+            let old = self.file.write_then(move |tables| events::prune(tables, before), then).await?;
+            pruned += old.len() as u64;
+            if old.len() < events::PRUNE_BATCH {
+                break;
+            }
+        }
+        let (ids, letters) = (now.minus(window::WINDOW).as_millis(), now.minus(KEEP_LETTERS).as_millis());
+        while self.file.write(move |tables| prune_ids(tables, ids, letters)).await? {}
+        Ok(pruned)
+    }
+
+    /// Dead letters with a sequence above `after`, oldest first.
+    pub fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        letters::list(&self.file, after, limit)
+    }
+
+    fn take(&self, max: usize) -> (Vec<Taken>, Option<Instant>) {
+        let mut inner = self.state.lock();
+        let before = inner.deliveries.next_due();
+        let taken = inner.deliveries.take(max, Instant::now(), self.ack_wait);
+        let next = inner.deliveries.next_due();
+        let sooner = next.is_some_and(|next| before.is_none_or(|before| next < before));
+        // Another puller takes the rest, or learns that it has to wake up.
+        let tell = inner.deliveries.has_ready() || sooner;
+        drop(inner);
+        if tell && !taken.is_empty() {
+            self.state.wake.notify_one();
+        }
+        (taken, next)
+    }
+
+    fn message(&self, table: &JobTable, seq: u64) -> std::result::Result<Option<Message>, Fault> {
+        Ok(table.get(seq)?.map(|row| {
+            let (at, session, msg_id, payload) = row.value();
+            Message {
+                session_id: session.to_owned(),
+                seq,
+                payload: Bytes::copy_from_slice(payload),
+                msg_id: msg_id.map(str::to_owned),
+                default_id: format!("{}-{seq}", self.state.created),
+                at: Timestamp::from_millis(at),
+            }
+        }))
+    }
+
+    fn deliver(&self, taken: &[Taken]) -> Result<Vec<Delivery>> {
+        let deliveries = self.file.read(|read| {
+            let table = read.open_table(JOBS)?;
+            let mut deliveries = Vec::with_capacity(taken.len());
+            for one in taken {
+                let Some(message) = self.message(&table, one.seq)? else { continue };
+                deliveries.push(Delivery { message, token: token(*one) });
+            }
+            Ok(deliveries)
+        })?;
+        Ok(deliveries)
+    }
+
+    fn postpone(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
+        let taken = parse(token)?;
+        self.state.lock().deliveries.postpone(taken, Instant::now() + delay);
+        Ok(())
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+type JobTable = redb::ReadOnlyTable<u64, (i64, &'static str, Option<&'static str>, &'static [u8])>;
+
+fn token(taken: Taken) -> DeliveryToken {
+    DeliveryToken(format!("{}:{}", taken.seq, taken.delivered))
+}
+
+fn parse(token: &DeliveryToken) -> Result<Taken> {
+    let parts = token.0.split_once(':').and_then(|(seq, delivered)| Some((seq.parse().ok()?, delivered.parse().ok()?)));
+    let (seq, delivered) =
+        parts.ok_or_else(|| QueueError::Refused(format!("`{}` is not a token of this queue", token.0)))?;
+    Ok(Taken { seq, delivered })
+}
+
+fn check_size(payload: &Bytes) -> Result<()> {
+    match payload.len() {
+        bytes if bytes > MAX_PAYLOAD => Err(QueueError::TooLarge { bytes, limit: MAX_PAYLOAD }),
+        _ => Ok(()),
+    }
+}
+
+// True when there may be more.
+fn prune_ids(tables: &mut Tables<'_>, ids: i64, letters: i64) -> std::result::Result<bool, Fault> {
+    let mut old = Vec::new();
+    for row in tables.job_ids.iter()?.take(events::PRUNE_BATCH) {
+        let (seq, value) = row?;
+        if value.value().0 >= ids {
+            break;
+        }
+        old.push(seq.value());
+    }
+    for seq in &old {
+        tables.job_ids.remove(seq)?;
+    }
+    let more = old.len() == events::PRUNE_BATCH;
+    let mut old = Vec::new();
+    for row in tables.dead.iter()?.take(events::PRUNE_BATCH) {
+        let (seq, value) = row?;
+        if value.value().0 >= letters {
+            break;
+        }
+        old.push(seq.value());
+    }
+    for seq in &old {
+        tables.dead.remove(seq)?;
+    }
+    Ok(more || old.len() == events::PRUNE_BATCH)
 }
 
 #[async_trait]
 impl Queue for EmbeddedQueue {
     async fn publish(&self, job: Publish) -> Result<Published> {
-        if job.payload.len() > MAX_PAYLOAD {
-            return Err(QueueError::TooLarge { bytes: job.payload.len(), limit: MAX_PAYLOAD });
-        }
-        let now = clock::now();
-        // The place in the order is taken here, under the lock; the writer keeps it, since it works in order of arrival.
-        let (message, written) = {
-            let mut jobs = self.jobs();
-            if let Some(seq) = job.msg_id.as_deref().and_then(|id| jobs.known_id(id, now.minus(DUPLICATE_WINDOW))) {
-                return Ok(Published { seq, duplicate: true });
+        check_size(&job.payload)?;
+        let (state, max_depth) = (Arc::clone(&self.state), self.max_depth);
+        let (ready, session) = (Arc::clone(&self.state), job.session_id.clone());
+        let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, max_depth);
+        let then = move |published: &Result<Published>| {
+            if let Ok(Published { seq, duplicate: false }) = published {
+                ready.published(&session, *seq);
             }
-            if jobs.depth(&job.session_id) >= self.max_depth {
-                return Err(QueueError::Full(format!(
-                    "the session has lane.max_depth = {} messages waiting",
-                    self.max_depth
-                )));
-            }
-            let message = jobs.begin(job, now);
-            let (row, jobs, arrived) = (message.clone(), Arc::clone(&self.jobs), Arc::clone(&self.arrived));
-            let stored = message.clone();
-            let written = self.file.write_then(
-                move |tables| jobs::insert(tables, &row),
-                move |()| {
-                    lock(&jobs).arrive(stored);
-                    arrived.notify_one();
-                },
-            );
-            (message, written)
         };
-        written.await?;
-        Ok(Published { seq: message.seq, duplicate: false })
+        self.file.write_then(work, then).await?
     }
 
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
-        let deadline = Instant::now() + wait;
+        let end = tokio::time::Instant::now() + wait;
         loop {
-            let (deliveries, next) = self.jobs().hand_out(max, self.ack_wait);
-            if !deliveries.is_empty() {
-                // There may be more than this caller wanted.
-                self.arrived.notify_one();
-                return Ok(deliveries);
+            self.file.check()?;
+            let (taken, due) = self.take(max);
+            if !taken.is_empty() {
+                return self.deliver(&taken);
             }
-            let until = next.map_or(deadline, |next| next.min(deadline));
-            tokio::select! {
-                () = self.arrived.notified() => {}
-                () = tokio::time::sleep_until(until) => {}
+            let now = tokio::time::Instant::now();
+            if now >= end || max == 0 {
+                return Ok(Vec::new());
             }
-            if Instant::now() >= deadline {
-                return Ok(self.jobs().hand_out(max, self.ack_wait).0);
-            }
+            let until = due.map_or(end, |due| tokio::time::Instant::from_std(due).min(end));
+            // Either way there may be something now: a wake-up that nobody waited for is kept by the notifier.
+            let _ = tokio::time::timeout_at(until, self.state.wake.notified()).await;
         }
     }
 
     async fn next_in_lane(&self, session_id: &str, after: u64, _at_least: u64) -> Result<Option<Message>> {
-        Ok(self.jobs().next_in_lane(session_id, after))
+        let mut after = after;
+        loop {
+            let Some(seq) = self.state.lock().deliveries.next(session_id, after) else { return Ok(None) };
+            let message = self.file.read(|read| self.message(&read.open_table(JOBS)?, seq))?;
+            if message.is_some() {
+                return Ok(message);
+            }
+            // Acknowledged between memory and file.
+            after = seq;
+        }
     }
 
     async fn ack(&self, token: &DeliveryToken) -> Result<()> {
-        let acknowledged = self.jobs().acknowledge(token);
-        if let Some(seq) = acknowledged {
-            // A removal that is lost leads to a redelivery, which the lane drops.
+        let seq = parse(token)?.seq;
+        if self.state.lock().deliveries.remove(seq) {
             self.file.write_lazily(move |tables| {
                 tables.jobs.remove(seq)?;
                 Ok(())
@@ -138,80 +249,52 @@ impl Queue for EmbeddedQueue {
     }
 
     async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
-        self.jobs().again_at(token, Instant::now() + delay);
-        self.arrived.notify_one();
+        self.postpone(token, delay)?;
+        self.state.wake.notify_one();
         Ok(())
     }
 
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
-        let until = Instant::now() + self.ack_wait;
-        let mut jobs = self.jobs();
-        for token in tokens {
-            jobs.again_at(token, until);
-        }
-        Ok(())
+        tokens.iter().try_for_each(|token| self.postpone(token, self.ack_wait))
     }
 
     async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
-        if let Some(large) = events.iter().find(|event| event.payload.len() > MAX_PAYLOAD) {
-            return Err(QueueError::TooLarge { bytes: large.payload.len(), limit: MAX_PAYLOAD });
+        events.iter().try_for_each(|event| check_size(&event.payload))?;
+        if events.is_empty() {
+            return Ok(());
         }
-        self.events.emit(events).await
+        let (state, readers) = (Arc::clone(&self.state), Arc::clone(&self.state));
+        let work = move |tables: &mut Tables<'_>| events::emit(tables, &state, &events);
+        self.file.write_then(work, move |stored| readers.lock().emitted(stored)).await?;
+        Ok(())
     }
 
     async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>> {
-        self.events.read(session_id, from)
+        self.file.check()?;
+        Ok(events::subscribe(Arc::clone(&self.file), Arc::clone(&self.state), session_id, from))
     }
 
     async fn knows(&self, session_id: &str) -> Result<bool> {
-        Ok(self.jobs().next_in_lane(session_id, 0).is_some() || self.events.has(session_id))
+        Ok(self.state.lock().knows(session_id))
     }
 
     async fn dead(&self, letter: DeadLetter) -> Result<()> {
-        let headers = serde_json::json!({
-            "Tw-Cause": letter.cause.as_str(),
-            "Tw-Reason": letter.reason,
-            "Tw-Subject": letter.subject,
-            "Tw-Attempts": letter.attempts,
-            "Tw-Job-Id": letter.job_id,
-        });
-        let at = clock::now().as_millis();
-        let buried = self.file.write(move |tables| {
-            let mut last = 0;
-            for row in tables.dead.iter()? {
-                let (seq, value) = row?;
-                if value.value().1 == letter.msg_id {
-                    return Ok(());
-                }
-                last = seq.value();
-            }
-            let headers = tables::encode("a dead letter", &headers)?;
-            tables.dead.insert(last + 1, (at, letter.msg_id.as_str(), headers.as_slice(), letter.payload.as_ref()))?;
-            Ok(())
-        });
-        Ok(buried.await?)
+        let state = Arc::clone(&self.state);
+        Ok(self.file.write(move |tables| letters::put(tables, &state, &letter)).await?)
     }
 
     async fn hint_timers(&self) -> Result<()> {
-        // Without a scheduler nobody listens.
-        let _ = self.hints.send(());
+        // Nobody listening is no failure.
+        let _ = self.hints.send(TimerHint);
         Ok(())
     }
 
     async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
+        // Hints that were missed are as good as one.
         Ok(BroadcastStream::new(self.hints.subscribe()).map(|_| TimerHint).boxed())
     }
 
     async fn ping(&self) -> Result<()> {
         Ok(self.file.check()?)
     }
-}
-
-/// The next sequence of a stream, never used twice.
-fn next_seq(tables: &mut tables::Tables<'_>, name: &'static str, at_least: u64) -> std::result::Result<(), Fault> {
-    let last = tables.meta.get(name)?.map_or(0, |last| last.value());
-    if at_least > last {
-        tables.meta.insert(name, at_least)?;
-    }
-    Ok(())
 }

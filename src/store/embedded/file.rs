@@ -100,7 +100,7 @@ impl EmbeddedFile {
             DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
             other => unusable(other.to_string()),
         })?);
-        tables::create(&database).map_err(|fault| unusable(fault.to_string()))?;
+        tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
         let (sender, receiver) = mpsc::channel();
         let broken = Arc::new(OnceLock::new());
         let writer =
@@ -122,13 +122,8 @@ impl EmbeddedFile {
         self.write_then(work, |_| ()).await
     }
 
-    /// Like [`Self::write`]; `then` runs after the commit in the order of the commits, also when the caller has gone. The
-    /// work has its place in the order when this returns, before the answer is awaited.
-    pub(crate) fn write_then<T, W, N>(
-        &self,
-        work: W,
-        then: N,
-    ) -> impl Future<Output = Result<T, Fault>> + Send + use<'_, T, W, N>
+    /// Like [`Self::write`]; `then` runs after the commit in the order of the commits, also when the caller has gone.
+    pub(crate) async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, Fault>
     where
         T: Send + 'static,
         W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
@@ -142,7 +137,7 @@ impl EmbeddedFile {
             // A caller that has gone does not want to know.
             let _ = answer.send(outcome);
         });
-        async move { answered.await.unwrap_or_else(|_| Err(self.fault())) }
+        answered.await.unwrap_or_else(|_| Err(self.fault()))
     }
 
     /// Runs `work` soon; it is lost when the process dies before.
@@ -243,7 +238,9 @@ impl Writer {
             return;
         }
         let mut answers = Vec::with_capacity(batch.len());
-        let outcome = self.transact(batch, &mut answers).map_err(|fault| {
+        // Operations left over by a failure are dropped below, when their callers can be told why.
+        let mut batch = batch.into_iter();
+        let outcome = self.transact(&mut batch, &mut answers).map_err(|fault| {
             let problem = format!(
                 "{} cannot be written ({fault}); make sure that its disk has space and works, then restart",
                 self.path
@@ -256,7 +253,7 @@ impl Writer {
         }
     }
 
-    fn transact(&self, batch: Vec<Operation>, answers: &mut Vec<Answer>) -> Result<(), Fault> {
+    fn transact(&self, batch: &mut std::vec::IntoIter<Operation>, answers: &mut Vec<Answer>) -> Result<(), Fault> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
@@ -277,6 +274,8 @@ impl Writer {
 mod tests {
     use super::*;
     use redb::ReadableTable;
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[tokio::test]
     async fn a_file_has_one_process_and_can_be_opened_again_once_closed() {
@@ -329,5 +328,54 @@ mod tests {
         assert!(matches!(bad, Err(Fault::Refused(_))));
         good.unwrap();
         file.check().unwrap();
+    }
+
+    /// A disk that is full once it is told so.
+    #[derive(Debug)]
+    struct Disk {
+        memory: redb::backends::InMemoryBackend,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn check(&self) -> io::Result<()> {
+            if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl redb::StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.set_len(len))
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.sync_data())
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.write(offset, data))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_fails_every_write_with_the_remedy_until_the_restart() {
+        let full = Arc::new(AtomicBool::new(false));
+        let disk = Disk { memory: redb::backends::InMemoryBackend::new(), full: Arc::clone(&full) };
+        let file = EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk)).unwrap();
+        let put = |n: u64| file.write(move |tables| Ok(tables.meta.insert("n", n)?.map(|_| ())));
+        put(1).await.unwrap();
+        full.store(true, Ordering::SeqCst);
+        for outcome in futures::future::join_all((2..20).map(put)).await {
+            let fault = outcome.unwrap_err().to_string();
+            assert!(fault.contains("turnwheel.redb cannot be written") && fault.contains("restart"), "{fault}");
+        }
+        full.store(false, Ordering::SeqCst);
+        // Memory may be ahead of the file now, so nothing more is written.
+        put(30).await.unwrap_err();
+        file.check().unwrap_err();
     }
 }

@@ -1,7 +1,7 @@
 //! The tables of the file. Documents are JSON, which keeps every value and key exactly as it came.
 
 use super::fault::Fault;
-use redb::{ReadableDatabase, Table, TableDefinition, WriteTransaction};
+use redb::{Table, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -80,13 +80,11 @@ tables! {
     dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
 }
 
-/// Creates what is missing, so that readers find every table.
-pub(crate) fn create(database: &redb::Database) -> Result<(), Fault> {
+/// Creates what is missing, so that readers find every table, and ends the leaderships of the last process.
+pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
     let transaction = database.begin_write()?;
-    Tables::open(&transaction)?;
-    transaction.commit()?;
-    database.begin_read()?;
-    Ok(())
+    Tables::open(&transaction)?.leaders.retain(|_, _| false)?;
+    Ok(transaction.commit()?)
 }
 
 /// The deepest nesting that is stored: the JSON reader takes 128 levels, and a document that cannot be read again must

@@ -68,7 +68,7 @@ async fn s10_killed_worker_between_two_actions_is_finished_by_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_told_to_stop_finishes_its_turn() {
     let model = two_actions().await;
-    let engine = Engine::start(backend::embedded(), model, 0).await;
+    let engine = Engine::start(backend::embedded().await, model, 0).await;
     engine.apply(sales()).await;
     engine.api.script(|path, _| match path {
         path if path.starts_with("/eta") => (200, json!({"days": 2}), Duration::ZERO),

@@ -16,7 +16,7 @@ macro_rules! on_both_backends {
         mod embedded {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$name(crate::support::backend::embedded()).await;
+                super::$name(crate::support::backend::embedded().await).await;
             })+
         }
         mod cluster {

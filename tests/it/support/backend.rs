@@ -11,12 +11,17 @@ use turnwheel::store::mongo::MongoStore;
 use turnwheel::tasks::Tasks;
 
 /// The embedded backend, in memory.
-pub fn embedded() -> Backend {
-    let settings = quick(Settings { backend: turnwheel::config::Backend::Embedded, ..Settings::default() });
+pub async fn embedded() -> Backend {
+    embedded_with(Settings::default()).await
+}
+
+/// The same with these settings.
+pub async fn embedded_with(settings: Settings) -> Backend {
+    let settings = quick(Settings { backend: turnwheel::config::Backend::Embedded, ..settings });
     let file = EmbeddedFile::in_memory().unwrap();
     Backend {
-        queue: Arc::new(EmbeddedQueue::new(Arc::clone(&file), &settings).unwrap()),
-        store: Arc::new(EmbeddedStore::new(file, &settings)),
+        queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),
+        store: EmbeddedStore::new(file, &settings).unwrap(),
         settings,
     }
 }

@@ -12,17 +12,38 @@ pub mod servers;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Waits until `check` answers, and fails the test after `deadline`.
-pub async fn eventually<T, F, Fut>(deadline: Duration, what: &str, mut check: F) -> T
+/// What a condition may answer: `bool`, or `Option` of what was waited for.
+pub trait Condition {
+    type Found;
+    fn found(self) -> Option<Self::Found>;
+}
+
+impl Condition for bool {
+    type Found = ();
+    fn found(self) -> Option<()> {
+        self.then_some(())
+    }
+}
+
+impl<T> Condition for Option<T> {
+    type Found = T;
+    fn found(self) -> Self {
+        self
+    }
+}
+
+/// Waits until the condition holds, and fails the test after `deadline`; `what` says what was waited for.
+pub async fn eventually<C, F, A>(deadline: Duration, what: &str, mut condition: C) -> <A as Condition>::Found
 where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Option<T>>,
+    C: FnMut() -> F,
+    F: Future<Output = A>,
+    A: Condition,
 {
     let begun = Instant::now();
     let mut look = tokio::time::interval(Duration::from_millis(10));
     loop {
         look.tick().await;
-        if let Some(found) = check().await {
+        if let Some(found) = condition().await.found() {
             return found;
         }
         assert!(begun.elapsed() < deadline, "not within {deadline:?}: {what}");

@@ -1,0 +1,137 @@
+//! What only reads.
+
+use super::fault::Fault;
+use super::sessions::{IDLE, history};
+use super::tables::{SESSIONS, STEPS, TIMERS, TURNS, decode};
+use crate::clock::Timestamp;
+use crate::journal::StepRecord;
+use crate::session::Session;
+use crate::store::{DueTimer, SessionQuery, TurnRecord};
+use redb::{ReadTransaction, ReadableTable};
+use std::cmp::Reverse;
+
+/// How errors name a session.
+pub(super) fn session_name(id: &str) -> String {
+    format!("session `{id}`")
+}
+
+/// How errors name a turn.
+pub(super) fn turn_name(session: &str, turn: &str) -> String {
+    format!("turn `{session}/{turn}`")
+}
+
+/// One session with its history.
+pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, Fault> {
+    let Some(mut session) = head(&read.open_table(SESSIONS)?, id)? else { return Ok(None) };
+    session.history = history(read, id)?;
+    Ok(Some(session))
+}
+
+type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, &'static [u8])>;
+
+fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
+    match table.get(id)? {
+        Some(value) => decode(|| session_name(id), value.value().2).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Sessions, last changed first: only those that are answered (or looked at for a filter) are decoded.
+pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Vec<Session>, Fault> {
+    let table = read.open_table(SESSIONS)?;
+    let mut order = Vec::new();
+    for row in table.iter()? {
+        let (id, value) = row?;
+        order.push((Reverse(value.value().0), id.value().to_owned()));
+    }
+    order.sort_unstable();
+    let mut found = Vec::new();
+    for (_, id) in order {
+        if found.len() >= query.limit {
+            break;
+        }
+        if let Some(session) = head(&table, &id)?
+            && query.status.is_none_or(|status| session.workflow_state.status == status)
+            && query.agent_id.as_ref().is_none_or(|agent| session.agent_id == *agent)
+        {
+            found.push(session);
+        }
+    }
+    Ok(found)
+}
+
+/// Conversations that wait for their user since `before`.
+pub(super) fn idle_sessions(read: &ReadTransaction, before: Timestamp, limit: usize) -> Result<Vec<String>, Fault> {
+    let mut idle = Vec::new();
+    for row in read.open_table(SESSIONS)?.iter()? {
+        let (id, value) = row?;
+        let (updated_at, flags, _) = value.value();
+        if idle.len() >= limit {
+            break;
+        }
+        if flags & IDLE != 0 && updated_at < before.as_millis() {
+            idle.push(id.value().to_owned());
+        }
+    }
+    Ok(idle)
+}
+
+/// All steps of a turn, by key.
+pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result<Vec<StepRecord>, Fault> {
+    let table = read.open_table(STEPS)?;
+    let mut steps = Vec::new();
+    for row in table.range((session, turn, "")..)? {
+        let (key, value) = row?;
+        let (of_session, of_turn, key) = key.value();
+        if (of_session, of_turn) != (session, turn) {
+            break;
+        }
+        steps.push(decode(|| format!("step `{key}` of {}", turn_name(session, turn)), value.value())?);
+    }
+    Ok(steps)
+}
+
+/// Turns of a session, newest first.
+pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Result<Vec<TurnRecord>, Fault> {
+    let table = read.open_table(TURNS)?;
+    let mut order = Vec::new();
+    for row in table.range((session, "")..)? {
+        let (key, value) = row?;
+        let (of, turn) = key.value();
+        if of != session {
+            break;
+        }
+        order.push((Reverse(value.value().0), turn.to_owned()));
+    }
+    order.sort_unstable();
+    let mut turns = Vec::new();
+    for (_, id) in order.into_iter().take(limit) {
+        turns.extend(turn(read, session, &id)?);
+    }
+    Ok(turns)
+}
+
+/// One turn.
+pub(super) fn turn(read: &ReadTransaction, session: &str, turn: &str) -> Result<Option<TurnRecord>, Fault> {
+    match read.open_table(TURNS)?.get((session, turn))? {
+        Some(value) => decode(|| turn_name(session, turn), value.value().1).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Timers due at `until` or earlier, earliest first.
+pub(super) fn due_timers(read: &ReadTransaction, until: Timestamp, limit: usize) -> Result<Vec<DueTimer>, Fault> {
+    let sessions = read.open_table(SESSIONS)?;
+    let mut due = Vec::new();
+    for row in read.open_table(TIMERS)?.range(..(until.as_millis().saturating_add(1), "", ""))? {
+        let (key, _) = row?;
+        let (_, session_id, timer_id) = key.value();
+        if due.len() >= limit {
+            break;
+        }
+        let timers = head(&sessions, session_id)?.map(|session| session.timers).unwrap_or_default();
+        let timer = timers.into_iter().find(|timer| timer.timer_id == timer_id);
+        due.extend(timer.map(|timer| DueTimer { session_id: session_id.to_owned(), timer }));
+    }
+    Ok(due)
+}

@@ -1,0 +1,170 @@
+//! Recording steps, committing turns, and deleting them when they have expired.
+
+use super::fault::Fault;
+use super::lane;
+use super::queries::turn_name;
+use super::sessions::{Sessions, append_history};
+use super::tables::{Tables, decode, encode};
+use crate::clock::{self, Timestamp};
+use crate::journal::StepRecord;
+use crate::session::Session;
+use crate::store::{Change, Commit, Committed, Record, Recorded};
+use crate::timer::Timer;
+use redb::ReadableTable;
+
+/// How many turns one operation deletes, so that others get between.
+const PRUNE_BATCH: usize = 256;
+
+/// See [`Store::record`](crate::store::Store::record).
+pub(super) fn record(tables: &mut Tables<'_>, sessions: &Sessions, request: &Record) -> Result<Vec<Recorded>, Fault> {
+    let now = clock::now();
+    let encoded = encode_steps(&request.steps)?;
+    let shown = match (request.status, sessions.get(tables, &request.session_id)?) {
+        (Some(status), Some(mut session)) if session.epoch == request.epoch => {
+            session.workflow_state.status = status;
+            session.updated_at = now;
+            Some((encode("the session", &session)?, session))
+        }
+        _ => None,
+    };
+    let recorded = write_steps(tables, (&request.session_id, &request.turn_id), &request.steps, &encoded, now)?;
+    if let Some((bytes, session)) = shown {
+        sessions.put_encoded(tables, session, &bytes)?;
+    }
+    Ok(recorded)
+}
+
+// Everything is encoded before anything is written: a refused document leaves no half of an operation behind.
+fn encode_steps(steps: &[StepRecord]) -> Result<Vec<Vec<u8>>, Fault> {
+    steps.iter().map(|step| encode("a step's output", step)).collect()
+}
+
+fn write_steps(
+    tables: &mut Tables<'_>,
+    turn: (&str, &str),
+    steps: &[StepRecord],
+    encoded: &[Vec<u8>],
+    now: Timestamp,
+) -> Result<Vec<Recorded>, Fault> {
+    if !steps.is_empty() && !has_steps(tables, turn)? {
+        // A turn that never commits expires like one that does.
+        tables.turn_ages.insert((now.as_millis(), turn.0, turn.1), ())?;
+    }
+    let mut recorded = Vec::with_capacity(steps.len());
+    for (step, bytes) in steps.iter().zip(encoded) {
+        let key = (turn.0, turn.1, step.key.as_str());
+        let existing = match tables.steps.get(key)? {
+            Some(found) => {
+                Some(decode(|| format!("step `{}` of {}", step.key, turn_name(turn.0, turn.1)), found.value())?)
+            }
+            None => None,
+        };
+        recorded.push(match existing {
+            Some(existing) => Recorded::Existing(Box::new(existing)),
+            None => {
+                tables.steps.insert(key, bytes.as_slice())?;
+                Recorded::New
+            }
+        });
+    }
+    Ok(recorded)
+}
+
+fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool, Fault> {
+    match tables.steps.range((session, turn, "")..)?.next() {
+        Some(row) => {
+            let (key, _) = row?;
+            let key = key.value();
+            Ok((key.0, key.1) == (session, turn))
+        }
+        None => Ok(false),
+    }
+}
+
+/// See [`Store::commit`](crate::store::Store::commit).
+pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Commit) -> Result<Committed, Fault> {
+    let now = clock::now();
+    let id = request.session_id.as_str();
+    let Some(mut session) = sessions.get(tables, id)?.filter(|session| session.epoch == request.epoch) else {
+        return Ok(Committed::Fenced);
+    };
+    let armed = session.timers.clone();
+    if let Some(change) = &request.change {
+        lane::apply(&mut session, change, now);
+    }
+    let committed = lane::finish(&mut session, request.last_seq, request.lease, now);
+    let bytes = encode("the session", &session)?;
+    if let Some(change) = &request.change {
+        write_change(tables, id, change, now)?;
+        write_timers(tables, &armed, &session)?;
+    }
+    sessions.put_encoded(tables, session, &bytes)?;
+    Ok(committed)
+}
+
+fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, now: Timestamp) -> Result<(), Fault> {
+    let steps = encode_steps(&change.steps)?;
+    let turn = encode("the turn's record", &change.turn)?;
+    let history: Vec<Vec<u8>> =
+        change.history.iter().map(|entry| encode("a history entry", entry)).collect::<Result<_, _>>()?;
+    let key = (id, change.turn.turn_id.as_str());
+    write_steps(tables, key, &change.steps, &steps, now)?;
+    let at = change.turn.committed_at.as_millis();
+    tables.turns.insert(key, (at, turn.as_slice()))?;
+    tables.turn_ages.insert((at, key.0, key.1), ())?;
+    append_history(tables, id, &history, change.history_drop)
+}
+
+fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) -> Result<(), Fault> {
+    let id = session.session_id.as_str();
+    let due = |timer: &Timer| timer.due_at.as_millis();
+    for timer in before {
+        tables.timers.remove((due(timer), id, timer.timer_id.as_str()))?;
+    }
+    for timer in &session.timers {
+        tables.timers.insert((due(timer), id, timer.timer_id.as_str()), ())?;
+    }
+    Ok(())
+}
+
+/// Deletes some of the turns that were last touched before `before`; answers how many, and whether there may be more.
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, bool), Fault> {
+    let before = before.as_millis();
+    let mut old = Vec::new();
+    for row in tables.turn_ages.range(..(before, "", ""))?.take(PRUNE_BATCH) {
+        let (key, _) = row?;
+        let (at, session, turn) = key.value();
+        old.push((at, session.to_owned(), turn.to_owned()));
+    }
+    let mut pruned = 0;
+    for (at, session, turn) in &old {
+        tables.turn_ages.remove((*at, session.as_str(), turn.as_str()))?;
+        let key = (session.as_str(), turn.as_str());
+        let committed_at = tables.turns.get(key)?.map(|turn| turn.value().0);
+        if committed_at.is_some_and(|at| at >= before) {
+            // Committed later than this mark: its later one counts.
+            continue;
+        }
+        remove_steps(tables, key)?;
+        if tables.turns.remove(key)?.is_some() {
+            pruned += 1;
+        }
+    }
+    Ok((pruned, old.len() == PRUNE_BATCH))
+}
+
+fn remove_steps(tables: &mut Tables<'_>, (session, turn): (&str, &str)) -> Result<(), Fault> {
+    let mut keys = Vec::new();
+    for row in tables.steps.range((session, turn, "")..)? {
+        let (key, _) = row?;
+        let key = key.value();
+        if (key.0, key.1) != (session, turn) {
+            break;
+        }
+        keys.push(key.2.to_owned());
+    }
+    for key in keys {
+        tables.steps.remove((session, turn, key.as_str()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! All cases on the embedded backend, in memory and on a file; and what is durable in the file.
+
+use super::kit::*;
+use super::{queue_suite, store_suite};
+use crate::support::eventually;
+use futures::StreamExt;
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use turnwheel::config::{Settings, duration::Text};
+use turnwheel::queue::embedded::{EmbeddedQueue, MAX_PAYLOAD};
+use turnwheel::queue::{Cause, DeadLetter, EventType, From, OutEvent, Publish, Published, Queue, QueueError};
+use turnwheel::session::Role;
+use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore, FILE_NAME};
+use turnwheel::store::*;
+use turnwheel::tasks::Tasks;
+
+mod store_in_memory {
+    super::store_suite!(super::store_in_memory_opened);
+}
+
+mod store_on_a_file {
+    super::store_suite!(super::store_on_a_file_opened);
+}
+
+mod queue_in_memory {
+    super::queue_suite!(super::queue_in_memory_opened);
+}
+
+mod queue_on_a_file {
+    super::queue_suite!(super::queue_on_a_file_opened);
+}
+
+fn file_in(folder: &Path) -> Arc<EmbeddedFile> {
+    EmbeddedFile::open(&folder.join(FILE_NAME)).unwrap()
+}
+
+async fn store_in_memory_opened() -> (Arc<dyn Store>, ()) {
+    (EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &settings(Settings::default())).unwrap(), ())
+}
+
+async fn store_on_a_file_opened() -> (Arc<dyn Store>, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (EmbeddedStore::new(file_in(folder.path()), &settings(Settings::default())).unwrap(), folder)
+}
+
+async fn queue_in_memory_opened() -> (Arc<dyn Queue>, Tasks) {
+    let tasks = Tasks::new();
+    (open_queue(EmbeddedFile::in_memory().unwrap(), &tasks).await, tasks)
+}
+
+async fn queue_on_a_file_opened() -> (Arc<dyn Queue>, (TempDir, Tasks)) {
+    let (folder, tasks) = (tempfile::tempdir().unwrap(), Tasks::new());
+    (open_queue(file_in(folder.path()), &tasks).await, (folder, tasks))
+}
+
+async fn open_queue(file: Arc<EmbeddedFile>, tasks: &Tasks) -> Arc<EmbeddedQueue> {
+    EmbeddedQueue::new(file, &settings(Settings::default()), tasks).await.unwrap()
+}
+
+fn job(session: &str, msg_id: &str) -> Publish {
+    Publish { session_id: session.into(), msg_id: Some(msg_id.into()), payload: "{\"text\":\"你好\"}".into() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_outlive_the_process_and_their_sequences_are_never_used_again() {
+    let (folder, tasks) = (tempfile::tempdir().unwrap(), Tasks::new());
+    let queue = open_queue(file_in(folder.path()), &tasks).await;
+    let mut seqs = Vec::new();
+    for n in 1..=3 {
+        seqs.push(queue.publish(job("会话", &format!("m-{n}"))).await.unwrap().seq);
+    }
+    let delivered = queue.pull(10, DEADLINE).await.unwrap();
+    assert_eq!(delivered.len(), 3);
+    queue.ack(&delivered[0].token).await.unwrap();
+    queue.ack(&delivered[2].token).await.unwrap();
+    drop(queue);
+    let queue = open_queue(file_in(folder.path()), &tasks).await;
+    let again = queue.pull(10, DEADLINE).await.unwrap();
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert_eq!(again[0].message, delivered[1].message, "with the same default id");
+    let repeat = queue.publish(job("会话", "m-3")).await.unwrap();
+    assert_eq!(repeat, Published { seq: seqs[2], duplicate: true }, "the window outlives the process, too");
+    assert_eq!(queue.publish(job("会话", "m-4")).await.unwrap().seq, seqs[2] + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_and_dead_letters_outlive_the_process() {
+    let (folder, tasks) = (tempfile::tempdir().unwrap(), Tasks::new());
+    let queue = open_queue(file_in(folder.path()), &tasks).await;
+    let event = |n: usize| OutEvent {
+        channel: "web".into(),
+        session_id: "s".into(),
+        event_type: EventType::Reply,
+        msg_id: Some(format!("s/m-1/{n}")),
+        payload: format!("第{n}").into(),
+    };
+    queue.emit(vec![event(0), event(1)]).await.unwrap();
+    let letter = DeadLetter {
+        cause: Cause::Attempts,
+        reason: "tried 5 times".into(),
+        subject: "tw.jobs.s".into(),
+        attempts: 5,
+        job_id: Some("m-1".into()),
+        msg_id: "dead/1".into(),
+        payload: "{}".into(),
+    };
+    queue.dead(letter.clone()).await.unwrap();
+    drop(queue);
+    let queue = open_queue(file_in(folder.path()), &tasks).await;
+    queue.emit(vec![event(1), event(2)]).await.unwrap();
+    let events: Vec<_> =
+        queue.events("s", From::After(0)).await.unwrap().take(3).map(|event| event.unwrap()).collect().await;
+    assert_eq!(
+        events.iter().map(|event| &event.payload[..]).collect::<Vec<_>>(),
+        ["第0", "第1", "第2"].map(str::as_bytes)
+    );
+    queue.dead(letter.clone()).await.unwrap();
+    let letters = queue.dead_letters(0, 10).unwrap();
+    assert_eq!(letters.len(), 1, "the repeat is dropped");
+    let headers = &letters[0].headers;
+    assert_eq!((headers.cause.as_str(), headers.attempts, headers.job_id.as_deref()), ("attempts", 5, Some("m-1")));
+    assert_eq!((&letters[0].payload, letters[0].msg_id.as_str()), (&letter.payload, "dead/1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_events_are_deleted_and_readers_go_on_with_the_retained() {
+    let tasks = Tasks::new();
+    let mut settings = settings(Settings::default());
+    settings.retention.out = Text(SHORT);
+    let queue = EmbeddedQueue::new(EmbeddedFile::in_memory().unwrap(), &settings, &tasks).await.unwrap();
+    let event = OutEvent {
+        channel: "web".into(),
+        session_id: "s".into(),
+        event_type: EventType::Status,
+        msg_id: None,
+        payload: "{}".into(),
+    };
+    queue.emit(vec![event.clone(); 3]).await.unwrap();
+    eventually(DEADLINE, "the old events are gone", || async { queue.prune().await.unwrap() == 3 }).await;
+    assert!(!queue.knows("s").await.unwrap());
+    queue.emit(vec![event]).await.unwrap();
+    let first = queue.events("s", From::After(1)).await.unwrap().next().await.unwrap().unwrap();
+    assert_eq!(first.seq, 4, "sequences go on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payload_beyond_the_limit_is_refused_with_both_sizes() {
+    let tasks = Tasks::new();
+    let queue = open_queue(EmbeddedFile::in_memory().unwrap(), &tasks).await;
+    let largest = Publish { payload: vec![b' '; MAX_PAYLOAD].into(), ..job("s", "m-1") };
+    queue.publish(largest).await.unwrap();
+    let refused = queue.publish(Publish { payload: vec![b' '; MAX_PAYLOAD + 1].into(), ..job("s", "m-2") }).await;
+    assert!(matches!(refused, Err(QueueError::TooLarge { bytes, limit: MAX_PAYLOAD }) if bytes == MAX_PAYLOAD + 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_interrupted_by_the_end_of_the_process_is_resumed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let open =
+        || -> Arc<dyn Store> { EmbeddedStore::new(file_in(folder.path()), &settings(Settings::default())).unwrap() };
+    let store = open();
+    let told = run_turn(&store, "s", 1, |change| {
+        change.history = vec![entry(Role::User, "你好"), entry(Role::Assistant, "您好")];
+        change.profile = Some(odd_map());
+        change.timers = TimerChange::Replace(vec![timer("t1", LONG)]);
+    })
+    .await;
+    let first = grant(&store, "s", 2).await;
+    store.record(record(&first, "m-2", vec![step("0/act", json!("done"))], None)).await.unwrap();
+    assert!(store.lead("scheduler", "w1", LONG).await.unwrap());
+    drop(store);
+    let store = open();
+    assert_eq!(store.session("s").await.unwrap().unwrap().history, told.history);
+    assert_eq!(store.steps("s", "m-2").await.unwrap()[0].output, json!("done"));
+    assert_eq!(store.due_timers(LONG * 2, 10).await.unwrap().timers.len(), 1);
+    let abandoned = store.abandoned_lanes(Duration::ZERO, 10).await.unwrap();
+    assert_eq!(abandoned, [AbandonedLane { session_id: "s".into(), epoch: first.session.epoch }]);
+    assert!(store.lead("scheduler", "w2", LONG).await.unwrap(), "leaders end with their process");
+    let second = granted(store.acquire(acquire("s", 2, "w2")).await.unwrap());
+    assert!(second.resumed, "no lease outlives the only process of its file");
+    assert_eq!((second.session.epoch, second.session.turn.unwrap().attempt), (first.session.epoch + 1, 2));
+    assert_eq!(second.session.profile, odd_map());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_turns_are_deleted_with_their_steps() {
+    let mut settings = settings(Settings::default());
+    settings.retention.turns = Text(SHORT);
+    let store: Arc<dyn Store> = EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &settings).unwrap();
+    for seq in 1..=3 {
+        run_turn(&store, "s", seq, |change| change.steps = vec![step("0/act", json!(seq))]).await;
+    }
+    let later = turnwheel::clock::now().plus(LONG);
+    run_turn(&store, "s", 4, |change| {
+        change.turn.committed_at = later;
+        change.steps = vec![step("0/act", json!(4))];
+    })
+    .await;
+    eventually(DEADLINE, "the file is given back", || async {
+        store.prune().await.unwrap();
+        store.turns("s", 10).await.unwrap().len() == 1
+    })
+    .await;
+    assert!(store.steps("s", "m-1").await.unwrap().is_empty());
+    assert_eq!(store.steps("s", "m-4").await.unwrap().len(), 1);
+    assert_eq!(store.session("s").await.unwrap().unwrap().last_seq, 4, "the session stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_read_again_is_refused_and_harms_nobody() {
+    let (store, ()) = store_in_memory_opened().await;
+    let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+    let taken = grant(&store, "s", 1).await;
+    let refused = store.record(record(&taken, "m-1", vec![step("0/act", deep)], None)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
+    assert!(store.steps("s", "m-1").await.unwrap().is_empty());
+    store.record(record(&taken, "m-1", vec![step("0/act", json!(1))], None)).await.unwrap();
+    store.ping().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_returned_is_in_the_file_without_an_orderly_end() {
+    let (folder, tasks) = (tempfile::tempdir().unwrap(), Tasks::new());
+    let file = file_in(folder.path());
+    let queue = open_queue(Arc::clone(&file), &tasks).await;
+    let store: Arc<dyn Store> = EmbeddedStore::new(file, &settings(Settings::default())).unwrap();
+    for seq in 1..=20 {
+        let published = queue.publish(job("s", &format!("m-{seq}"))).await.unwrap();
+        run_turn(&store, "s", published.seq, |_| ()).await;
+    }
+    // The file as a crash would leave it: its writer still has it open.
+    let copy = folder.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(folder.path().join(FILE_NAME), copy.join(FILE_NAME)).unwrap();
+    let file = file_in(&copy);
+    let store = EmbeddedStore::new(Arc::clone(&file), &settings(Settings::default())).unwrap();
+    let session = store.session("s").await.unwrap().unwrap();
+    assert_eq!((session.last_seq, session.recent_jobs.len()), (20, 20));
+    assert_eq!(store.turns("s", 100).await.unwrap().len(), 20);
+    let queue = open_queue(file, &tasks).await;
+    assert_eq!(queue.pull(100, DEADLINE).await.unwrap().len(), 20, "nothing was acknowledged");
+}

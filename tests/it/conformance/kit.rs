@@ -1,0 +1,177 @@
+//! Requests and documents as the cases need them.
+
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use turnwheel::clock::{self, Timestamp};
+use turnwheel::config::{Settings, duration::Text};
+use turnwheel::journal::StepRecord;
+use turnwheel::queue::job::UserMessage;
+use turnwheel::queue::{Job, JobBody};
+use turnwheel::session::{Entry, Role, Session, Status, WorkflowState};
+use turnwheel::store::*;
+use turnwheel::timer::NewTimer;
+
+/// Long enough that no case sees its end.
+pub const LONG: Duration = Duration::from_secs(60);
+/// Short enough to wait for its end.
+pub const SHORT: Duration = Duration::from_millis(200);
+/// How long a case waits for anything.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The settings of all cases: what takes time takes little.
+pub fn settings(mut settings: Settings) -> Settings {
+    settings.worker.ack_wait = Text(Duration::from_millis(300));
+    settings.lane.max_depth = 20;
+    settings
+}
+
+pub fn acquire(session: &str, seq: u64, owner: &str) -> Acquire {
+    Acquire {
+        session_id: session.into(),
+        seq,
+        owner: owner.into(),
+        token: format!("{owner}-{seq}"),
+        lease: LONG,
+        new_session: NewSession {
+            agent_id: "sales".into(),
+            user_id: "u1".into(),
+            channel: "web".into(),
+            ..NewSession::default()
+        },
+        pin: Some(Pin { agent_id: "sales".into(), hash: "h1".into(), announce: false }),
+    }
+}
+
+/// Takes the lane, which must be free.
+pub async fn grant(store: &Arc<dyn Store>, session: &str, seq: u64) -> Grant {
+    granted(store.acquire(acquire(session, seq, "w1")).await.unwrap())
+}
+
+pub fn granted(acquired: Acquired) -> Grant {
+    match acquired {
+        Acquired::Granted(grant) => *grant,
+        other => panic!("the lane was not granted: {other:?}"),
+    }
+}
+
+pub fn commit(grant: &Grant, last_seq: u64, change: Option<Change>) -> Commit {
+    Commit {
+        session_id: grant.session.session_id.clone(),
+        epoch: grant.session.epoch,
+        last_seq,
+        lease: LONG,
+        change: change.map(Box::new),
+    }
+}
+
+/// A change that changes as little as it can.
+pub fn change(session: &Session, turn_id: &str) -> Change {
+    Change {
+        agent_id: session.agent_id.clone(),
+        user_id: session.user_id.clone(),
+        channel: session.channel.clone(),
+        workflow_state: WorkflowState { hash: "h1".into(), need_greeting: false, status: Status::Ready },
+        status_reason: None,
+        profile: None,
+        history: Vec::new(),
+        history_drop: 0,
+        jobs: vec![turn_id.into()],
+        timer_generation: session.timer_generation,
+        timers: TimerChange::Keep,
+        closed_at: None,
+        handoff: None,
+        turn: turn(&session.session_id, turn_id),
+        steps: Vec::new(),
+    }
+}
+
+/// One whole turn; the lane must be free.
+pub async fn run_turn(store: &Arc<dyn Store>, session: &str, seq: u64, edit: impl FnOnce(&mut Change)) -> Session {
+    let grant = grant(store, session, seq).await;
+    let mut change = change(&grant.session, &format!("m-{seq}"));
+    edit(&mut change);
+    assert_eq!(store.commit(commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
+    store.session(session).await.unwrap().unwrap()
+}
+
+pub fn job(session: &str, job_id: &str) -> Job {
+    let message = UserMessage { agent_id: Some("sales".into()), text: "你好".into(), ..UserMessage::default() };
+    Job { session_id: session.into(), job_id: job_id.into(), body: JobBody::UserMessage(message) }
+}
+
+pub fn turn(session: &str, turn_id: &str) -> TurnRecord {
+    let now = clock::now();
+    TurnRecord {
+        session_id: session.into(),
+        turn_id: turn_id.into(),
+        job: job(session, turn_id),
+        statuses: vec![StatusAt { status: Status::Processing, at: now }, StatusAt { status: Status::Ready, at: now }],
+        outcome: Outcome::Answered,
+        reason: None,
+        attempts: 1,
+        started_at: now,
+        committed_at: now,
+        hash: "h1".into(),
+    }
+}
+
+pub fn step(key: &str, output: Value) -> StepRecord {
+    StepRecord {
+        key: key.into(),
+        kind: "action".into(),
+        target: "query_order".into(),
+        input_hash: "i1".into(),
+        output,
+        ok: true,
+        ms: 12,
+        model: None,
+        tokens: None,
+        attempts: Some(1),
+        at: clock::now(),
+    }
+}
+
+pub fn record(grant: &Grant, turn_id: &str, steps: Vec<StepRecord>, status: Option<Status>) -> Record {
+    Record {
+        session_id: grant.session.session_id.clone(),
+        epoch: grant.session.epoch,
+        turn_id: turn_id.into(),
+        steps,
+        status,
+    }
+}
+
+pub fn entry(role: Role, text: &str) -> Entry {
+    Entry {
+        role,
+        text: text.into(),
+        at: Timestamp::from_millis(1_767_322_984_005),
+        turn_id: "m-1".into(),
+        kind: None,
+        metadata: Map::new(),
+    }
+}
+
+pub fn timer(id: &str, delay: Duration) -> NewTimer {
+    NewTimer {
+        timer_id: id.into(), name: "follow_up".into(), delay, action: None, message: Some("还在吗？".into())
+    }
+}
+
+/// Whatever a user, a model or an API may come up with.
+pub fn odd_values() -> Value {
+    json!({
+        "$set": {"$inc": 1, "a.b": {"": "empty key", ".": [], "$": {}}},
+        "a.b.c": null,
+        "订单": {"物流": ["已发货", null, {"深": {"层": null}}], "🚚": "“全角”\u{3000}\n\t\"\\"},
+        "numbers": [0, -1, i64::MAX, i64::MIN, 9_007_199_254_740_993_i64, 0.1, 0.1 + 0.2, -2.5, 1.0, 1.7e300],
+        "_id": "no key of ours",
+        "false": false,
+        "empty": [{}, [], "", null],
+    })
+}
+
+pub fn odd_map() -> Map<String, Value> {
+    odd_values().as_object().unwrap().clone()
+}

@@ -1,0 +1,96 @@
+//! What every backend must do: [`store`], [`lanes`] and [`queue`] hold the cases, each on a fresh backend; [`embedded`] runs them
+//! in memory and on a file, `cluster` on NATS and MongoDB.
+
+mod cluster;
+mod embedded;
+mod kit;
+mod lanes;
+mod queue;
+mod store;
+mod values;
+
+/// Makes a test of each case: `open` gives a fresh `(Arc<dyn …>, guard)`.
+macro_rules! cases {
+    ($open:path, $suite:ident: $($case:ident)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            let (backend, _guard) = $open().await;
+            $crate::conformance::$suite::$case(backend).await;
+        })*
+    };
+}
+
+/// All cases of a store.
+macro_rules! store_suite {
+    ($open:path) => {
+        $crate::conformance::cases! { $open, lanes:
+            a_new_session_is_created_as_asked
+            a_held_lane_is_busy_and_remembers_the_later_job
+            a_handled_job_is_handled_for_good
+            an_expired_lease_is_taken_and_the_turn_resumed
+            a_graceful_release_is_not_counted_as_an_attempt
+            a_stale_release_does_nothing
+            an_unpinned_turn_is_marked_without_a_configuration
+            processing_is_announced_only_under_its_conditions
+            a_commit_releases_the_lane_unless_a_later_job_is_known
+            a_commit_without_a_change_only_moves_on
+            a_fenced_commit_changes_nothing
+            renewing_keeps_leases_and_names_the_lost
+            one_of_many_takes_the_lane
+            lanes_with_work_and_no_holder_are_abandoned
+            two_hundred_sessions_at_once_end_right
+        }
+        $crate::conformance::cases! { $open, store:
+            a_commit_applies_every_field
+            the_history_drops_what_the_caller_says
+            recent_jobs_are_the_last_hundred
+            timers_are_kept_removed_and_replaced
+            closing_and_handoff_are_set_and_cleared
+            a_stale_epoch_shows_no_status
+            the_first_record_of_a_step_counts
+            twenty_writers_of_one_step_adopt_the_same_output
+            turns_whose_ids_begin_alike_are_kept_apart
+            steps_of_the_commit_are_recorded_first_writer_wins
+            turns_are_listed_newest_first
+            sessions_are_listed_last_changed_first_and_filtered
+            the_first_plan_stays
+            an_applied_agent_is_seen_at_once_and_its_older_version_stays
+            due_timers_come_in_order_within_horizon_and_limit
+            idle_sessions_are_open_ready_chats
+            one_leads_until_it_resigns_or_its_lease_ends
+        }
+        $crate::conformance::cases! { $open, values:
+            odd_keys_and_values_survive_in_the_profile_and_history
+            odd_keys_and_values_survive_in_steps_and_turns
+            odd_keys_and_values_survive_in_agents_and_plans
+            chinese_ids_are_as_good_as_others
+        }
+    };
+}
+
+/// All cases of a queue with the settings of [`kit::settings`].
+macro_rules! queue_suite {
+    ($open:path) => {
+        $crate::conformance::cases! { $open, queue:
+            a_job_is_delivered_as_published_and_gone_when_acknowledged
+            any_bytes_are_a_payload
+            a_repeat_of_a_message_id_is_dropped
+            a_pull_waits_for_a_job_and_takes_no_more_than_asked
+            a_lane_is_read_in_order_whoever_was_woken
+            what_is_not_acknowledged_comes_again
+            progress_keeps_a_delivery_from_coming_again
+            a_refused_delivery_comes_again_after_its_delay
+            a_full_lane_refuses_while_others_go_on
+            concurrent_publishers_get_distinct_rising_sequences
+            events_come_in_order_and_repeats_are_dropped
+            a_reader_begins_where_it_asks_to
+            a_reader_misses_and_repeats_nothing_while_events_are_emitted
+            sessions_do_not_see_each_other_s_events
+            a_session_is_known_by_its_jobs_and_events
+            a_dead_letter_is_taken_and_its_repeat_too
+            a_timer_hint_reaches_every_listener
+        }
+    };
+}
+
+pub(crate) use {cases, queue_suite, store_suite};

@@ -1,0 +1,348 @@
+//! What a commit and a record keep, and what queries answer.
+
+use super::kit::*;
+use crate::support::eventually;
+use futures::future::join_all;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock::{self, Timestamp};
+use turnwheel::plan::Plan;
+use turnwheel::session::{Handoff, Kind, Role, Status, WorkflowState};
+use turnwheel::store::*;
+
+/// An agent under a hash of the case's choice.
+pub fn agent(id: &str, hash: &str, mut document: Value) -> AgentRecord {
+    document["id"] = json!(id);
+    AgentRecord {
+        config: Arc::new(serde_json::from_value(document.clone()).unwrap()),
+        document,
+        hash: hash.into(),
+        updated_at: clock::now(),
+    }
+}
+
+pub fn plan(workflow: &str, hash: &str, greeting: &str) -> Plan {
+    Plan {
+        workflow_id: workflow.into(),
+        hash: hash.into(),
+        name: "小智".into(),
+        tone: "热情".into(),
+        greeting: Some(greeting.into()),
+        sop: "1. 问候".into(),
+        tools: Vec::new(),
+        skills: Vec::new(),
+        timers: None,
+        constraints: String::new(),
+        created_at: clock::now(),
+    }
+}
+
+pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
+    let taken = grant(&store, "s", 1).await;
+    let state = WorkflowState { hash: "h2".into(), need_greeting: false, status: Status::Cancelled };
+    let handoff = Handoff { turn_id: "m-1".into(), since: clock::now(), summary: "要求人工".into() };
+    let closed = clock::now();
+    let change = Change {
+        agent_id: "support".into(),
+        user_id: "u2".into(),
+        channel: "app".into(),
+        workflow_state: state.clone(),
+        status_reason: Some("no_progress: twice".into()),
+        profile: Some(odd_map()),
+        history: vec![entry(Role::User, "你好"), entry(Role::Assistant, "您好")],
+        jobs: vec!["m-1".into(), "m-2".into()],
+        timer_generation: 3,
+        timers: TimerChange::Replace(vec![timer("t1", LONG)]),
+        closed_at: Some(closed),
+        handoff: Some(handoff.clone()),
+        steps: vec![step("0/reply", json!("您好"))],
+        ..change(&taken.session, "m-1")
+    };
+    let turn = change.turn.clone();
+    let before = store.due_timers(Duration::ZERO, 1).await.unwrap().now;
+    assert_eq!(store.commit(commit(&taken, 2, Some(change))).await.unwrap(), Committed::Released);
+    let after = store.due_timers(Duration::ZERO, 1).await.unwrap().now;
+    let session = store.session("s").await.unwrap().unwrap();
+    assert_eq!(
+        (session.agent_id.as_str(), session.user_id.as_str(), session.channel.as_str()),
+        ("support", "u2", "app")
+    );
+    assert_eq!((session.workflow_state.clone(), session.status_reason.as_deref()), (state, Some("no_progress: twice")));
+    assert_eq!(session.profile, odd_map());
+    assert_eq!(session.history, [entry(Role::User, "你好"), entry(Role::Assistant, "您好")]);
+    assert_eq!(session.recent_jobs, ["m-1", "m-2"]);
+    assert!(session.has_handled("m-2"));
+    assert_eq!((session.timer_generation, session.timers.len()), (3, 1));
+    let armed = &session.timers[0];
+    assert_eq!((armed.timer_id.as_str(), armed.generation, armed.message.as_deref()), ("t1", 3, Some("还在吗？")));
+    assert!(before.plus(LONG) <= armed.due_at && armed.due_at <= after.plus(LONG), "due from the store's clock");
+    assert_eq!((session.closed_at, session.handoff), (Some(closed), Some(handoff)));
+    assert_eq!((session.last_seq, session.kind, session.created_at), (2, Kind::Chat, taken.session.created_at));
+    assert_eq!(store.turn("s", "m-1").await.unwrap(), Some(turn));
+    assert_eq!(store.steps("s", "m-1").await.unwrap().len(), 1);
+}
+
+pub async fn the_history_drops_what_the_caller_says(store: Arc<dyn Store>) {
+    let texts = |session: &turnwheel::session::Session| -> Vec<String> {
+        session.history.iter().map(|entry| entry.text.clone()).collect()
+    };
+    let say = |texts: &'static [&'static str], drop: usize| {
+        move |change: &mut Change| {
+            change.history = texts.iter().map(|text| entry(Role::User, text)).collect();
+            change.history_drop = drop;
+        }
+    };
+    assert_eq!(texts(&run_turn(&store, "s", 1, say(&["1", "2", "3"], 0)).await), ["1", "2", "3"]);
+    assert_eq!(texts(&run_turn(&store, "s", 2, say(&["4"], 2)).await), ["3", "4"]);
+    assert_eq!(texts(&run_turn(&store, "s", 3, say(&[], 0)).await), ["3", "4"]);
+    assert_eq!(texts(&run_turn(&store, "s", 4, say(&["5", "6"], 3)).await), ["6"]);
+    assert_eq!(texts(&run_turn(&store, "s", 5, say(&["7"], 0)).await), ["6", "7"]);
+    assert_eq!(texts(&grant(&store, "s", 6).await.session), ["6", "7"], "a grant has the history, too");
+}
+
+pub async fn recent_jobs_are_the_last_hundred(store: Arc<dyn Store>) {
+    for seq in 1..=3_u64 {
+        run_turn(&store, "s", seq, |change| change.jobs = (0..45).map(|i| format!("{seq}-{i}")).collect()).await;
+    }
+    let session = store.session("s").await.unwrap().unwrap();
+    assert_eq!(session.recent_jobs.len(), 100);
+    assert_eq!((session.recent_jobs[0].as_str(), session.recent_jobs[99].as_str()), ("1-35", "3-44"));
+}
+
+pub async fn timers_are_kept_removed_and_replaced(store: Arc<dyn Store>) {
+    let ids = |session: &turnwheel::session::Session| -> Vec<(String, u64)> {
+        session.timers.iter().map(|timer| (timer.timer_id.clone(), timer.generation)).collect()
+    };
+    let due = || async {
+        let due = store.due_timers(LONG * 2, 10).await.unwrap();
+        due.timers.into_iter().map(|due| due.timer.timer_id).collect::<Vec<_>>()
+    };
+    let armed = run_turn(&store, "s", 1, |change| {
+        change.timer_generation = 1;
+        change.timers = TimerChange::Replace(vec![timer("a", LONG), timer("b", LONG / 2)]);
+    })
+    .await;
+    assert_eq!(ids(&armed), [("a".into(), 1), ("b".into(), 1)]);
+    let kept = run_turn(&store, "s", 2, |_| ()).await;
+    assert_eq!(kept.timers, armed.timers);
+    assert_eq!(due().await, ["b", "a"]);
+    let fired = run_turn(&store, "s", 3, |change| change.timers = TimerChange::Remove("b".into())).await;
+    assert_eq!((ids(&fired), due().await), (vec![("a".into(), 1)], vec!["a".into()]));
+    let replaced = run_turn(&store, "s", 4, |change| {
+        change.timer_generation = 2;
+        change.timers = TimerChange::Replace(vec![timer("c", LONG)]);
+    })
+    .await;
+    assert_eq!((ids(&replaced), due().await), (vec![("c".into(), 2)], vec!["c".into()]));
+    let cancelled = run_turn(&store, "s", 5, |change| {
+        change.timer_generation = 3;
+        change.timers = TimerChange::Replace(Vec::new());
+    })
+    .await;
+    assert_eq!((cancelled.timers.len(), cancelled.timer_generation), (0, 3));
+    assert!(due().await.is_empty());
+}
+
+pub async fn closing_and_handoff_are_set_and_cleared(store: Arc<dyn Store>) {
+    let (closed, handoff) =
+        (clock::now(), Handoff { turn_id: "m-1".into(), since: clock::now(), summary: String::new() });
+    let set = run_turn(&store, "s", 1, |change| {
+        change.closed_at = Some(closed);
+        change.handoff = Some(handoff.clone());
+        change.status_reason = Some("operator".into());
+    })
+    .await;
+    assert_eq!((set.closed_at, set.handoff, set.status_reason), (Some(closed), Some(handoff), Some("operator".into())));
+    let cleared = run_turn(&store, "s", 2, |_| ()).await;
+    assert_eq!((cleared.closed_at, cleared.handoff, cleared.status_reason), (None, None, None));
+}
+
+pub async fn a_stale_epoch_shows_no_status(store: Arc<dyn Store>) {
+    let mut taken = grant(&store, "s", 1).await;
+    store.record(record(&taken, "m-1", Vec::new(), Some(Status::Typing))).await.unwrap();
+    assert_eq!(store.session("s").await.unwrap().unwrap().workflow_state.status, Status::Typing);
+    taken.session.epoch -= 1;
+    let steps = vec![step("0/late", json!(1))];
+    let recorded = store.record(record(&taken, "m-1", steps, Some(Status::Cancelled))).await.unwrap();
+    assert_eq!(recorded, [Recorded::New], "a step counts, whoever recorded it first");
+    assert_eq!(store.session("s").await.unwrap().unwrap().workflow_state.status, Status::Typing);
+}
+
+pub async fn the_first_record_of_a_step_counts(store: Arc<dyn Store>) {
+    let taken = grant(&store, "s", 1).await;
+    let (first, other) = (step("0/act", json!({"n": 1})), step("0/act", json!({"n": 2})));
+    let new = store.record(record(&taken, "m-1", vec![first.clone()], None)).await.unwrap();
+    assert_eq!(new, [Recorded::New]);
+    let steps = vec![step("1/act", json!(3)), other, step("2/act", Value::Null)];
+    let mixed = store.record(record(&taken, "m-1", steps, None)).await.unwrap();
+    assert_eq!(mixed, [Recorded::New, Recorded::Existing(Box::new(first)), Recorded::New]);
+    let mut keys: Vec<String> = store.steps("s", "m-1").await.unwrap().into_iter().map(|step| step.key).collect();
+    keys.sort();
+    assert_eq!(keys, ["0/act", "1/act", "2/act"]);
+    assert!(store.steps("s", "m-2").await.unwrap().is_empty());
+}
+
+pub async fn twenty_writers_of_one_step_adopt_the_same_output(store: Arc<dyn Store>) {
+    let taken = Arc::new(grant(&store, "s", 1).await);
+    let outputs = join_all((0..20).map(|writer| {
+        let (store, taken) = (Arc::clone(&store), Arc::clone(&taken));
+        async move {
+            let mine = step("0/act", json!({"writer": writer}));
+            let steps = vec![mine.clone()];
+            match store.record(record(&taken, "m-1", steps, None)).await.unwrap().remove(0) {
+                Recorded::New => (true, mine.output),
+                Recorded::Existing(step) => (false, step.output),
+            }
+        }
+    }))
+    .await;
+    assert_eq!(outputs.iter().filter(|(new, _)| *new).count(), 1);
+    let distinct: HashSet<String> = outputs.iter().map(|(_, output)| output.to_string()).collect();
+    assert_eq!(distinct.len(), 1);
+    assert_eq!(store.steps("s", "m-1").await.unwrap()[0].output, outputs[0].1);
+}
+
+pub async fn turns_whose_ids_begin_alike_are_kept_apart(store: Arc<dyn Store>) {
+    let taken = grant(&store, "s", 1).await;
+    let turns = ["m-1", "m-10", "m-1-x", "m"];
+    for turn in turns {
+        store.record(record(&taken, turn, vec![step("0/act", json!(turn))], None)).await.unwrap();
+    }
+    for turn in turns {
+        let steps = store.steps("s", turn).await.unwrap();
+        assert_eq!(steps.iter().map(|step| &step.output).collect::<Vec<_>>(), [&json!(turn)]);
+    }
+    let longer = grant(&store, "s-1", 1).await;
+    store.record(record(&longer, "m-1", vec![step("9/act", json!("other"))], None)).await.unwrap();
+    assert_eq!(store.steps("s", "m-1").await.unwrap().len(), 1);
+}
+
+pub async fn steps_of_the_commit_are_recorded_first_writer_wins(store: Arc<dyn Store>) {
+    let taken = grant(&store, "s", 1).await;
+    store.record(record(&taken, "m-1", vec![step("0/act", json!("first"))], None)).await.unwrap();
+    let mut change = change(&taken.session, "m-1");
+    change.steps = vec![step("0/act", json!("second")), step("1/reply", json!("new"))];
+    assert_eq!(store.commit(commit(&taken, 1, Some(change))).await.unwrap(), Committed::Released);
+    let mut steps = store.steps("s", "m-1").await.unwrap();
+    steps.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(steps.iter().map(|step| &step.output).collect::<Vec<_>>(), [&json!("first"), &json!("new")]);
+}
+
+pub async fn turns_are_listed_newest_first(store: Arc<dyn Store>) {
+    let start = clock::now();
+    for seq in 1..=12_u64 {
+        run_turn(&store, "s", seq, |change| change.turn.committed_at = start.plus(Duration::from_millis(seq))).await;
+    }
+    let listed: Vec<String> = store.turns("s", 3).await.unwrap().into_iter().map(|turn| turn.turn_id).collect();
+    assert_eq!(listed, ["m-12", "m-11", "m-10"]);
+    assert_eq!(store.turns("s", 100).await.unwrap().len(), 12);
+    assert!(store.turn("s", "m-13").await.unwrap().is_none() && store.turns("t", 9).await.unwrap().is_empty());
+}
+
+pub async fn sessions_are_listed_last_changed_first_and_filtered(store: Arc<dyn Store>) {
+    let mut last = Timestamp::default();
+    for (seq, id) in ["a", "b", "c", "a"].into_iter().enumerate() {
+        // The order is told by milliseconds.
+        let passed = || async { store.due_timers(Duration::ZERO, 1).await.unwrap().now > last };
+        eventually(DEADLINE, "the lease has passed on", passed).await;
+        let agent = if id == "b" { "support" } else { "sales" };
+        let changed = run_turn(&store, id, seq as u64 + 1, |change| {
+            change.agent_id = agent.into();
+            change.history = vec![entry(Role::User, "你好")];
+            change.workflow_state.status = if id == "c" { Status::Cancelled } else { Status::Ready };
+        })
+        .await;
+        last = changed.updated_at;
+    }
+    let list = |query: SessionQuery| async {
+        let sessions = store.sessions(query).await.unwrap();
+        assert!(sessions.iter().all(|session| session.history.is_empty()));
+        sessions.into_iter().map(|session| session.session_id).collect::<Vec<_>>()
+    };
+    assert_eq!(list(SessionQuery::default()).await, ["a", "c", "b"]);
+    assert_eq!(list(SessionQuery { limit: 1, ..SessionQuery::default() }).await, ["a"]);
+    assert_eq!(list(SessionQuery { agent_id: Some("support".into()), ..SessionQuery::default() }).await, ["b"]);
+    assert_eq!(list(SessionQuery { status: Some(Status::Cancelled), ..SessionQuery::default() }).await, ["c"]);
+}
+
+pub async fn the_first_plan_stays(store: Arc<dyn Store>) {
+    assert!(store.plan("sales", "h1").await.unwrap().is_none());
+    let first = plan("sales", "h1", "您好");
+    assert_eq!(*store.put_plan(first.clone()).await.unwrap(), first);
+    assert_eq!(*store.put_plan(plan("sales", "h1", "hello")).await.unwrap(), first);
+    assert_eq!(*store.plan("sales", "h1").await.unwrap().unwrap(), first);
+    let racing = join_all((0..10).map(|i| store.put_plan(plan("sales", "h2", &i.to_string())))).await;
+    let greetings: HashSet<_> = racing.into_iter().map(|plan| plan.unwrap().greeting.clone()).collect();
+    assert_eq!(greetings.len(), 1);
+}
+
+pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store: Arc<dyn Store>) {
+    assert!(store.agent("sales").await.unwrap().is_none());
+    for version in 1..=5 {
+        let record = agent("sales", &format!("h{version}"), json!({"name": format!("v{version}")}));
+        assert!(store.put_agent(record.clone()).await.unwrap());
+        assert!(!store.put_agent(record.clone()).await.unwrap(), "nothing new");
+        assert_eq!(*store.agent("sales").await.unwrap().unwrap(), record);
+    }
+    for version in 1..=5 {
+        let old = store.agent_version("sales", &format!("h{version}")).await.unwrap().unwrap();
+        assert_eq!(old.config.name, format!("v{version}"));
+    }
+    assert!(store.put_agent(agent("sales", "h2", json!({"name": "v2"}))).await.unwrap(), "back to an older one");
+    assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, "h2");
+    assert!(store.agent_version("sales", "h9").await.unwrap().is_none());
+    store.put_agent(agent("a", "h", json!({}))).await.unwrap();
+    let ids: Vec<String> = store.agents().await.unwrap().iter().map(|agent| agent.id().to_owned()).collect();
+    assert_eq!(ids, ["a", "sales"]);
+}
+
+pub async fn due_timers_come_in_order_within_horizon_and_limit(store: Arc<dyn Store>) {
+    for (seq, (id, delay)) in [("a", 30_u64), ("b", 10), ("c", 500), ("d", 20)].into_iter().enumerate() {
+        let timer = timer(id, Duration::from_secs(delay));
+        run_turn(&store, id, seq as u64 + 1, |change| change.timers = TimerChange::Replace(vec![timer])).await;
+    }
+    let due = |seconds: u64, limit: usize| {
+        let store = Arc::clone(&store);
+        async move {
+            let due = store.due_timers(Duration::from_secs(seconds), limit).await.unwrap();
+            due.timers.into_iter().map(|due| due.session_id).collect::<Vec<_>>()
+        }
+    };
+    assert!(due(0, 10).await.is_empty());
+    assert_eq!(due(60, 10).await, ["b", "d", "a"]);
+    assert_eq!(due(60, 2).await, ["b", "d"]);
+    assert_eq!(due(25, 10).await, ["b", "d"]);
+}
+
+pub async fn idle_sessions_are_open_ready_chats(store: Arc<dyn Store>) {
+    run_turn(&store, "ready", 1, |_| ()).await;
+    run_turn(&store, "cancelled", 2, |change| change.workflow_state.status = Status::Cancelled).await;
+    run_turn(&store, "transferred", 3, |change| change.workflow_state.status = Status::Transferred).await;
+    run_turn(&store, "closed", 4, |change| change.closed_at = Some(clock::now())).await;
+    let mut authoring = acquire("authoring", 5, "w1");
+    authoring.new_session.kind = Kind::Authoring;
+    let taken = granted(store.acquire(authoring).await.unwrap());
+    store.commit(commit(&taken, 5, None)).await.unwrap();
+    let mut idle = store.idle_sessions(clock::now().plus(LONG), 10).await.unwrap();
+    idle.sort();
+    assert_eq!(idle, ["cancelled", "ready"]);
+    assert_eq!(store.idle_sessions(clock::now().plus(LONG), 1).await.unwrap().len(), 1);
+    assert!(store.idle_sessions(clock::now().minus(LONG), 10).await.unwrap().is_empty());
+}
+
+pub async fn one_leads_until_it_resigns_or_its_lease_ends(store: Arc<dyn Store>) {
+    assert!(store.lead("scheduler", "w1", LONG).await.unwrap());
+    assert!(store.lead("scheduler", "w1", LONG).await.unwrap(), "the leader renews");
+    assert!(!store.lead("scheduler", "w2", LONG).await.unwrap());
+    assert!(store.lead("other", "w2", LONG).await.unwrap(), "roles are apart");
+    store.resign("scheduler", "w2").await.unwrap();
+    assert!(!store.lead("scheduler", "w2", LONG).await.unwrap(), "only the leader resigns");
+    store.resign("scheduler", "w1").await.unwrap();
+    assert!(store.lead("scheduler", "w2", SHORT).await.unwrap());
+    assert!(!store.lead("scheduler", "w1", SHORT).await.unwrap());
+    eventually(DEADLINE, "the lease ends", || async { store.lead("scheduler", "w1", LONG).await.unwrap() }).await;
+    assert!(!store.lead("scheduler", "w2", LONG).await.unwrap());
+}
