@@ -1,9 +1,12 @@
 //! Grouping: what concurrent callers ask for becomes one bulk command, and each gets its own answer.
 //!
 //! An idle group adds no delay: the first caller goes at once, those that arrive while it is in flight form the next one.
+//! A command that is refused as a whole is taken apart, so that one bad item is nobody else's loss.
 
-use super::{Result, StoreError};
+use super::{Acquire, Commit, Record, Result, StoreError};
+use crate::journal::StepRecord;
 use crate::tasks::{OnPanic, Tasks};
+use serde_json::Value;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -13,6 +16,56 @@ use tokio_util::sync::CancellationToken;
 const MAX_ITEMS: usize = 256;
 /// Items that may wait; further callers wait for a place.
 const MAX_WAITING: usize = 8_192;
+
+/// The most bytes of one command that holds more than one item, roughly; MongoDB takes 48 MB.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Something to be grouped.
+pub(super) trait Weigh {
+    /// Its size in a command, roughly: what a user or a model may have made large counts.
+    fn bytes(&self) -> usize;
+}
+
+impl Weigh for Acquire {
+    fn bytes(&self) -> usize {
+        1_024
+    }
+}
+
+impl Weigh for String {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Weigh for Record {
+    fn bytes(&self) -> usize {
+        self.steps.iter().map(step_bytes).sum()
+    }
+}
+
+impl Weigh for Commit {
+    fn bytes(&self) -> usize {
+        let Some(change) = &self.change else { return 512 };
+        let said: usize = change.history.iter().map(|entry| entry.text.len()).sum();
+        let steps: usize = change.steps.iter().map(step_bytes).sum();
+        // The job of the turn's record repeats the user's text.
+        2_048 + 2 * said + steps
+    }
+}
+
+fn step_bytes(step: &StepRecord) -> usize {
+    512 + value_bytes(&step.output)
+}
+
+fn value_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(value_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + value_bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
+}
 
 struct Item<I, O> {
     asked: I,
@@ -30,7 +83,7 @@ impl<I, O> Clone for Group<I, O> {
     }
 }
 
-impl<I: Send + 'static, O: Send + 'static> Group<I, O> {
+impl<I: Weigh + Clone + Send + 'static, O: Send + 'static> Group<I, O> {
     /// A group whose commands are made by `run`, `in_flight` of them at once. `run` answers one outcome for each item, in
     /// order; its error reaches every caller of the command.
     pub(super) fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
@@ -58,6 +111,7 @@ impl<I: Send + 'static, O: Send + 'static> Group<I, O> {
 
 async fn serve<I, O, F, Fut>(receiver: Arc<Mutex<mpsc::Receiver<Item<I, O>>>>, run: Arc<F>, stop: CancellationToken)
 where
+    I: Weigh + Clone,
     F: Fn(Vec<I>) -> Fut,
     Fut: Future<Output = Result<Vec<Result<O>>>>,
 {
@@ -71,11 +125,88 @@ where
                 () = stop.cancelled() => return,
             }
         }
-        let (asked, answers): (Vec<_>, Vec<_>) = items.into_iter().map(|item| (item.asked, item.answer)).unzip();
-        match run(asked).await {
+        for command in commands(items) {
+            let (asked, answers): (Vec<I>, Vec<_>) = command.into_iter().map(|item| (item.asked, item.answer)).unzip();
+            let outcomes = outcomes(run.as_ref(), asked).await;
             // A caller that is gone is nobody's loss.
-            Ok(outcomes) => outcomes.into_iter().zip(answers).for_each(|(outcome, answer)| drop(answer.send(outcome))),
-            Err(error) => answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone())))),
+            outcomes.into_iter().zip(answers).for_each(|(outcome, answer)| drop(answer.send(outcome)));
         }
+    }
+}
+
+/// The items in groups that one command can hold.
+fn commands<I: Weigh, O>(items: Vec<Item<I, O>>) -> Vec<Vec<Item<I, O>>> {
+    let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for item in items {
+        let more = item.asked.bytes();
+        if bytes + more > MAX_BYTES && !group.is_empty() {
+            groups.push(std::mem::take(&mut group));
+            bytes = 0;
+        }
+        bytes += more;
+        group.push(item);
+    }
+    groups.push(group);
+    groups
+}
+
+/// One outcome for each item.
+async fn outcomes<I, O, F, Fut>(run: &F, asked: Vec<I>) -> Vec<Result<O>>
+where
+    I: Clone,
+    F: Fn(Vec<I>) -> Fut,
+    Fut: Future<Output = Result<Vec<Result<O>>>>,
+{
+    let error = match run(asked.clone()).await {
+        Ok(outcomes) => return outcomes,
+        Err(error) => error,
+    };
+    if asked.len() == 1 || matches!(error, StoreError::Unavailable(_)) {
+        return asked.iter().map(|_| Err(error.clone())).collect();
+    }
+    let mut outcomes = Vec::with_capacity(asked.len());
+    for one in asked {
+        let outcome = run(vec![one]).await.map(|mut outcomes| outcomes.pop());
+        outcomes.push(outcome.and_then(|outcome| outcome.unwrap_or_else(|| Err(error.clone()))));
+    }
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::join_all;
+    use std::sync::Mutex as Sync;
+
+    async fn run(asked: Vec<String>) -> Result<Vec<Result<usize>>> {
+        if asked.iter().any(|text| text == "bad") {
+            return Err(StoreError::Refused("bad".into()));
+        }
+        Ok(asked.iter().map(|text| Ok(text.len())).collect())
+    }
+
+    #[tokio::test]
+    async fn one_refused_item_is_nobody_else_s_loss() {
+        let asked: Vec<String> = ["a", "bad", "abc"].map(str::to_owned).to_vec();
+        let outcomes = outcomes(&run, asked).await;
+        assert!(matches!(outcomes[..], [Ok(1), Err(StoreError::Refused(_)), Ok(3)]), "{outcomes:?}");
+    }
+
+    #[tokio::test]
+    async fn what_waits_goes_together_up_to_the_bounds_of_one_command() {
+        let sizes = Arc::new(Sync::new(Vec::new()));
+        let (tasks, seen) = (Tasks::new(), Arc::clone(&sizes));
+        let group: Group<String, usize> = Group::start(&tasks, "test", 1, move |asked: Vec<String>| {
+            seen.lock().unwrap().push((asked.len(), asked.iter().map(String::len).sum::<usize>()));
+            run(asked)
+        });
+        let large = "x".repeat(MAX_BYTES / 3);
+        let asked = (0..MAX_ITEMS + 50).map(|at| if at < 10 { large.clone() } else { "y".into() });
+        let answers = join_all(asked.map(|text| group.submit(text))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        let sizes = sizes.lock().unwrap().clone();
+        assert_eq!(sizes.iter().map(|size| size.0).sum::<usize>(), MAX_ITEMS + 50);
+        assert!(sizes.iter().all(|size| size.0 <= MAX_ITEMS && size.1 <= MAX_BYTES), "{sizes:?}");
+        assert!(sizes.len() < 20, "they go together: {sizes:?}");
     }
 }

@@ -61,8 +61,8 @@ pub trait Store: Send + Sync + 'static {
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
     /// Ends a turn: state, history, `last_seq` and timers in one update filtered by epoch, after the turn's record and
-    /// remaining steps are durable. Releases the lease if `pending_seq <= last_seq`, else renews it. When it answers
-    /// [`Committed::Fenced`] nothing of the session has changed.
+    /// remaining steps are durable. Releases the lease if `pending_seq <= last_seq`, else renews it. When the epoch is
+    /// stale or the lease was handed back it answers [`Committed::Fenced`], and nothing of the session has changed.
     async fn commit(&self, request: Commit) -> Result<Committed>;
 
     /// Hands a lease back without a commit; steps recorded so far stay for whoever is next. `blame` keeps the attempt

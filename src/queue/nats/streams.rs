@@ -80,6 +80,7 @@ impl NatsQueue {
         let out = Config {
             name: names.out.clone(),
             subjects: vec![names.event("*", "*", "*")],
+            max_messages_per_subject: -1,
             max_age: self.settings.retention.out.0,
             duplicate_window: DUPLICATE_WINDOW.min(self.settings.retention.out.0),
             allow_direct: true,
@@ -88,6 +89,7 @@ impl NatsQueue {
         let dead = Config {
             name: names.dead.clone(),
             subjects: vec![names.dead_letter("*")],
+            max_messages_per_subject: -1,
             max_age: DEAD_AGE,
             duplicate_window: DUPLICATE_WINDOW,
             allow_direct: true,

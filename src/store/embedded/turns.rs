@@ -85,7 +85,8 @@ fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool,
 pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Commit) -> Result<Committed, Fault> {
     let now = clock::now();
     let id = request.session_id.as_str();
-    let Some(mut session) = sessions.get(tables, id)?.filter(|session| session.epoch == request.epoch) else {
+    let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
+    let Some(mut session) = sessions.get(tables, id)?.filter(holds) else {
         return Ok(Committed::Fenced);
     };
     let armed = session.timers.clone();

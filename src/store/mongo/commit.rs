@@ -22,11 +22,14 @@ pub(super) fn pipeline(item: &Commit) -> Result<Vec<Document>> {
         "lease": {"$cond": ["$_released", "$$REMOVE", {"$mergeObjects": ["$lease", {"until": until}]}]},
         "turn": {"$cond": ["$_released", "$$REMOVE", next]},
     };
+    // The upsert must not make a session that was deleted meanwhile: the statement fails instead.
+    let known = doc! {"$divide": [1, {"$cond": [{"$gt": ["$created_at", Bson::Null]}, 1, 0]}]};
     Ok(vec![
+        doc! {"$set": {"_known": known}},
         doc! {"$set": changes},
         doc! {"$set": {"_released": released}},
         doc! {"$set": lane},
-        doc! {"$unset": "_released"},
+        doc! {"$unset": ["_known", "_released"]},
     ])
 }
 

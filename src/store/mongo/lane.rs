@@ -25,6 +25,11 @@ impl Failure {
     pub(super) fn is_duplicate(&self) -> bool {
         self.code == DUPLICATE_KEY
     }
+
+    /// See the first stage of a commit. The code differs between server versions, the words do not.
+    fn is_of_unknown(&self) -> bool {
+        self.problem.contains("$divide by zero")
+    }
 }
 
 impl Db {
@@ -87,8 +92,8 @@ impl Db {
         self.write_turns(&items).await?;
         let mut statements = Vec::with_capacity(items.len());
         for item in &items {
-            // An upsert that matches nothing shows as a duplicate key: that epoch is stale.
-            let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch)};
+            // An upsert that matches nothing shows as a duplicate key: the epoch is stale, or the lease was given back.
+            let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch), "lease": {"$exists": true}};
             statements.push(doc! {"q": filter, "u": commit_pipeline(item)?, "upsert": true});
         }
         let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
@@ -96,7 +101,7 @@ impl Db {
         let ids = items.iter().map(|item| item.session_id.as_str()).collect();
         let documents = self.session_documents(ids, Some(fields)).await?;
         let outcome = |(index, item): (usize, &Commit)| match failures.get(&index) {
-            Some(failure) if failure.is_duplicate() => Ok(Committed::Fenced),
+            Some(failure) if failure.is_duplicate() || failure.is_of_unknown() => Ok(Committed::Fenced),
             Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
             None if documents.get(&item.session_id).is_some_and(|document| holds(document, item.epoch)) => {
                 Ok(Committed::Held)
@@ -117,6 +122,9 @@ impl Db {
     }
 
     pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
         let statements: Vec<_> = held
             .iter()
             .map(|held| {

@@ -169,6 +169,20 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
 }
 
+pub async fn a_commit_counts_once_and_only_while_the_lane_is_held(store: Arc<dyn Store>) {
+    let taken = grant(&store, "s", 1).await;
+    let done = || commit(&taken, 1, Some(change(&taken.session, "m-1")));
+    assert_eq!(store.commit(done()).await.unwrap(), Committed::Released);
+    let after = session(&store, "s").await;
+    assert_eq!(store.commit(done()).await.unwrap(), Committed::Fenced, "the same commit again");
+    assert_eq!(session(&store, "s").await, after);
+    let taken = grant(&store, "s", 2).await;
+    store.release("s", taken.session.epoch, false).await.unwrap();
+    let late = commit(&taken, 2, Some(change(&taken.session, "m-2")));
+    assert_eq!(store.commit(late).await.unwrap(), Committed::Fenced, "a commit after the release");
+    assert_eq!(session(&store, "s").await.last_seq, 1);
+}
+
 pub async fn renewing_keeps_leases_and_names_the_lost(store: Arc<dyn Store>) {
     let (a, b, c) = (grant(&store, "a", 1).await, grant(&store, "b", 1).await, grant(&store, "c", 1).await);
     store.commit(commit(&c, 1, None)).await.unwrap();

@@ -107,7 +107,7 @@ async fn s04_skill_then_tool_then_answer(backend: Backend) {
     let steps = engine.store.steps("s1", "m-2").await.unwrap();
     let decided = steps.iter().find(|step| step.key == "0/decide").expect("recorded");
     assert_eq!(decided.model.as_deref(), Some("scripted-1"));
-    assert_eq!(decided.tokens.unwrap().prompt, 7);
+    assert_eq!(decided.tokens.unwrap().prompt, 11);
 }
 
 async fn s05_goodbye_closes_silently_and_the_next_message_reopens(backend: Backend) {

@@ -18,7 +18,7 @@ async fn two_actions() -> ScriptedModel {
     ScriptedModel::start(|asked| {
         let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1001"}));
         let eta = acts("processing", "TOOL", "eta", &json!({"order_id": "A1001"}));
-        Answer::Json(match () {
+        Answer::json(&match () {
             () if asked.schema == "plan_and_decision" => plan(json!("您好，我是小智"), &order),
             () if asked.system.contains("\"days\"") => answer("两天到"),
             () => eta,

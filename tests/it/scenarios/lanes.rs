@@ -30,7 +30,7 @@ async fn echo(backend: Backend, workers: usize) -> Engine {
     let model = ScriptedModel::start(|asked| {
         let reply = answer(&format!("{}!", asked.user));
         let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
-        Answer::After(Duration::from_millis(10), Box::new(Answer::Json(content)))
+        Answer::After(Duration::from_millis(10), Box::new(Answer::json(&content)))
     })
     .await;
     let engine = Engine::start(backend, model, workers).await;

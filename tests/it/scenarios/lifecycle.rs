@@ -30,7 +30,7 @@ on_both_backends!(
 async fn s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_answered(backend: Backend) {
     let engine = engine(backend, answer("您好"), vec![]).await;
     engine.say("s1", "m-1", "你好").await;
-    engine.model.script(|_| Answer::Text("好的，我来看看。".into()));
+    engine.model.script(|_| Answer::Content("好的，我来看看。".into()));
     let turn = engine.say("s1", "m-2", "查一下").await;
 
     assert_eq!(statuses(&turn), [Processing, Cancelled]);
@@ -40,7 +40,7 @@ async fn s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_
     let apologies = engine.said("s1").await.into_iter().filter(|(kind, _)| *kind == Apology).count();
     assert_eq!(apologies, 1);
 
-    engine.model.script(|_| Answer::Json(answer("您好！")));
+    engine.model.script(|_| Answer::json(&answer("您好！")));
     let next = engine.say("s1", "m-3", "你好").await;
     assert_eq!(statuses(&next), [Processing, Typing, Ready]);
     assert_eq!(engine.session("s1").await.status_reason, None);
@@ -87,7 +87,7 @@ async fn repeated_silent_action_ends_the_turn(backend: Backend) {
 async fn unavailable_model_cancels_the_turn(backend: Backend) {
     let engine = engine(backend, answer("您好"), vec![]).await;
     engine.say("s1", "m-1", "你好").await;
-    engine.model.script(|_| Answer::Status(503));
+    engine.model.script(|_| Answer::status(503, "scripted"));
     let turn = engine.say("s1", "m-2", "在吗").await;
     assert!(turn.reason.unwrap().starts_with("model_unavailable"));
     assert_eq!(engine.said("s1").await.last().unwrap().0, Apology);
@@ -176,7 +176,7 @@ async fn double_text(backend: Backend, mode: &str) -> Engine {
     engine.apply(sales_with(&json!({"double_text": mode}))).await;
     engine.model.script(|asked| {
         let answer = if asked.index == 0 { plan(Value::Null, &answer("一")) } else { answer("二") };
-        Answer::After(Duration::from_millis(if asked.index == 0 { 700 } else { 0 }), Box::new(Answer::Json(answer)))
+        Answer::After(Duration::from_millis(if asked.index == 0 { 700 } else { 0 }), Box::new(Answer::json(&answer)))
     });
     engine.publish("s1", "m-1", "第一").await;
     eventually(Duration::from_secs(10), "the first turn asks the model", || async {

@@ -3,6 +3,7 @@
 use super::{acts, answer, engine, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::eventually;
+use crate::support::script::{Answer, plan};
 use serde_json::json;
 use std::time::Duration;
 use turnwheel::queue::{JobBody, ReplyKind};
@@ -56,8 +57,8 @@ async fn s09_timer_fires_once_with_text_and_action_and_is_not_armed_again(backen
 async fn s09_user_message_cancels_the_older_timer_and_arms_a_new_one(backend: Backend) {
     let engine = with_timer(backend, "2s").await;
     engine.model.script(|asked| {
-        let first = crate::support::script::plan(json!("您好"), &answer("一"));
-        crate::support::script::Answer::Json(if asked.schema == "plan_and_decision" { first } else { answer("二") })
+        let first = plan(json!("您好"), &answer("一"));
+        Answer::json(&if asked.schema == "plan_and_decision" { first } else { answer("二") })
     });
     engine.say("s1", "m-1", "你好").await;
     let older = engine.session("s1").await.timers[0].clone();

@@ -63,7 +63,7 @@ pub fn quick(mut settings: Settings) -> Settings {
 pub fn with_model(mut settings: Settings, model: &ScriptedModel) -> Settings {
     let scripted = config::Model {
         provider: config::Provider::Openai,
-        base_url: model.base_url.clone(),
+        base_url: model.base_url(),
         api_key_env: None,
         model: "scripted-1".into(),
         timeout: Text(Duration::from_secs(30)),

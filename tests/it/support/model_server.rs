@@ -1,7 +1,4 @@
 //! An OpenAI-compatible server on a local port that answers by script and remembers what it was asked.
-// Not every test uses all of it.
-#![allow(dead_code, unreachable_pub)]
-
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -11,7 +8,7 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use turnwheel::tasks::{OnPanic, Tasks};
 
 /// The queue of calls for plain text, which name no schema.
@@ -24,6 +21,8 @@ pub struct Call {
     pub body: Value,
     /// How many calls came before it.
     pub number: usize,
+    pub began: Instant,
+    pub ended: Option<Instant>,
 }
 
 impl Call {
@@ -37,10 +36,11 @@ impl Call {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// All messages of the prompt, one after another.
-    pub fn prompt(&self) -> String {
-        let messages = self.body["messages"].as_array().cloned().unwrap_or_default();
-        messages.iter().filter_map(|message| message["content"].as_str()).collect::<Vec<_>>().join("\n")
+    /// The last message of a role.
+    pub fn message(&self, role: &str) -> &str {
+        let mut messages = self.body["messages"].as_array().into_iter().flatten().rev();
+        let last = messages.find(|message| message["role"] == role);
+        last.and_then(|message| message["content"].as_str()).unwrap_or_default()
     }
 }
 
@@ -155,7 +155,7 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let call = {
         let mut calls = inner.calls.lock().unwrap();
-        let call = Call { headers, body, number: calls.len() };
+        let call = Call { headers, body, number: calls.len(), began: Instant::now(), ended: None };
         calls.push(call.clone());
         call
     };
@@ -164,7 +164,9 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let answer = queued.or_else(|| inner.script.lock().unwrap().as_ref().and_then(|script| script(&call)));
     // A status that nobody repeats, so that a gap in a script shows at once.
     let gap = || Answer::status(418, &format!("the script has no answer left for `{}`", call.schema()));
-    respond(answer.unwrap_or_else(gap), &call).await
+    let response = respond(answer.unwrap_or_else(gap), &call).await;
+    inner.calls.lock().unwrap()[call.number].ended = Some(Instant::now());
+    response
 }
 
 async fn respond(mut answer: Answer, call: &Call) -> Response {
