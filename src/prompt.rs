@@ -110,7 +110,9 @@ impl Prompts {
         }
         let environment = match self.load(name)? {
             Ok(environment) => {
-                info!(prompt = name, file = self.file(name), "a prompt is replaced");
+                if source(&environment, name) != source(&self.compiled_in, name) {
+                    info!(prompt = name, file = self.file(name), "a prompt is replaced");
+                }
                 Some(Arc::new(environment))
             }
             Err(problem) => {
@@ -142,6 +144,10 @@ impl Prompts {
             Err(problem) => Err(broken(file, &problem)),
         })
     }
+}
+
+fn source(environment: &Environment<'_>, name: &str) -> Option<String> {
+    environment.get_template(name).ok().map(|template| template.source().to_owned())
 }
 
 fn environment() -> Environment<'static> {

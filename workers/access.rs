@@ -15,6 +15,7 @@ use turnwheel::config::show::masked_address;
 use turnwheel::config::{Backend, Settings};
 use turnwheel::gateway::intake::{self, Accepted, NewMessage};
 use turnwheel::gateway::{AgentSummary, SessionSummary};
+use turnwheel::model::registry::ModelInfo;
 use turnwheel::queue::{Command, From, Queue};
 use turnwheel::session::Session;
 use turnwheel::store::{SessionQuery, Store};
@@ -31,6 +32,8 @@ pub enum Access {
         queue: Arc<dyn Queue>,
         /// The store.
         store: Arc<dyn Store>,
+        /// The models that agents may name.
+        models: Vec<ModelInfo>,
     },
     /// A gateway.
     Gateway(GatewayClient),
@@ -54,7 +57,7 @@ impl Access {
 
     pub async fn send(&self, message: NewMessage) -> anyhow::Result<Accepted> {
         match self {
-            Self::Direct { queue, store } => direct(intake::submit(queue.as_ref(), store.as_ref(), message).await),
+            Self::Direct { queue, store, .. } => direct(intake::submit(queue.as_ref(), store.as_ref(), message).await),
             Self::Gateway(client) => client.send(&message).await,
         }
     }
@@ -84,7 +87,7 @@ impl Access {
         by: Option<String>,
     ) -> anyhow::Result<Accepted> {
         match self {
-            Self::Direct { queue, store } => {
+            Self::Direct { queue, store, .. } => {
                 direct(intake::command(queue.as_ref(), store.as_ref(), session_id, command, reason, by).await)
             }
             Self::Gateway(client) => client.control(session_id, command, reason.as_deref(), by.as_deref()).await,
@@ -93,8 +96,8 @@ impl Access {
 
     pub async fn list_agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
         match self {
-            Self::Direct { store, .. } => {
-                Ok(store.agents().await?.iter().map(|agent| AgentSummary::from(agent.as_ref())).collect())
+            Self::Direct { store, models, .. } => {
+                Ok(store.agents().await?.iter().map(|agent| AgentSummary::new(agent, models)).collect())
             }
             Self::Gateway(client) => client.agents().await,
         }
@@ -133,7 +136,10 @@ fn direct<T>(answer: Result<T, turnwheel::gateway::Reject>) -> anyhow::Result<T>
 
 async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
     match tokio::time::timeout(OPENING, open::backend(settings, tasks)).await {
-        Ok(opened) => opened.map(|(queue, store)| Access::Direct { queue, store }),
+        Ok(opened) => opened.map(|(queue, store)| {
+            let models = ModelInfo::of_settings(settings);
+            Access::Direct { queue, store, models }
+        }),
         Err(_) => {
             let message = format!(
                 "the servers do not answer within {}s: nats.url = {}, mongodb.uri = {}",

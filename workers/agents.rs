@@ -171,7 +171,7 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
                 agent.agent_id,
                 agent.name,
                 kind.into(),
-                agent.model,
+                format!("{} ({})", agent.model, agent.provider),
                 agent.hash,
                 agent.updated_at.to_string(),
             ]);

@@ -68,7 +68,10 @@ impl Chat {
             (None, true) => None,
             (None, false) => Some(choose(&agents)?),
         };
-        let with = agent_id.as_deref().map(|agent| format!(" with {agent}")).unwrap_or_default();
+        let speaker = agents.iter().find(|agent| Some(&agent.agent_id) == agent_id.as_ref());
+        let offline = speaker.is_some_and(|agent| agent.provider == "offline");
+        let by = if offline { " (by its offline rules, without a language model)" } else { "" };
+        let with = agent_id.as_deref().map(|agent| format!(" with {agent}{by}")).unwrap_or_default();
         eprintln!("session {session_id}{with}; resume it with: turnwheel chat --session {session_id}");
         let plain = Screen::plain(agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect());
         let asks = std::io::stdin().is_terminal();
@@ -305,6 +308,7 @@ mod tests {
     #[test]
     fn the_only_agent_or_sales_is_taken() {
         let agent = |agent_id: &str, task| AgentSummary {
+            provider: "offline".into(),
             agent_id: agent_id.into(),
             name: String::new(),
             model: "offline".into(),

@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
-    let default = if cli.command.is_role() { "info" } else { "warn" };
+    let default = if cli.command.is_role() { "info,tokio_cron_scheduler=warn" } else { "warn" };
     log::start(cli.log.as_deref(), cli.log_json, default, &sources.env)?;
     let loaded = Settings::load(&sources)?;
     let colour = sources.env.get("NO_COLOR").is_none();

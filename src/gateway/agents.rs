@@ -5,7 +5,6 @@ use super::{GatewayState, Reject};
 use crate::agent::validate::Known;
 use crate::agent::{AgentRecord, StoredAgent};
 use crate::clock::{self, Timestamp};
-use crate::config::{Provider, Settings};
 use crate::ids;
 use crate::model::registry::ModelInfo;
 use axum::Json;
@@ -22,6 +21,8 @@ pub struct AgentSummary {
     pub name: String,
     /// The model that it asks.
     pub model: String,
+    /// What speaks for it: `openai`, `offline`, or `unknown` where the settings do not have it.
+    pub provider: String,
     /// It serves workflows and takes no chat sessions.
     pub task: bool,
     /// md5 of its configuration.
@@ -30,12 +31,15 @@ pub struct AgentSummary {
     pub updated_at: Timestamp,
 }
 
-impl From<&AgentRecord> for AgentSummary {
-    fn from(agent: &AgentRecord) -> Self {
+impl AgentSummary {
+    /// Of an agent whose model is one of `models`.
+    pub fn new(agent: &AgentRecord, models: &[ModelInfo]) -> Self {
+        let model = models.iter().find(|model| model.name == agent.config.model);
         Self {
             agent_id: agent.config.id.clone(),
             name: agent.config.name.clone(),
             model: agent.config.model.clone(),
+            provider: model.map_or_else(|| "unknown".to_owned(), |model| model.provider.clone()),
             task: agent.config.is_task_agent(),
             hash: agent.hash.clone(),
             updated_at: agent.updated_at,
@@ -44,7 +48,8 @@ impl From<&AgentRecord> for AgentSummary {
 }
 
 async fn summaries(state: &GatewayState) -> Result<Vec<AgentSummary>, Reject> {
-    Ok(state.store.agents().await?.iter().map(|agent| AgentSummary::from(agent.as_ref())).collect())
+    let models = model_infos(state);
+    Ok(state.store.agents().await?.iter().map(|agent| AgentSummary::new(agent, &models)).collect())
 }
 
 /// All agents, by id.
@@ -82,26 +87,9 @@ pub(super) async fn apply(
 
 /// Agents and models, without keys.
 pub(super) async fn models(State(state): State<GatewayState>) -> Result<Json<Value>, Reject> {
-    let models = state.models.as_ref().map_or_else(|| of_settings(&state.settings), |listing| listing());
-    Ok(Json(json!({ "agents": summaries(&state).await?, "models": models })))
+    Ok(Json(json!({ "agents": summaries(&state).await?, "models": model_infos(&state) })))
 }
 
-/// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
-fn of_settings(settings: &Settings) -> Vec<ModelInfo> {
-    let offline = |name: &str| ModelInfo { name: name.into(), provider: "offline".into(), model: "offline".into() };
-    let mut models: Vec<ModelInfo> = settings
-        .models
-        .iter()
-        .map(|(name, model)| match model.provider {
-            Provider::Offline => offline(name),
-            Provider::Openai => ModelInfo { name: name.clone(), provider: "openai".into(), model: model.model.clone() },
-        })
-        .collect();
-    for name in ["default", "offline"] {
-        if !settings.models.contains_key(name) {
-            models.push(offline(name));
-        }
-    }
-    models.sort_by(|a, b| a.name.cmp(&b.name));
-    models
+fn model_infos(state: &GatewayState) -> Vec<ModelInfo> {
+    state.models.as_ref().map_or_else(|| ModelInfo::of_settings(&state.settings), |listing| listing())
 }

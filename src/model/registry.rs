@@ -32,6 +32,28 @@ pub struct ModelInfo {
     pub model: String,
 }
 
+impl ModelInfo {
+    /// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
+    pub fn of_settings(settings: &Settings) -> Vec<Self> {
+        let offline = |name: &str| Self { name: name.into(), provider: "offline".into(), model: "offline".into() };
+        let mut models: Vec<Self> = settings
+            .models
+            .iter()
+            .map(|(name, model)| match model.provider {
+                Provider::Offline => offline(name),
+                Provider::Openai => Self { name: name.clone(), provider: "openai".into(), model: model.model.clone() },
+            })
+            .collect();
+        for name in ["default", "offline"] {
+            if !settings.models.contains_key(name) {
+                models.push(offline(name));
+            }
+        }
+        models.sort_by(|a, b| a.name.cmp(&b.name));
+        models
+    }
+}
+
 #[derive(Clone)]
 struct Entry {
     model: Arc<dyn Model>,

@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -127,8 +128,19 @@ pub enum From {
     After(u64),
 }
 
+/// A dead letter as it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptLetter {
+    /// Its sequence among the dead letters.
+    pub seq: u64,
+    /// When it was put there.
+    pub at: Timestamp,
+    /// What was put there.
+    pub letter: DeadLetter,
+}
+
 /// A job that is given up (CONTRACT.md, "Dead letter").
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetter {
     /// Why, as a word.
     pub cause: Cause,
@@ -147,7 +159,8 @@ pub struct DeadLetter {
 }
 
 /// Why a job is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// It cannot be decoded, or has bad ids.
     Invalid,
@@ -168,6 +181,11 @@ impl Cause {
             Self::Attempts => "attempts",
             Self::Replay => "replay",
         }
+    }
+
+    /// The cause that a token names.
+    pub fn from_token(token: &str) -> Option<Self> {
+        [Self::Invalid, Self::UnknownAgent, Self::Attempts, Self::Replay].into_iter().find(|c| c.as_str() == token)
     }
 }
 
@@ -212,6 +230,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Puts a job to the dead letters. Durable on return.
     async fn dead(&self, letter: DeadLetter) -> Result<()>;
+
+    /// Dead letters with a sequence above `after`, oldest first.
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>>;
 
     /// Tells the scheduler to look now. May get lost: the sweep sees the timer later.
     async fn hint_timers(&self) -> Result<()>;

@@ -2,44 +2,29 @@
 
 use super::state::{DEAD_LAST, State};
 use crate::clock::{self, Timestamp};
-use crate::queue::{DeadLetter, Result};
+use crate::queue::{Cause, DeadLetter, KeptLetter, Result};
 use crate::store::embedded::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A dead letter as it is kept (CONTRACT.md, "Dead letter").
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeptLetter {
-    /// Its sequence.
-    pub seq: u64,
-    /// When it was put there.
-    pub at: Timestamp,
-    /// Drops a repeat.
-    pub msg_id: String,
-    /// `Tw-Cause` and the others.
-    pub headers: Headers,
-    /// The original bytes.
-    pub payload: Bytes,
-}
-
 /// What goes with a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Headers {
+struct Headers {
     /// Why, as a word: the last token of its subject.
     #[serde(rename = "Tw-Cause")]
-    pub cause: String,
+    cause: Cause,
     /// Why, in words.
     #[serde(rename = "Tw-Reason")]
-    pub reason: String,
+    reason: String,
     /// The subject that the job came on.
     #[serde(rename = "Tw-Subject")]
-    pub subject: String,
+    subject: String,
     /// How often it was tried.
     #[serde(rename = "Tw-Attempts")]
-    pub attempts: u32,
+    attempts: u32,
     /// Its job id, where known.
     #[serde(rename = "Tw-Job-Id", default, skip_serializing_if = "Option::is_none")]
-    pub job_id: Option<String>,
+    job_id: Option<String>,
 }
 
 /// Stores a letter unless it is a repeat.
@@ -47,7 +32,7 @@ pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -
     let headers = encode(
         "the dead letter's headers",
         &Headers {
-            cause: letter.cause.as_str().to_owned(),
+            cause: letter.cause,
             reason: letter.reason.clone(),
             subject: letter.subject.clone(),
             attempts: letter.attempts,
@@ -71,13 +56,11 @@ pub(super) fn list(file: &EmbeddedFile, after: u64, limit: usize) -> Result<Vec<
         for row in read.open_table(DEAD)?.range(after.saturating_add(1)..)?.take(limit) {
             let (seq, value) = row?;
             let (seq, (at, msg_id, headers, payload)) = (seq.value(), value.value());
-            letters.push(KeptLetter {
-                seq,
-                at: Timestamp::from_millis(at),
-                msg_id: msg_id.to_owned(),
-                headers: decode(|| format!("dead letter {seq}"), headers)?,
-                payload: Bytes::copy_from_slice(payload),
-            });
+            let Headers { cause, reason, subject, attempts, job_id } =
+                decode(|| format!("dead letter {seq}"), headers)?;
+            let (msg_id, payload) = (msg_id.to_owned(), Bytes::copy_from_slice(payload));
+            let letter = DeadLetter { cause, reason, subject, attempts, job_id, msg_id, payload };
+            letters.push(KeptLetter { seq, at: Timestamp::from_millis(at), letter });
         }
         Ok(letters)
     })?;

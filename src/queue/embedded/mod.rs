@@ -9,8 +9,6 @@ mod letters;
 mod state;
 mod window;
 
-pub use letters::{Headers, KeptLetter};
-
 use super::*;
 use crate::clock;
 use crate::store::embedded::{EmbeddedFile, Fault, JOBS, Tables};
@@ -87,11 +85,6 @@ impl EmbeddedQueue {
         let (ids, letters) = (now.minus(window::WINDOW).as_millis(), now.minus(KEEP_LETTERS).as_millis());
         while self.file.write(move |tables| prune_ids(tables, ids, letters)).await? {}
         Ok(pruned)
-    }
-
-    /// Dead letters with a sequence above `after`, oldest first.
-    pub fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
-        letters::list(&self.file, after, limit)
     }
 
     fn take(&self, max: usize) -> (Vec<Taken>, Option<Instant>) {
@@ -281,6 +274,10 @@ impl Queue for EmbeddedQueue {
     async fn dead(&self, letter: DeadLetter) -> Result<()> {
         let state = Arc::clone(&self.state);
         Ok(self.file.write(move |tables| letters::put(tables, &state, &letter)).await?)
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        letters::list(&self.file, after, limit)
     }
 
     async fn hint_timers(&self) -> Result<()> {

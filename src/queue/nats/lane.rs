@@ -103,7 +103,7 @@ impl NatsQueue {
     pub(super) async fn next_message(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
         let subject = self.names.job(session_id);
         let mut pause = Duration::from_millis(2);
-        let mut answer = self.direct_get(&subject, after + 1).await?;
+        let mut answer = self.direct_get(&self.names.jobs, &subject, after + 1).await?;
         for _ in 0..LAGGING_RETRIES {
             let behind = at_least > 0 && answer.as_ref().is_none_or(|message| message.sequence > at_least);
             if !behind {
@@ -111,7 +111,7 @@ impl NatsQueue {
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
-            answer = self.direct_get(&subject, after + 1).await?;
+            answer = self.direct_get(&self.names.jobs, &subject, after + 1).await?;
         }
         // Every replica may be behind, the leader is not.
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
@@ -121,8 +121,9 @@ impl NatsQueue {
         }
     }
 
-    async fn direct_get(&self, subject: &str, seq: u64) -> Result<Option<StreamMessage>> {
-        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
+    /// The first message of a subject from `seq` on.
+    pub(super) async fn direct_get(&self, stream: &str, subject: &str, seq: u64) -> Result<Option<StreamMessage>> {
+        let stream = self.context.get_stream_no_info(stream).await.map_err(unavailable)?;
         let asked = tokio::time::timeout(REQUEST_TIMEOUT, stream.direct_get_next_for_subject(subject, Some(seq))).await;
         match asked.map_err(unavailable)? {
             Ok(message) => Ok(Some(message)),
@@ -132,13 +133,18 @@ impl NatsQueue {
     }
 
     fn stored(&self, message: StreamMessage) -> Message {
-        let at = Timestamp::from_millis(millis(message.time.unix_timestamp_nanos()));
+        let at = stored_at(&message);
         self.message(message.subject.as_str(), message.sequence, at, Some(&message.headers), message.payload)
     }
 
     pub(super) async fn answer(&self, token: &DeliveryToken, answer: Bytes) -> Result<()> {
         self.client.publish(token.0.clone(), answer).await.map_err(unavailable)
     }
+}
+
+/// When the stream took it.
+pub(super) fn stored_at(message: &StreamMessage) -> Timestamp {
+    Timestamp::from_millis(millis(message.time.unix_timestamp_nanos()))
 }
 
 pub(super) fn headers(msg_id: Option<&str>) -> HeaderMap {

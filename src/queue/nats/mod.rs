@@ -6,8 +6,8 @@ mod out;
 mod streams;
 
 use super::{
-    DeadLetter, Delivery, DeliveryToken, From, Message, OutEvent, Publish, Published, Queue, QueueError, Result,
-    StreamEvent, TimerHint,
+    DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published, Queue, QueueError,
+    Result, StreamEvent, TimerHint,
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -124,6 +124,10 @@ impl Queue for NatsQueue {
 
     async fn dead(&self, letter: DeadLetter) -> Result<()> {
         self.bury(letter).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        self.kept_letters(after, limit).await
     }
 
     async fn hint_timers(&self) -> Result<()> {

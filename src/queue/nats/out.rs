@@ -2,10 +2,11 @@
 
 use super::NatsQueue;
 use super::error::{self, unavailable};
-use super::lane::headers;
-use crate::queue::{DeadLetter, EventType, From, OutEvent, Result, StreamEvent};
+use super::lane::{headers, stored_at};
+use crate::queue::{Cause, DeadLetter, EventType, From, KeptLetter, OutEvent, Result, StreamEvent};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::StreamMessage;
 use futures::stream::BoxStream;
 use futures::{StreamExt, future};
 
@@ -82,6 +83,32 @@ impl NatsQueue {
         }
         self.put(self.names.dead_letter(letter.cause.as_str()), headers, letter.payload).await.map(|_| ())
     }
+
+    pub(super) async fn kept_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        let subject = self.names.dead_letter("*");
+        let (mut letters, mut after) = (Vec::new(), after);
+        while letters.len() < limit {
+            let Some(message) = self.direct_get(&self.names.dead, &subject, after + 1).await? else { break };
+            after = message.sequence;
+            letters.extend(letter(message));
+        }
+        Ok(letters)
+    }
+}
+
+/// A letter as [`NatsQueue::bury`] wrote it; `None` for what others put there.
+fn letter(message: StreamMessage) -> Option<KeptLetter> {
+    let header = |name: &str| message.headers.get(name).map(ToString::to_string);
+    let letter = DeadLetter {
+        cause: Cause::from_token(message.subject.rsplit('.').next()?)?,
+        reason: header("Tw-Reason")?,
+        subject: header("Tw-Subject")?,
+        attempts: header("Tw-Attempts")?.parse().ok()?,
+        job_id: header("Tw-Job-Id"),
+        msg_id: header("Nats-Msg-Id").unwrap_or_default(),
+        payload: message.payload.clone(),
+    };
+    Some(KeptLetter { seq: message.sequence, at: stored_at(&message), letter })
 }
 
 fn event(message: &async_nats::jetstream::Message) -> Option<StreamEvent> {

@@ -322,10 +322,18 @@ pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
     };
     queue.dead(letter.clone()).await.unwrap();
     queue.dead(letter.clone()).await.unwrap();
-    queue
-        .dead(DeadLetter { cause: Cause::Attempts, job_id: Some("m-2".into()), msg_id: "2".into(), ..letter })
-        .await
-        .unwrap();
+    let other = DeadLetter { cause: Cause::Attempts, job_id: Some("m-2".into()), msg_id: "2".into(), ..letter.clone() };
+    queue.dead(other.clone()).await.unwrap();
+    let kept = queue.dead_letters(0, 10).await.unwrap();
+    // Where the reason is a header it is one line.
+    let one_line = |letter: &DeadLetter| DeadLetter { reason: letter.reason.replace('\n', " "), ..letter.clone() };
+    assert_eq!(
+        kept.iter().map(|kept| one_line(&kept.letter)).collect::<Vec<_>>(),
+        [one_line(&letter), one_line(&other)]
+    );
+    assert_eq!(queue.dead_letters(kept[0].seq, 10).await.unwrap(), kept[1..]);
+    assert_eq!(queue.dead_letters(0, 1).await.unwrap(), kept[..1]);
+    assert!(queue.dead_letters(kept[1].seq, 10).await.unwrap().is_empty());
     queue.ping().await.unwrap();
 }
 

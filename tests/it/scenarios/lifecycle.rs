@@ -6,6 +6,7 @@ use crate::support::eventually;
 use crate::support::script::{Answer, action, decision, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
+use turnwheel::queue::Cause::{self, Invalid, UnknownAgent};
 use turnwheel::queue::ReplyKind::{Apology, Response};
 use turnwheel::session::Role;
 use turnwheel::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
@@ -227,4 +228,6 @@ async fn bad_jobs_are_dead_lettered_and_the_lane_goes_on(backend: Backend) {
     engine.publish_job("s9", json!({"type": "user_message", "session_id": "s9", "text": "x"})).await;
     engine.say("s2", "m-1", "你好").await;
     assert!(engine.store.session("s9").await.unwrap().is_none());
+    let causes: Vec<Cause> = engine.dead_letters().await.into_iter().map(|(cause, _)| cause).collect();
+    assert_eq!(causes, [Invalid, Invalid, Invalid, UnknownAgent, Invalid, Invalid, Invalid]);
 }

@@ -17,7 +17,7 @@ use turnwheel::config::duration::Text;
 use turnwheel::config::{self, Settings};
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
-use turnwheel::queue::{Event, EventType, From, OutEvent, Publish, Queue, Reply, ReplyKind};
+use turnwheel::queue::{Cause, Event, EventType, From, OutEvent, Publish, Queue, Reply, ReplyKind};
 use turnwheel::session::{Session, Status};
 use turnwheel::store::{Store, TurnRecord};
 use turnwheel::timer::scheduler::Scheduler;
@@ -76,11 +76,11 @@ pub fn with_model(mut settings: Settings, model: &ScriptedModel) -> Settings {
 }
 
 impl Engine {
-    /// Starts `workers` workers and a scheduler.
-    pub async fn start(backend: Backend, model: ScriptedModel, workers: usize) -> Self {
+    /// Starts no worker and no scheduler: the work is done elsewhere.
+    pub async fn watching(backend: Backend, model: ScriptedModel) -> Self {
         let Backend { queue, store, settings } = backend;
         let settings = with_model(settings, &model);
-        let engine = Self {
+        Self {
             queue,
             store,
             settings,
@@ -88,7 +88,12 @@ impl Engine {
             api: Api::start().await,
             stop: CancellationToken::new(),
             scheduler: std::sync::Mutex::new(CancellationToken::new()),
-        };
+        }
+    }
+
+    /// Starts `workers` workers and a scheduler.
+    pub async fn start(backend: Backend, model: ScriptedModel, workers: usize) -> Self {
+        let engine = Self::watching(backend, model).await;
         for _ in 0..workers {
             engine.start_worker();
         }
@@ -157,9 +162,10 @@ impl Engine {
     /// The turn's record, once it is committed.
     pub async fn turn(&self, session_id: &str, turn_id: &str) -> TurnRecord {
         eventually(DEADLINE, &format!("turn {session_id}/{turn_id} is committed"), || async {
-            let turn = self.store.turn(session_id, turn_id).await.unwrap();
+            // A store that is away is asked again.
+            let turn = self.store.turn(session_id, turn_id).await.ok()?;
             // The turn's record is written before its session: both count.
-            let session = self.store.session(session_id).await.unwrap();
+            let session = self.store.session(session_id).await.ok()?;
             turn.filter(|_| session.is_some_and(|session| session.has_handled(turn_id)))
         })
         .await
@@ -191,6 +197,12 @@ impl Engine {
                 event => events.push(event),
             }
         }
+    }
+
+    /// Cause and job id of every dead letter.
+    pub async fn dead_letters(&self) -> Vec<(Cause, Option<String>)> {
+        let kept = self.queue.dead_letters(0, 1_000).await.unwrap();
+        kept.into_iter().map(|kept| (kept.letter.cause, kept.letter.job_id)).collect()
     }
 
     pub async fn replies(&self, session_id: &str) -> Vec<Reply> {

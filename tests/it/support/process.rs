@@ -30,6 +30,11 @@ impl Process {
         Self { child }
     }
 
+    /// What it has written so far.
+    pub fn log(dir: &Path) -> String {
+        std::fs::read_to_string(dir.join("log")).unwrap_or_default()
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

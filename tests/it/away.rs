@@ -1,0 +1,133 @@
+//! NATS or MongoDB away: at the start, and in the middle of the work.
+
+use crate::scenarios::{answer, sales};
+use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::eventually;
+use crate::support::process::Process;
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::{ClusterHandles, Server, free_port, private};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use turnwheel::config::Settings;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::session::Status;
+use turnwheel::store::mongo::MongoStore;
+use turnwheel::tasks::Tasks;
+
+const SESSIONS: usize = 5;
+
+/// A model that takes its time, so that servers can go away within a turn.
+async fn slow_model() -> ScriptedModel {
+    ScriptedModel::start(|asked| {
+        let content = match asked.schema.as_str() {
+            "plan_and_decision" => plan(json!("您好，我是小智"), &answer("好的")),
+            _ => answer("好的"),
+        };
+        Answer::After(Duration::from_millis(700), Box::new(Answer::json(&content)))
+    })
+    .await
+}
+
+fn settings(handles: &ClusterHandles) -> Settings {
+    let mut settings = quick(handles.settings());
+    settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
+    settings
+}
+
+/// The test's own view of a pair of servers; the work is done by processes.
+async fn watch(settings: &Settings) -> Engine {
+    let backend = Backend {
+        queue: Arc::new(NatsQueue::connect(settings, CancellationToken::new()).await.unwrap()),
+        store: Arc::new(MongoStore::connect(settings, &Tasks::new()).await.unwrap()),
+        settings: settings.clone(),
+    };
+    let engine = Engine::watching(backend, slow_model().await).await;
+    engine.apply(sales()).await;
+    engine
+}
+
+/// Status and error message of `/readyz`; `None` while nobody listens.
+async fn readiness(settings: &Settings) -> Option<(u16, String)> {
+    let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+    let answer = client.get(format!("http://{}/readyz", settings.gateway.listen)).send().await.ok()?;
+    let status = answer.status().as_u16();
+    let body: Value = answer.json().await.ok()?;
+    Some((status, body["error"]["message"].as_str().unwrap_or_default().to_owned()))
+}
+
+async fn is_ready(settings: &Settings) {
+    eventually(DEADLINE, "the gateway is ready", || async {
+        readiness(settings).await.is_some_and(|(status, _)| status == 200)
+    })
+    .await;
+}
+
+async fn is_unready_for(settings: &Settings, part: &str) {
+    eventually(DEADLINE, "the gateway is not ready", || async {
+        readiness(settings).await.is_some_and(|(status, message)| status == 503 && message.contains(part))
+    })
+    .await;
+}
+
+/// Publishes a message to each session, takes a server away while the turns run, and has every one answered once.
+async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, part: &str) {
+    let settings = &engine.settings;
+    let _process = Process::start(dir, settings, &["all"]);
+    is_ready(settings).await;
+    for number in 0..SESSIONS {
+        engine.publish(&format!("s{number}"), "m-1", "你好").await;
+    }
+    eventually(DEADLINE, "the turns run", || async { engine.model.asked().len() >= SESSIONS }).await;
+    server.kill();
+    is_unready_for(settings, part).await;
+    server.restart();
+    is_ready(settings).await;
+    for number in 0..SESSIONS {
+        let session_id = format!("s{number}");
+        let turn = engine.turn(&session_id, "m-1").await;
+        assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "not cancelled for it: {turn:?}");
+        let said = engine.said(&session_id).await;
+        let texts: Vec<&str> = said.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["您好，我是小智", "好的"], "each reply once");
+    }
+    assert_eq!(engine.dead_letters().await, [], "no user message is given up for it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_away_at_the_start_are_named_and_waited_for() {
+    let (nats, mongod, handles) = private().await;
+    let settings = settings(&handles);
+    let engine = watch(&settings).await;
+    nats.kill();
+    mongod.kill();
+    let dir = tempfile::tempdir().unwrap();
+    let _process = Process::start(dir.path(), &engine.settings, &["all"]);
+    eventually(DEADLINE, "NATS is missed", || async { Process::log(dir.path()).contains("nats.url = nats://") }).await;
+    nats.restart();
+    eventually(DEADLINE, "MongoDB is missed", || async {
+        Process::log(dir.path()).contains("mongodb.uri = mongodb://")
+    })
+    .await;
+    mongod.restart();
+    is_ready(&settings).await;
+    engine.publish("s1", "m-1", "你好").await;
+    engine.turn("s1", "m-1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mongodb_away_in_between_only_delays_the_work() {
+    let (_nats, mongod, handles) = private().await;
+    let engine = watch(&settings(&handles)).await;
+    let dir = tempfile::tempdir().unwrap();
+    goes_on_after(&engine, dir.path(), &mongod, "store").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nats_away_in_between_only_delays_the_work() {
+    let (nats, _mongod, handles) = private().await;
+    let engine = watch(&settings(&handles)).await;
+    let dir = tempfile::tempdir().unwrap();
+    goes_on_after(&engine, dir.path(), &nats, "queue").await;
+}
