@@ -3,6 +3,7 @@
 
 mod agents;
 mod away;
+mod commands;
 mod conformance;
 mod demo;
 mod gateway;

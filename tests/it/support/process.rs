@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use turnwheel::config::Settings;
+use turnwheel::config::{Backend, Settings};
 
 /// A running `turnwheel`; killed when dropped.
 pub struct Process {
@@ -57,8 +57,13 @@ fn toml(settings: &Settings) -> String {
             model.base_url, model.model
         )
     });
+    let backend = match settings.backend {
+        Backend::Cluster => "cluster",
+        Backend::Embedded => "embedded",
+    };
     format!(
-        "namespace = \"{}\"\n\
+        "backend = \"{backend}\"\n\
+         namespace = \"{}\"\n\
          [nats]\nurl = \"{}\"\n\
          [mongodb]\nuri = \"{}\"\ndatabase = \"{}\"\n\
          [worker]\nack_wait = \"2s\"\n\
