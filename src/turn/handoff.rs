@@ -10,7 +10,7 @@ use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::prompt::transcript;
 use crate::queue::ReplyKind;
-use crate::session::{Handoff, Status};
+use crate::session::{Handoff, Role, Status};
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
@@ -18,6 +18,9 @@ use std::convert::Infallible;
 
 /// The name of the timer that ends a hold.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
+
+/// The key of a human's reply in its turn.
+pub const HUMAN_REPLY: &str = "human";
 
 /// The position of that timer among those that a turn arms.
 const TIMEOUT_INDEX: usize = usize::MAX;
@@ -86,6 +89,14 @@ impl Turn<'_> {
             }
         }
         self.finish(Outcome::Transferred, TimerChange::Keep).await
+    }
+
+    /// What a human says to the user. It is sent also when the conversation was taken back meanwhile: it has been said.
+    pub(super) async fn human_reply(mut self, text: &str, by: Option<String>) -> Result<Change, TurnError> {
+        let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
+        self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
+        self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
+        self.finish(Outcome::Answered, TimerChange::Keep).await
     }
 
     /// Takes the conversation back.

@@ -18,6 +18,8 @@ mod prompt;
 mod state;
 mod user;
 
+pub use handoff::HUMAN_REPLY;
+
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
@@ -114,6 +116,7 @@ pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         JobBody::Timer { timer_id, generation, .. } => turn.fired(&timer_id, generation).await.map(Some),
         JobBody::Control { command, reason, by } => turn.control(command, reason, by).await.map(Some),
+        JobBody::Reply { text, by } => turn.human_reply(&text, by).await.map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
 }

@@ -133,6 +133,13 @@ impl<'a> Turn<'a> {
         if text.is_empty() {
             return;
         }
+        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
+        self.say(kind, key, text, Map::new());
+        self.remember(Role::Assistant, text, Some(kind), Map::new());
+    }
+
+    /// Sends a text to the user; see [`Turn::reply`].
+    pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
         let at = clock::now();
         let reply = Reply {
             reply_id: self.journal.idempotency_key(key),
@@ -146,13 +153,11 @@ impl<'a> Turn<'a> {
             seq: 0,
             stream_id: None,
             at,
-            metadata: Map::new(),
+            metadata,
         };
         self.publish(EventType::Reply, key, &reply);
         let output = json!({ "reply_id": reply.reply_id, "text": text });
         self.journal.note(key, Label { kind: "reply", target: kind.as_str() }, &text, output);
-        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
-        self.remember(Role::Assistant, text, Some(kind), Map::new());
     }
 
     /// Publishes that a step has finished.
