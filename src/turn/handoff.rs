@@ -7,6 +7,7 @@ use crate::action::system::Operation;
 use crate::action::{Action, ActionResult};
 use crate::agent::HandoffMode;
 use crate::clock;
+use crate::http_client::bounded;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::prompt::transcript;
 use crate::queue::ReplyKind;
@@ -18,6 +19,9 @@ use std::convert::Infallible;
 
 /// The name of the timer that ends a hold.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
+
+/// The most bytes of a summary, which the session document carries while a human has the conversation.
+const MAX_SUMMARY: usize = 8 * 1024;
 
 /// The key of a human's reply in its turn.
 pub const HUMAN_REPLY: &str = "human";
@@ -53,6 +57,7 @@ impl Turn<'_> {
         if summary.is_empty() {
             summary = self.summary();
         }
+        summary = bounded(&summary, MAX_SUMMARY);
         if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
             return Ok(End::Cancelled(CancelReason::new("handoff_failed", problem)));
         }

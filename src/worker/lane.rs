@@ -45,8 +45,8 @@ pub(super) async fn drive(shared: &Shared, session_id: &str) {
     let span = info_span!("lane", session_id);
     async {
         let mut last_seq = 0;
-        while let Some(wake) = shared.lanes.next_or_end(session_id, last_seq) {
-            match visit(shared, &wake).await {
+        while let Some((seq, wake)) = shared.lanes.next_or_end(session_id, last_seq) {
+            match follow(shared, session_id, seq, wake).await {
                 Ok(handled) => last_seq = last_seq.max(handled),
                 Err(stop) => return leave(shared, session_id, stop).await,
             }
@@ -88,15 +88,28 @@ pub(super) async fn acknowledge(shared: &Shared, session_id: &str, last_seq: u64
     }
 }
 
-/// Follows one wake-up. Answers up to which sequence the lane is handled, as far as known.
+/// Follows one wake-up, whose message is read unless it is at hand.
+async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<u64, Stop> {
+    let wake = match wake {
+        Some(wake) => Some(wake),
+        None => shared.queue().next_in_lane(session_id, seq - 1, seq).await?,
+    };
+    match wake.filter(|wake| wake.seq == seq) {
+        Some(wake) => visit(shared, &wake).await,
+        // It is in the stream no more: somebody has handled or removed it.
+        None => discard(shared, session_id, seq).await,
+    }
+}
+
+/// Visits the lane for one message. Answers up to which sequence the lane is handled, as far as known.
 async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
     let (job, pin) = match prepare(shared, wake).await? {
         Ok(prepared) => prepared,
         Err(Some(unfit)) => {
             intake::bury(shared, wake, unfit).await?;
-            return discard(shared, wake).await;
+            return discard(shared, &wake.session_id, wake.seq).await;
         }
-        Err(None) => return discard(shared, wake).await,
+        Err(None) => return discard(shared, &wake.session_id, wake.seq).await,
     };
     let message = job.user_message();
     let request = Acquire {
@@ -124,8 +137,8 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
 }
 
 /// Removes one message that leads to no turn.
-async fn discard(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
-    if let Some(token) = shared.lanes.take(&wake.session_id, wake.seq) {
+async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<u64, Stop> {
+    if let Some(token) = shared.lanes.take(session_id, seq) {
         shared.queue().ack(&token).await?;
     }
     Ok(0)

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// The most messages that become one turn.
 const MERGE_MAX: usize = 50;
 
+/// No further message is added to a turn of so many bytes.
+const MERGE_BYTES: usize = 1024 * 1024;
+
 /// See the module.
 pub(super) struct Begun {
     pub(super) agent: Arc<AgentRecord>,
@@ -95,8 +98,13 @@ async fn following(
         let of = |job: &Job| job.user_message().and_then(|message| message.agent_id.clone());
         job.user_message().is_some() && of(job).is_none_or(|agent_id| Some(agent_id) == of(first))
     };
-    while found.len() < limit && through.is_none_or(|through| after < through) {
+    let mut bytes = message.payload.len();
+    while found.len() < limit
+        && (through.is_some() || bytes < MERGE_BYTES)
+        && through.is_none_or(|through| after < through)
+    {
         let Some(next) = shared.queue().next_in_lane(&session.session_id, after, 0).await? else { break };
+        bytes += next.payload.len();
         match intake::decode(&next) {
             Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => found.push((next.seq, job)),
             _ => break,

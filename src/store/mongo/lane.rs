@@ -3,7 +3,7 @@
 
 use super::Db;
 use super::commit::pipeline as commit_pipeline;
-use super::document::{failed, int, literal, millis, read, unseal_fields};
+use super::document::{date, failed, int, literal, millis, read, unseal_fields};
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::{Acquire, Acquired, Commit, Committed, Grant, Held, Result, StoreError};
@@ -111,14 +111,21 @@ impl Db {
         Ok(items.iter().enumerate().map(outcome).collect())
     }
 
-    pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()> {
+    pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
         let attempts = if blame { 0 } else { 1 };
         let attempt = doc! {"$max": [0, {"$subtract": ["$turn.attempt", attempts]}]};
         let turn = doc! {"$cond": [{"$eq": [{"$type": "$turn"}, "object"]}, {"$mergeObjects": ["$turn", {"attempt": attempt}]}, "$$REMOVE"]};
         let pipeline = vec![doc! {"$set": {"lease": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
-        let filter = doc! {"_id": session_id, "epoch": int(epoch)};
+        let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
         let sessions = self.database.collection::<Document>("sessions");
-        sessions.update_one(filter, pipeline).await.map_err(failed).map(|_| ())
+        let updated = sessions.update_one(filter, pipeline).await.map_err(failed)?;
+        Ok(updated.matched_count > 0)
+    }
+
+    pub(super) async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        let filter = doc! {"_id": session_id, "turn.at": date(begun), "turn.attempt": {"$gt": 0}};
+        let sessions = self.database.collection::<Document>("sessions");
+        sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}}).await.map_err(failed).map(|_| ())
     }
 
     pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
