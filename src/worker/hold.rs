@@ -193,7 +193,7 @@ impl<'a> Hold<'a> {
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost => return,
             Stop::Failed(..) => true,
-            Stop::Infrastructure(_) | Stop::Stopping => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded => false,
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.free(blame).await {

@@ -11,6 +11,9 @@ use tracing::{Instrument, debug, error, info_span, warn};
 /// How long a job waits that could not be handled because queue or store were away.
 const AWAY: Duration = Duration::from_secs(1);
 
+/// How long a job waits whose model has its share of the worker.
+const CROWDED: Duration = Duration::from_secs(1);
+
 /// Why a lane is left with work undone.
 pub(super) enum Stop {
     /// Queue or store are away. Not the job's fault.
@@ -21,6 +24,8 @@ pub(super) enum Stop {
     Lost,
     /// The worker is stopping.
     Stopping,
+    /// Enough turns wait for this job's model already.
+    Crowded,
 }
 
 impl From<StoreError> for Stop {
@@ -46,7 +51,7 @@ pub(super) async fn drive(shared: &Shared, session_id: &str) {
     async {
         let mut last_seq = 0;
         while let Some((seq, wake)) = shared.lanes.next_or_end(session_id, last_seq) {
-            match follow(shared, session_id, seq, wake).await {
+            match Box::pin(follow(shared, session_id, seq, wake)).await {
                 Ok(handled) => last_seq = last_seq.max(handled),
                 Err(stop) => return leave(shared, session_id, stop).await,
             }
@@ -71,6 +76,7 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         // The holder sees what waits before it releases the lane; should it die, its lease is over by then.
         Stop::Lost => shared.ack_wait / 2,
         Stop::Stopping => Duration::ZERO,
+        Stop::Crowded => CROWDED,
     };
     for token in shared.lanes.end(session_id) {
         if let Err(error) = shared.queue().nak(&token, delay).await {
@@ -103,7 +109,7 @@ async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Messag
 
 /// Visits the lane for one message. Answers up to which sequence the lane is handled, as far as known.
 async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
-    let (job, pin) = match prepare(shared, wake).await? {
+    let Prepared { job, pin, model } = match prepare(shared, wake).await? {
         Ok(prepared) => prepared,
         Err(Some(unfit)) => {
             intake::bury(shared, wake, unfit).await?;
@@ -111,6 +117,7 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
         }
         Err(None) => return discard(shared, &wake.session_id, wake.seq).await,
     };
+    let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
     let message = job.user_message();
     let request = Acquire {
         session_id: wake.session_id.clone(),
@@ -144,9 +151,18 @@ async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<u64, Sto
     Ok(0)
 }
 
-/// The job of a wake-up with the configuration that its turn is to run with; the inner error for a message that leads
+/// A job that can be run.
+struct Prepared {
+    job: Job,
+    /// The configuration that its turn is to run with.
+    pin: Pin,
+    /// The model that its agent asks.
+    model: String,
+}
+
+/// The job of a wake-up; the inner error for a message that leads
 /// to no turn, with the reason if it belongs to the dead letters.
-async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<(Job, Pin), Option<Unfit>>, Stop> {
+async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Option<Unfit>>, Stop> {
     let job = match intake::decode(wake) {
         Ok(job) => job,
         Err(unfit) => return Ok(Err(Some(unfit))),
@@ -163,7 +179,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<(Job, Pin), O
         Ok(agent) => {
             let announce = job.user_message().is_some();
             let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
-            Ok(Ok((job, pin)))
+            Ok(Ok(Prepared { job, pin, model: agent.config.model.clone() }))
         }
         Err(unfit) => {
             warn!(job_id = job.job_id, "no agent for the job");
