@@ -43,14 +43,18 @@ pub(super) async fn begin(
     message: &Message,
     job: Job,
 ) -> Result<Result<Begun, Unfit>, Stop> {
-    let agent = match intake::agent_of(shared, &job, Some(session)).await? {
-        Ok(agent) => agent,
-        Err(unfit) => return Ok(Err(unfit)),
+    let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
+    let pinned = match pin {
+        // Versions never change and are cached: no question to the store.
+        Some(pin) => shared.store().agent_version(&pin.agent_id, &pin.hash).await?,
+        None => None,
     };
-    let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq && turn.agent_id == agent.config.id);
-    let agent = match pin {
-        Some(pin) => version(shared, agent, &pin.hash).await?,
-        None => agent,
+    let agent = match pinned {
+        Some(agent) => agent,
+        None => match intake::agent_of(shared, &job, Some(session)).await? {
+            Ok(agent) => agent,
+            Err(unfit) => return Ok(Err(unfit)),
+        },
     };
     let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
     if pin.is_some() && !merges {
