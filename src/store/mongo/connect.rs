@@ -20,6 +20,9 @@ const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bulk commands of one kind at once.
 const IN_FLIGHT: usize = 2;
 
+/// How long a plan is remembered without a look at the store.
+const PLAN_MEMORY: Duration = Duration::from_millis(100);
+
 impl MongoStore {
     /// Connects and makes missing indexes. While the server is away it keeps trying, with a log line, until the tasks stop.
     pub async fn connect(settings: &Settings, tasks: &Tasks) -> Result<Self> {
@@ -47,6 +50,7 @@ impl MongoStore {
             commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
             agent_hashes: Group::start(tasks, "agents", IN_FLIGHT, move |items| agents.clone().agent_hashes(items)),
             versions: Cache::new(1_000),
+            plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),
             db,
         })
     }

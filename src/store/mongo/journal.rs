@@ -2,6 +2,7 @@
 
 use super::Db;
 use super::document::{self, date, failed, free, int, read, turn_document, unseal};
+use super::lane::Term;
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
 use crate::store::{Commit, Record, Recorded, Result, StoreError, TurnRecord};
@@ -76,26 +77,42 @@ impl Db {
         found.iter().map(read_step).collect()
     }
 
-    /// Writes the turns' records and the steps that are not recorded yet.
-    pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<()> {
+    /// Writes the turns' records and the steps that are not recorded yet; see [`Db::bulk_before`]. Answers the term of the
+    /// primary, `None` when there was nothing to write.
+    pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
         let expires_at = self.expiry();
         let (mut turns, mut steps) = (Vec::new(), Vec::new());
-        for change in items.iter().filter_map(|item| item.change.as_deref()) {
-            let document = turn_document(&change.turn, expires_at)?;
-            turns.push(doc! {"q": {"_id": document.get("_id").cloned()}, "u": document, "upsert": true});
+        for (epoch, change) in items.iter().filter_map(|item| Some((int(item.epoch), item.change.as_deref()?))) {
+            let mut document = turn_document(&change.turn, expires_at)?;
+            document.insert("epoch", epoch);
+            // A holder that has lost its lease does not write over the record of the one after it.
+            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$lte": epoch}};
+            turns.push(doc! {"q": filter, "u": document, "upsert": true});
             for step in &change.steps {
                 steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
             }
         }
         if turns.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let turns = self.bulk(doc! {"update": "turns", "updates": turns});
-        let (turns, steps) = futures::join!(turns, self.insert_steps(steps));
-        steps?;
-        match turns?.into_values().find(|failure| !failure.is_duplicate()) {
+        let turns = self.bulk_before(doc! {"update": "turns", "updates": turns});
+        let steps = async {
+            match steps.is_empty() {
+                true => Ok(None),
+                false => self.bulk_before(doc! {"insert": "steps", "documents": steps}).await.map(Some),
+            }
+        };
+        let (turns, steps) = futures::join!(turns, steps);
+        let (mut terms, mut failures) = (Vec::new(), Vec::new());
+        for (failed, term) in [Some(turns?), steps?].into_iter().flatten() {
+            failures.extend(failed.into_values());
+            terms.push(term);
+        }
+        match failures.into_iter().find(|failure| !failure.is_duplicate()) {
             Some(failure) => Err(StoreError::Refused(failure.problem)),
-            None => Ok(()),
+            // A term that nobody has: it differs from any that the commit may see.
+            None if terms.iter().any(|term| term.is_none() || *term != terms[0]) => Ok(Some(-1)),
+            None => Ok(terms[0]),
         }
     }
 

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
 
+/// The term of the primary that ran a command; `None` when it does not say.
+pub(super) type Term = Option<i64>;
+
 /// What a bulk command says of one statement that failed.
 pub(super) struct Failure {
     pub(super) code: i32,
@@ -33,10 +36,20 @@ impl Failure {
 }
 
 impl Db {
-    /// Runs an unordered bulk command; answers the statements that failed, by index.
-    pub(super) async fn bulk(&self, mut command: Document) -> Result<HashMap<usize, Failure>> {
+    /// Runs an unordered bulk command, durable on return; answers the statements that failed, by index.
+    pub(super) async fn bulk(&self, command: Document) -> Result<HashMap<usize, Failure>> {
+        self.bulk_with(command, doc! {"w": "majority", "j": true}).await.map(|(failures, _)| failures)
+    }
+
+    /// Runs an unordered bulk command that becomes durable with whatever durable command follows it in the same term of the
+    /// primary, since the log of operations is one sequence. Answers the term beside the failures.
+    pub(super) async fn bulk_before(&self, command: Document) -> Result<(HashMap<usize, Failure>, Term)> {
+        self.bulk_with(command, doc! {"w": 1}).await
+    }
+
+    async fn bulk_with(&self, mut command: Document, concern: Document) -> Result<(HashMap<usize, Failure>, Term)> {
         command.insert("ordered", false);
-        command.insert("writeConcern", doc! {"w": "majority", "j": true});
+        command.insert("writeConcern", concern);
         let answer = self.database.run_command(command).await.map_err(failed)?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
             return Err(StoreError::Unavailable(format!("not acknowledged by a majority: {concern}")));
@@ -47,7 +60,8 @@ impl Db {
             let problem = error.get_str("errmsg").unwrap_or_default().to_owned();
             failures.insert(index, Failure { code: error.get_i32("code").unwrap_or(0), problem });
         }
-        Ok(failures)
+        let term = answer.get_document("opTime").ok().and_then(|at| at.get_i64("t").ok());
+        Ok((failures, term))
     }
 
     /// Session documents by id, with all or only the named fields.
@@ -89,30 +103,36 @@ impl Db {
 
     pub(super) async fn commit_all(self, items: Vec<Commit>) -> Result<Vec<Result<Committed>>> {
         // The journal first: what is committed is also on record.
-        self.write_turns(&items).await?;
+        let written = self.write_turns(&items).await?;
         // Most lanes have nothing else to do, so that is tried first; the rest is a second command.
-        let mut outcomes: Vec<Result<Committed>> = self.commit_as(&items, Leaves::Released).await?;
+        let (mut outcomes, committed) = self.commit_as(&items, Leaves::Released).await?;
+        if written.is_some() && written != committed {
+            // Another primary by now: the records may have been lost with the one before.
+            self.write_turns(&items).await?;
+        }
         let open: Vec<usize> =
             (0..items.len()).filter(|index| matches!(outcomes[*index], Ok(Committed::Fenced))).collect();
         if !open.is_empty() {
             let rest: Vec<Commit> = open.iter().map(|index| items[*index].clone()).collect();
-            for (index, outcome) in open.into_iter().zip(self.commit_as(&rest, Leaves::Held).await?) {
+            for (index, outcome) in open.into_iter().zip(self.commit_as(&rest, Leaves::Held).await?.0) {
                 outcomes[index] = outcome;
             }
         }
         Ok(outcomes)
     }
 
-    async fn commit_as(&self, items: &[Commit], leaves: Leaves) -> Result<Vec<Result<Committed>>> {
+    async fn commit_as(&self, items: &[Commit], leaves: Leaves) -> Result<(Vec<Result<Committed>>, Term)> {
         let statements = items.iter().map(|item| statement(item, leaves)).collect::<Result<Vec<_>>>()?;
-        let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+        let durable = doc! {"w": "majority", "j": true};
+        let command = doc! {"update": "sessions", "updates": statements};
+        let (failures, term) = self.bulk_with(command, durable).await?;
         let committed = if leaves == Leaves::Released { Committed::Released } else { Committed::Held };
         let outcome = |index: usize| match failures.get(&index) {
             Some(failure) if failure.is_duplicate() || failure.is_of_unknown() => Ok(Committed::Fenced),
             Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
             None => Ok(committed),
         };
-        Ok((0..items.len()).map(outcome).collect())
+        Ok(((0..items.len()).map(outcome).collect(), term))
     }
 
     pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {

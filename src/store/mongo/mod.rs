@@ -35,6 +35,8 @@ pub struct MongoStore {
     agent_hashes: Group<String, Option<String>>,
     /// Configurations by (agent, hash), which never change.
     versions: Cache<(String, String), Arc<AgentRecord>>,
+    /// Plans by (agent, hash), for a moment: one that was deleted is missed soon.
+    plans: Cache<(String, String), Arc<Plan>>,
 }
 
 /// The database and what its documents are written with. Cheap to clone.
@@ -77,7 +79,15 @@ impl Store for MongoStore {
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
-        self.db.plan(workflow_id, hash).await
+        let key = (workflow_id.to_owned(), hash.to_owned());
+        if let Some(plan) = self.plans.get(&key) {
+            return Ok(Some(plan));
+        }
+        let found = self.db.plan(workflow_id, hash).await?;
+        if let Some(plan) = &found {
+            self.plans.insert(key, Arc::clone(plan));
+        }
+        Ok(found)
     }
 
     async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {

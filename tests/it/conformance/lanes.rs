@@ -160,7 +160,13 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     let mut late = change(&stale.session, "m-1");
     late.profile = Some(odd_map());
     late.timers = TimerChange::Replace(vec![timer("t1", LONG)]);
+    let good = change(&fresh.session, "m-0");
+    assert_eq!(store.commit(commit(&fresh, 0, Some(good))).await.unwrap(), Committed::Held);
+    let fresh = Grant { session: session(&store, "s").await, resumed: false };
+    late.turn.turn_id = "m-0".into();
+    late.turn.attempts = 77;
     assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
+    assert_eq!(store.turn("s", "m-0").await.unwrap().unwrap().attempts, 1, "the record of the turn is the holder's");
     assert_eq!(session(&store, "s").await, fresh.session);
     assert!(store.due_timers(LONG * 2, 10).await.unwrap().timers.is_empty());
     let unknown = Commit { session_id: "unknown".into(), ..commit(&stale, 1, None) };
