@@ -15,12 +15,12 @@ use tracing::warn;
 impl Turn<'_> {
     /// Runs a SKILL or TOOL once and answers its result as the model reads it.
     pub(super) async fn act(&mut self, iteration: u32, action: &Action) -> Result<Value, TurnError> {
-        self.settle().await?;
         let kind = if action.kind == ActionKind::Skill { "skill" } else { "tool" };
         let (services, agent) = (self.services, std::sync::Arc::clone(&self.agent));
         let key = format!("{iteration}/act");
         let label = Label { kind, target: &action.target };
-        let step = self.journal.step(&key, label, action, |idempotency_key| async move {
+        let journal = self.journal.clone();
+        let step = journal.step(&key, label, action, |idempotency_key| async move {
             let result = if action.kind == ActionKind::Skill {
                 skill::run(&services.http, &agent.config, action, &idempotency_key).await
             } else {
@@ -30,7 +30,7 @@ impl Turn<'_> {
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
         });
-        let stepped: Stepped<ActionResult> = match step.await {
+        let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
             Ok(stepped) => stepped,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},

@@ -82,8 +82,7 @@ impl Turn<'_> {
     }
 
     async fn ask<T>(&mut self, question: Question<'_>, parse: fn(&str) -> Result<T, String>) -> Answer<T> {
-        self.settle().await?;
-        let name = self.agent.config.model.clone();
+        let (name, journal) = (self.agent.config.model.clone(), self.journal.clone());
         let model = match self.services.models.get(&name) {
             Ok(model) => model,
             Err(error) => return Ok(Err(CancelReason::new("model_unavailable", error.to_string()))),
@@ -99,7 +98,8 @@ impl Turn<'_> {
                 facts: facts.clone(),
             };
             let input = json!([input, problem]);
-            let content = match recorded::ask(&self.journal, &key, (&name, model.as_ref()), &input, request).await {
+            let asking = recorded::ask(&journal, &key, (&name, model.as_ref()), &input, request);
+            let content = match self.beside(Box::pin(asking)).await? {
                 Ok(stepped) => {
                     self.step_finished("model", &name, &stepped);
                     stepped.output

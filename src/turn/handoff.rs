@@ -117,17 +117,16 @@ impl Turn<'_> {
     /// Posts to the desk's endpoint, if there is one.
     async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<Result<(), String>, TurnError> {
         let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(Ok(())) };
-        self.settle().await?;
         let body = self.packet(key, event, summary);
-        let http = &self.services.http;
+        let (http, journal) = (&self.services.http, self.journal.clone());
         let label = Label { kind: "handoff", target: event };
         let input = (event, summary);
-        let step = self.journal.step(key, label, &input, |idempotency_key| async move {
+        let step = journal.step(key, label, &input, |idempotency_key| async move {
             let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
         });
-        let stepped: Stepped<ActionResult> = match step.await {
+        let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
             Ok(stepped) => stepped,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},

@@ -4,11 +4,12 @@ use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
 use crate::clock::{self, Timestamp};
 use crate::journal::{Journal, Label, Stepped};
-use crate::queue::{EventType, Job, OutEvent, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
+use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::future::Future;
 use std::sync::Arc;
 use tracing::error;
 
@@ -216,9 +217,22 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Makes what has been collected visible: first the document's status, then the events. Called before anything slow,
-    /// so that what a status announces never starts before the status is durable (E-05).
+    /// Makes what has been collected visible: first the document's status, then the events.
     pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
+        Ok(self.announce().await?.await?)
+    }
+
+    /// Runs something slow, such as a step, while what has been collected is published. What a status announces never
+    /// starts before the status is durable (E-05); its event may come a moment later.
+    pub(super) async fn beside<T>(&mut self, slow: impl Future<Output = T>) -> Result<T, TurnError> {
+        let published = self.announce().await?;
+        let (published, done) = futures::join!(published, slow);
+        published?;
+        Ok(done)
+    }
+
+    /// Makes the status durable; the answer publishes the events.
+    async fn announce(&mut self) -> Result<impl Future<Output = Result<(), QueueError>> + use<>, TurnError> {
         let status = self.status();
         if self.shown != status {
             let request = Record {
@@ -231,11 +245,8 @@ impl<'a> Turn<'a> {
             self.services.store.record(request).await?;
             self.shown = status;
         }
-        let events = std::mem::take(&mut self.outbox);
-        if !events.is_empty() {
-            self.services.queue.emit(events).await?;
-        }
-        Ok(())
+        let (events, queue) = (std::mem::take(&mut self.outbox), Arc::clone(&self.services.queue));
+        Ok(async move { if events.is_empty() { Ok(()) } else { queue.emit(events).await } })
     }
 
     /// Publishes the rest and makes the change that the commit writes.

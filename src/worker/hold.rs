@@ -137,7 +137,7 @@ impl<'a> Hold<'a> {
 
     async fn run(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
-        let turn = AssertUnwindSafe(turn::run(services, input.clone())).catch_unwind();
+        let turn = AssertUnwindSafe(Box::pin(turn::run(services, input.clone()))).catch_unwind();
         let ended = tokio::select! {
             ended = turn => ended,
             () = self.lost.cancelled() => return Err(Stop::Lost),
