@@ -10,7 +10,8 @@ use bson::{Bson, Document, doc};
 pub(super) fn pipeline(item: &Commit) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
-        None => Document::new(),
+        // Nothing was done: the status that the acquisition announced is taken back.
+        None => doc! {"workflow_state.status": {"$ifNull": ["$turn.status", "$workflow_state.status"]}},
     };
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
     changes.insert("waiting_since", "$$REMOVE");
