@@ -188,7 +188,7 @@ impl<'a> Hold<'a> {
     /// Frees the lane for another try. Only the job's own failures count as attempts.
     async fn hand_back(&self, stop: &Stop) {
         let blame = match stop {
-            Stop::Lost => return,
+            Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) => true,
             Stop::Infrastructure(_) | Stop::Stopping => false,
         };
