@@ -27,7 +27,8 @@ conversations go on it kills, pauses and restarts all of them. Then it waits unt
   only legal status transitions; no timer early, lost or fired after its cancellation; no lane left with work.
 Recovery is the time from the SIGKILL of a worker to the commit of each turn that it had in hand.
 
-Exit status: 0 all promises kept, 1 not, 2 wrong use. After a failure the logs and all facts are kept.";
+Exit status: 0 all promises kept, 1 not, 2 wrong use. After a failure the logs of all processes
+(as TURNWHEEL_LOG says) and all facts are kept.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -80,6 +81,7 @@ impl Chaos {
             faults: self.faults,
             programs,
             turnwheel: std::env::current_exe()?,
+            log: loaded.env.get("TURNWHEEL_LOG").map(str::to_owned),
             settings: loaded.settings,
             keep: self.keep,
         };

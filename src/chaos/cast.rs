@@ -1,11 +1,11 @@
 //! Who plays: workers, schedulers and a gateway as processes of this program, with settings of their own.
 
+use super::Options;
 use super::error::{self, ChaosError};
 use super::ground::Ground;
 use super::process::{Process, free_port};
 use crate::config::Settings;
 use crate::config::duration::Text;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -40,20 +40,21 @@ impl Cast {
     /// Starts all; the gateway is ready on return.
     pub(super) async fn start(
         ground: &Ground,
-        program: &Path,
+        options: &Options,
         settings: &Settings,
         model: &str,
-        workers: usize,
     ) -> Result<Self, ChaosError> {
+        let (program, log) = (&options.turnwheel, &options.log);
         let config = ground.path().join("turnwheel.toml");
         std::fs::write(&config, toml(settings, model)).map_err(error::file(&config))?;
         let start = |name: String, role: &str| {
-            let args = vec!["--config".to_owned(), config.display().to_string(), role.to_owned()];
+            let mut args = vec!["--config".to_owned(), config.display().to_string(), role.to_owned()];
+            args.extend(log.iter().flat_map(|log| ["--log".to_owned(), (*log).to_owned()]));
             let mut process = ground.process(name, program, args);
             process.start().map(|()| Arc::new(Mutex::new(process)))
         };
         let cast = Self {
-            workers: (1..=workers).map(|n| start(format!("worker-{n}"), "worker")).collect::<Result<_, _>>()?,
+            workers: (1..=options.workers).map(|n| start(format!("worker-{n}"), "worker")).collect::<Result<_, _>>()?,
             schedulers: (1..=SCHEDULERS)
                 .map(|n| start(format!("scheduler-{n}"), "scheduler"))
                 .collect::<Result<_, _>>()?,

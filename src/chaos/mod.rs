@@ -87,6 +87,8 @@ pub struct Options {
     pub turnwheel: PathBuf,
     /// The processes' `worker` and `lane` are taken from it.
     pub settings: Settings,
+    /// What the processes log; as usual unless given.
+    pub log: Option<String>,
     /// Keep the folder with logs and facts in any case; it is kept anyway when a promise was broken.
     pub keep: bool,
 }
@@ -122,7 +124,7 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
     for manner in Manner::ALL {
         apply(&observer, manner, &address).await?;
     }
-    let cast = Cast::start(ground, &options.turnwheel, &settings, &format!("{address}/v1"), options.workers).await?;
+    let cast = Cast::start(ground, options, &settings, &format!("{address}/v1")).await?;
     let load = Load::new(options.seed, Arc::clone(&observer.queue), cast.gateway_url.clone())
         .map_err(|error| ChaosError::failed("an HTTP client", error))?;
     let outages = Arc::<Outages>::default();

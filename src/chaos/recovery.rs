@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, interval, sleep};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 /// How often the store is asked.
 const LOOK: Duration = Duration::from_millis(50);
@@ -180,6 +181,7 @@ impl Recovery {
         waiting.remove(session_id);
         let servers_up = entry.quiet.is_some() && entry.quiet == self.outages.quiet();
         let sample = Sample { took: entry.since.elapsed(), servers_up };
+        debug!(session_id, took_ms = sample.took.as_millis(), servers_up, "a killed worker's turn has come to its end");
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
     }
 
