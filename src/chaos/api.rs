@@ -59,7 +59,7 @@ impl Api {
         let name = asked.as_ref().map_or("follow-up", |(target, _)| target.as_str());
         let (receipt, answers) = self.memory().call(name, &key, asked);
         let fate = fate(&key);
-        let slow = if fate.is_multiple_of(19) { 1_500 } else { 0 };
+        let slow = if fate.is_multiple_of(19) { 800 } else { 0 };
         tokio::time::sleep(Duration::from_millis(20 + fate % 180 + slow)).await;
         match receipt.filter(|_| answers) {
             Some(receipt) => (StatusCode::OK, Json(json!({ "receipt": receipt }))),

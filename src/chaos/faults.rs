@@ -1,5 +1,8 @@
 //! What goes wrong: processes killed and paused, servers restarted, killed, voted out. Which, when and for how long is drawn
 //! from the seed; a fault whose victim suffers already is left out.
+//!
+//! A run has scenes: in every second one the servers are left alone, so that recoveries can be seen that wait for nothing
+//! but a worker.
 
 use super::cast::{Actor, Cast};
 use super::error::ChaosError;
@@ -16,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard};
 use tokio::time::{Instant, sleep};
+
+/// How long a scene is.
+const SCENE: Duration = Duration::from_secs(20);
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +80,11 @@ impl Fault {
         Self::ALL.iter().map(|(fault, _)| fault.as_str()).collect()
     }
 
+    /// True when queue or store suffer.
+    const fn hits_servers(self) -> bool {
+        matches!(self, Self::NatsRestart | Self::NatsKill | Self::MongodbStepDown | Self::MongodbKill)
+    }
+
     /// For how long, in milliseconds.
     const fn lasts(self) -> std::ops::Range<u64> {
         match self {
@@ -129,15 +140,39 @@ struct Plan {
     lot: usize,
 }
 
-impl Plan {
-    fn draw(rng: &mut StdRng, among: &[Fault]) -> Option<Self> {
-        let known: Vec<(Fault, u32)> =
-            Fault::ALL.into_iter().filter(|(fault, _)| among.is_empty() || among.contains(fault)).collect();
-        // Everything is drawn each time, so that a fault that is left out changes nothing for those that follow.
-        let gap = Duration::from_millis(rng.random_range(300..3_500));
-        let (fault, _) = *known.choose_weighted(rng, |(_, weight)| *weight).ok()?;
-        let lasts = Duration::from_millis(rng.random_range(fault.lasts()));
-        Some(Self { gap, fault, lasts, lot: rng.random_range(0..1_000) })
+/// All faults of a run, without end.
+struct Plans {
+    rng: StdRng,
+    among: Vec<Fault>,
+    /// How long after the beginning the last one happens.
+    at: Duration,
+}
+
+impl Plans {
+    fn new(seed: u64, among: &[Fault]) -> Self {
+        Self { rng: StdRng::seed_from_u64(seed), among: among.to_vec(), at: Duration::ZERO }
+    }
+
+    /// Whether a fault may happen in this scene; servers suffer in the first scene unless nothing else may.
+    fn is_possible(&self, fault: Fault, scene: u64) -> bool {
+        let named = |fault: &Fault| self.among.is_empty() || self.among.contains(fault);
+        let only_servers = Fault::ALL.iter().all(|(fault, _)| !named(fault) || fault.hits_servers());
+        named(&fault) && (!fault.hits_servers() || scene.is_multiple_of(2) || only_servers)
+    }
+}
+
+impl Iterator for Plans {
+    type Item = Plan;
+
+    fn next(&mut self) -> Option<Plan> {
+        let gap = Duration::from_millis(self.rng.random_range(300..3_500));
+        self.at += gap;
+        let scene = self.at.as_secs() / SCENE.as_secs();
+        let possible: Vec<(Fault, u32)> =
+            Fault::ALL.into_iter().filter(|(fault, _)| self.is_possible(*fault, scene)).collect();
+        let (fault, _) = *possible.choose_weighted(&mut self.rng, |(_, weight)| *weight).ok()?;
+        let lasts = Duration::from_millis(self.rng.random_range(fault.lasts()));
+        Some(Plan { gap, fault, lasts, lot: self.rng.random_range(0..1_000) })
     }
 }
 
@@ -205,8 +240,7 @@ impl Stage {
 
 /// Lets faults happen until `end`. Each heals by itself in `tasks`.
 pub(super) async fn run(stage: &Arc<Stage>, seed: u64, among: &[Fault], end: Instant, tasks: &Tasks) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    while let Some(plan) = Plan::draw(&mut rng, among) {
+    for plan in Plans::new(seed, among) {
         if Instant::now() + plan.gap > end {
             return;
         }
@@ -334,8 +368,7 @@ mod tests {
     use super::*;
 
     fn plans(seed: u64, among: &[Fault]) -> Vec<Plan> {
-        let mut rng = StdRng::seed_from_u64(seed);
-        (0..200).filter_map(|_| Plan::draw(&mut rng, among)).collect()
+        Plans::new(seed, among).take(200).collect()
     }
 
     #[test]
@@ -347,6 +380,7 @@ mod tests {
             assert_eq!(fault.as_str().parse::<Fault>().unwrap(), fault);
         }
         assert!(plans(5, &[Fault::NatsKill]).iter().all(|plan| plan.fault == Fault::NatsKill));
+        assert!(plans(5, &[Fault::NatsKill, Fault::WorkerKill]).iter().any(|plan| plan.fault == Fault::WorkerKill));
         assert!("flood".parse::<Fault>().unwrap_err().to_string().contains("worker-kill"));
     }
 }

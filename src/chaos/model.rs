@@ -32,10 +32,10 @@ async fn complete(Json(request): Json<Value>) -> Json<Value> {
     }))
 }
 
-/// Most answers come soon, some take seconds: faults shall hit turns in the middle.
+/// Most answers come soon, some take a while: faults shall hit turns in the middle.
 fn latency(message: &str, step: usize) -> Duration {
     let fate = fate(&format!("{message}/{step}"));
-    Duration::from_millis(if fate.is_multiple_of(20) { 1_000 + fate % 2_000 } else { 50 + fate % 400 })
+    Duration::from_millis(if fate.is_multiple_of(20) { 500 + fate % 1_000 } else { 50 + fate % 400 })
 }
 
 fn plan() -> Value {
