@@ -8,8 +8,14 @@ pub mod system;
 pub mod template;
 pub mod tool;
 
+use crate::http_client::bounded;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+/// The most bytes of a result as JSON that are recorded and shown to the model.
+const MAX_RESULT: usize = 256 * 1024;
+/// The most bytes of an error.
+const MAX_ERROR: usize = 8 * 1024;
 
 /// One thing to be executed (E-17).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,6 +84,19 @@ impl ActionResult {
     /// A failure.
     pub fn failed(error: impl Into<String>) -> Self {
         Self { ok: false, result: None, error: Some(error.into()), status: None, attempts: 1 }
+    }
+}
+
+impl ActionResult {
+    /// The result within its bounds: of a larger one, its beginning as text and how large it was.
+    pub fn bounded(mut self) -> Self {
+        let text = self.result.as_ref().map(Value::to_string).unwrap_or_default();
+        if text.len() > MAX_RESULT {
+            let kept = &text[..text.floor_char_boundary(MAX_RESULT)];
+            self.result = Some(json!({ "truncated": true, "bytes": text.len(), "beginning": kept }));
+        }
+        self.error = self.error.map(|error| bounded(&error, MAX_ERROR));
+        self
     }
 }
 

@@ -4,11 +4,10 @@
 use super::Reject;
 use crate::clock::{self, Timestamp};
 use crate::ids;
-use crate::queue::{
-    Attachment, Command, EventType, Job, JobBody, OutEvent, Publish, Queue, Reply, ReplyKind, UserMessage,
-};
-use crate::session::{Session, Status};
+use crate::queue::{Attachment, Command, Job, JobBody, Publish, Queue, UserMessage};
+use crate::session::Status;
 use crate::store::Store;
+use crate::turn::HUMAN_REPLY;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -121,7 +120,7 @@ pub struct Spoken {
     pub session_id: String,
 }
 
-/// Sends a human's text to the user, while a human has the conversation. Durable on return.
+/// Puts a human's words to the user onto the lane, while a human has the conversation. Durable on return.
 pub async fn speak(
     queue: &dyn Queue,
     store: &dyn Store,
@@ -140,37 +139,10 @@ pub async fn speak(
         let hint = "a human's reply is taken only while a human has the conversation";
         return Err(Reject::new(StatusCode::CONFLICT, "not_transferred", message, hint));
     }
-    let reply = human_reply(session, text, by);
-    let spoken = Spoken { reply_id: reply.reply_id.clone(), session_id: session_id.to_owned() };
-    let event = OutEvent {
-        channel: reply.channel.clone(),
-        session_id: reply.session_id.clone(),
-        event_type: EventType::Reply,
-        msg_id: Some(reply.reply_id.clone()),
-        // Plain data with text keys always serialises.
-        payload: serde_json::to_vec(&reply).unwrap_or_default().into(),
-    };
-    queue.emit(vec![event]).await?;
-    Ok(spoken)
-}
-
-fn human_reply(session: Session, text: String, by: Option<String>) -> Reply {
-    // The reply belongs to the turn that handed over.
-    let turn_id = session.handoff.map_or_else(|| "handoff".to_owned(), |handoff| handoff.turn_id);
-    Reply {
-        reply_id: format!("{}/{turn_id}/human/{}", session.session_id, fresh_id()),
-        session_id: session.session_id,
-        agent_id: session.agent_id,
-        user_id: session.user_id,
-        channel: if session.channel.is_empty() { "default".to_owned() } else { session.channel },
-        turn_id,
-        kind: ReplyKind::Handoff,
-        text,
-        seq: 0,
-        stream_id: None,
-        at: clock::now(),
-        metadata: by.map(|by| ("by".to_owned(), Value::from(by))).into_iter().collect(),
-    }
+    let body = JobBody::Reply { text, by };
+    let Accepted { job_id, session_id } =
+        publish(queue, Job { session_id: session_id.to_owned(), job_id: fresh_id(), body }).await?;
+    Ok(Spoken { reply_id: format!("{session_id}/{job_id}/{HUMAN_REPLY}"), session_id })
 }
 
 /// Refuses a session that is unknown, or no id.

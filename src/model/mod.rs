@@ -1,6 +1,8 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
-//! deterministic rule model; [`registry`] finds the one that an agent names. Retries are those of [`crate::http_client`].
+//! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead.
+//! Retries are those of [`crate::http_client`].
 
+pub mod circuit;
 pub mod offline;
 pub mod openai;
 pub mod recorded;

@@ -1,5 +1,6 @@
 //! Models by name: those of the settings, `offline`, and those added from Rust.
 
+use super::circuit::Guarded;
 use super::offline::Offline;
 use super::openai::OpenAi;
 use super::{Model, ModelError};
@@ -103,7 +104,7 @@ impl Models {
                             wrong("api_key_env", problem)
                         })?),
                     };
-                    let model: Arc<dyn Model> = Arc::new(OpenAi::new(name, entry, key)?);
+                    let model: Arc<dyn Model> = Arc::new(Guarded::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
                     models.insert(name, model, "openai", &entry.model)
                 }
             };

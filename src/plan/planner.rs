@@ -3,8 +3,9 @@
 use super::Plan;
 use crate::agent::{AgentRecord, TimerConfig};
 use crate::clock;
+use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 use crate::turn::decision::PlanDraft;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::warn;
 
 /// The plan of `agent` as phase 1 drafted it. What the draft leaves out is taken from the configuration; the file's timers,
@@ -47,6 +48,9 @@ fn extracted(timers: &[Value]) -> Vec<TimerConfig> {
         Ok(timer) if timer.message.is_none() && timer.action.is_none() => {
             Err("it has neither message nor action".into())
         }
+        Ok(timer) if json!(timer).to_string().len() > MAX_TIMER_BYTES => {
+            Err(format!("it has more than {MAX_TIMER_BYTES} bytes"))
+        }
         Ok(timer) => Ok(timer),
         Err(error) => Err(error.to_string()),
     };
@@ -57,5 +61,9 @@ fn extracted(timers: &[Value]) -> Vec<TimerConfig> {
             None
         }
     };
-    timers.iter().filter_map(keep).collect()
+    let kept: Vec<TimerConfig> = timers.iter().take(MAX_TIMERS).filter_map(keep).collect();
+    if timers.len() > MAX_TIMERS {
+        warn!("the model extracted {} timers; the first {MAX_TIMERS} count", timers.len());
+    }
+    kept
 }

@@ -78,6 +78,14 @@ pub enum JobBody {
         #[serde(default)]
         channel: Option<String>,
     },
+    /// A human's words to the user, while a human has the conversation.
+    Reply {
+        /// The words.
+        text: String,
+        /// Whose.
+        #[serde(default)]
+        by: Option<String>,
+    },
     /// Nothing: makes a worker look at the lane. Published by the scheduler for a lane with work and no holder.
     Wake,
 }
@@ -189,7 +197,8 @@ impl Job {
             JobBody::Timer { timer_id, .. } => Ok(ids::check("timer_id", timer_id)?),
             JobBody::Resume { run_id, .. } => Ok(ids::check("run_id", run_id)?),
             JobBody::Run { workflow_id, .. } => Ok(ids::check("workflow_id", workflow_id)?),
-            JobBody::Control { .. } | JobBody::Wake => Ok(()),
+            JobBody::Reply { text, .. } if text.trim().is_empty() => Err(JobError::Empty),
+            JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Wake => Ok(()),
         }
     }
 

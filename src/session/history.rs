@@ -3,11 +3,24 @@
 use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// The most entries that a session keeps.
 pub const MAX_ENTRIES: usize = 100;
 /// The most bytes of text that a session keeps.
 pub const MAX_BYTES: usize = 256 * 1024;
+
+/// The most bytes of one entry's text: what is longer is kept as its beginning and a note.
+pub const MAX_TEXT: usize = 64 * 1024;
+
+/// The beginning of a text that is longer than `limit` bytes, and a note of how long it was.
+pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
+    if text.len() <= limit {
+        return Cow::Borrowed(text);
+    }
+    let kept = &text[..text.floor_char_boundary(limit)];
+    Cow::Owned(format!("{kept}… [{} of {} bytes]", kept.len(), text.len()))
+}
 
 /// Who spoke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +98,12 @@ mod tests {
             kind: None,
             metadata: Map::new(),
         }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters_and_says_so() {
+        assert_eq!(cut("你好", 6), "你好");
+        assert_eq!(cut("你好吗", 7), "你好… [6 of 9 bytes]");
     }
 
     #[test]

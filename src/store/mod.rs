@@ -66,8 +66,12 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, request: Commit) -> Result<Committed>;
 
     /// Hands a lease back without a commit; steps recorded so far stay for whoever is next. `blame` keeps the attempt
-    /// counted. Durable on return; does nothing when the epoch is stale.
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()>;
+    /// counted. Durable on return; false, and nothing done, when the lease was not the caller's any more.
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool>;
+
+    /// Takes back one attempt of the turn that began at `begun` if it is still in hand, whoever holds it: it was broken off
+    /// by queue or store being away. Durable on return.
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()>;
 
     /// Extends leases. Answers which of them are lost. One command for all.
     async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>>;

@@ -212,7 +212,7 @@ pub enum TimerChange {
 }
 
 /// The answer to a [`Commit`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committed {
     /// Done, and the lane is free.
     Released,

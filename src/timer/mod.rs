@@ -8,6 +8,11 @@ use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// The most timers that an agent may have: a session carries all of them.
+pub const MAX_TIMERS: usize = 16;
+/// The most bytes of one timer as JSON.
+pub const MAX_TIMER_BYTES: usize = 8 * 1024;
+
 /// A pending follow-up of a session, as stored (CONTRACT.md, `sessions.timers`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {

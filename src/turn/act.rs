@@ -10,6 +10,7 @@ use crate::model::ModelError;
 use crate::workflow::{FlowContext, FlowError};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use tracing::warn;
 
 impl Turn<'_> {
     /// Runs a SKILL or TOOL once and answers its result as the model reads it.
@@ -24,7 +25,8 @@ impl Turn<'_> {
                 skill::run(&services.http, &agent.config, action, &idempotency_key).await
             } else {
                 tool::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
-            };
+            }
+            .bounded();
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
         });
@@ -39,13 +41,23 @@ impl Turn<'_> {
 
     /// Applies a silent operation to the session; `handoff` is none of them.
     pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) {
-        match operation {
-            Operation::CloseConversation => self.session.closed_at = Some(clock::now()),
+        let done = match operation {
+            Operation::CloseConversation => {
+                self.session.closed_at = Some(clock::now());
+                Ok(())
+            }
             Operation::UpdateProfile => self.update_profile(&action.params),
-            Operation::Handoff => {}
-        }
+            Operation::Handoff => Ok(()),
+        };
+        let output = match done {
+            Ok(()) => Value::Null,
+            Err(problem) => {
+                warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), "{}: {problem}", action.target);
+                json!({ "ok": false, "error": problem })
+            }
+        };
         let label = Label { kind: "system", target: &action.target };
-        self.journal.note(&format!("{iteration}/act"), label, action, Value::Null);
+        self.journal.note(&format!("{iteration}/act"), label, action, output);
     }
 
     /// Runs a flow to its final text; an inner error is for the model to read.

@@ -7,10 +7,11 @@ use crate::action::system::Operation;
 use crate::action::{Action, ActionResult};
 use crate::agent::HandoffMode;
 use crate::clock;
+use crate::http_client::bounded;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::prompt::transcript;
 use crate::queue::ReplyKind;
-use crate::session::{Handoff, Status};
+use crate::session::{Handoff, Role, Status};
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
@@ -18,6 +19,12 @@ use std::convert::Infallible;
 
 /// The name of the timer that ends a hold.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
+
+/// The most bytes of a summary, which the session document carries while a human has the conversation.
+const MAX_SUMMARY: usize = 8 * 1024;
+
+/// The key of a human's reply in its turn.
+pub const HUMAN_REPLY: &str = "human";
 
 /// The position of that timer among those that a turn arms.
 const TIMEOUT_INDEX: usize = usize::MAX;
@@ -50,6 +57,7 @@ impl Turn<'_> {
         if summary.is_empty() {
             summary = self.summary();
         }
+        summary = bounded(&summary, MAX_SUMMARY);
         if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
             return Ok(End::Cancelled(CancelReason::new("handoff_failed", problem)));
         }
@@ -86,6 +94,14 @@ impl Turn<'_> {
             }
         }
         self.finish(Outcome::Transferred, TimerChange::Keep).await
+    }
+
+    /// What a human says to the user. It is sent also when the conversation was taken back meanwhile: it has been said.
+    pub(super) async fn human_reply(mut self, text: &str, by: Option<String>) -> Result<Change, TurnError> {
+        let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
+        self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
+        self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
+        self.finish(Outcome::Answered, TimerChange::Keep).await
     }
 
     /// Takes the conversation back.

@@ -18,9 +18,12 @@ mod prompt;
 mod state;
 mod user;
 
+pub use handoff::HUMAN_REPLY;
+
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
+use crate::http_client::bounded;
 use crate::journal::JournalError;
 use crate::model::Models;
 use crate::prompt::Prompts;
@@ -30,6 +33,9 @@ use crate::store::{Change, Store, StoreError};
 use crate::workflow::Flows;
 use std::sync::Arc;
 use thiserror::Error;
+
+/// The most bytes of a reason's detail, which the session document carries.
+const MAX_DETAIL: usize = 1_000;
 
 /// What turns work with; one per process.
 pub struct Services {
@@ -95,7 +101,7 @@ pub struct CancelReason {
 impl CancelReason {
     /// A reason with detail; an empty one is left out.
     pub fn new(word: &'static str, detail: impl Into<String>) -> Self {
-        Self { word, detail: detail.into() }
+        Self { word, detail: bounded(&detail.into(), MAX_DETAIL) }
     }
 }
 
@@ -114,6 +120,7 @@ pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         JobBody::Timer { timer_id, generation, .. } => turn.fired(&timer_id, generation).await.map(Some),
         JobBody::Control { command, reason, by } => turn.control(command, reason, by).await.map(Some),
+        JobBody::Reply { text, by } => turn.human_reply(&text, by).await.map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
 }

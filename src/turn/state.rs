@@ -12,6 +12,11 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tracing::error;
 
+/// The most bytes of one reply's text: NATS takes 1 MiB with all that is around it, escaped.
+const MAX_REPLY: usize = 256 * 1024;
+/// The most bytes of a profile as JSON.
+const MAX_PROFILE: usize = 64 * 1024;
+
 /// See the module.
 pub(super) struct Turn<'a> {
     pub(super) services: &'a Services,
@@ -133,6 +138,13 @@ impl<'a> Turn<'a> {
         if text.is_empty() {
             return;
         }
+        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
+        self.say(kind, key, text, Map::new());
+        self.remember(Role::Assistant, text, Some(kind), Map::new());
+    }
+
+    /// Sends a text to the user; see [`Turn::reply`].
+    pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
         let at = clock::now();
         let reply = Reply {
             reply_id: self.journal.idempotency_key(key),
@@ -142,17 +154,15 @@ impl<'a> Turn<'a> {
             channel: self.session.channel.clone(),
             turn_id: self.turn_id.clone(),
             kind,
-            text: text.to_owned(),
+            text: history::cut(text, MAX_REPLY).into_owned(),
             seq: 0,
             stream_id: None,
             at,
-            metadata: Map::new(),
+            metadata,
         };
         self.publish(EventType::Reply, key, &reply);
-        let output = json!({ "reply_id": reply.reply_id, "text": text });
+        let output = json!({ "reply_id": reply.reply_id, "text": reply.text });
         self.journal.note(key, Label { kind: "reply", target: kind.as_str() }, &text, output);
-        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
-        self.remember(Role::Assistant, text, Some(kind), Map::new());
     }
 
     /// Publishes that a step has finished.
@@ -173,7 +183,7 @@ impl<'a> Turn<'a> {
     pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
         self.entries.push(Entry {
             role,
-            text: text.to_owned(),
+            text: history::cut(text, history::MAX_TEXT).into_owned(),
             at: clock::now(),
             turn_id: self.turn_id.clone(),
             kind: kind.map(|kind| kind.as_str().to_owned()),
@@ -193,11 +203,17 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) fn update_profile(&mut self, params: &Map<String, Value>) {
-        for (key, value) in params {
-            self.session.profile.insert(key.clone(), value.clone());
+    /// Merges into the profile. A profile that would grow past its bound stays as it is.
+    pub(super) fn update_profile(&mut self, params: &Map<String, Value>) -> Result<(), String> {
+        let mut profile = self.session.profile.clone();
+        profile.extend(params.clone());
+        let bytes = json!(profile).to_string().len();
+        if bytes > MAX_PROFILE {
+            return Err(format!("the profile would have {bytes} bytes, more than {MAX_PROFILE}"));
         }
+        self.session.profile = profile;
         self.profile_changed = true;
+        Ok(())
     }
 
     /// Makes what has been collected visible: first the document's status, then the events. Called before anything slow,

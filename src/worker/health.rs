@@ -2,9 +2,9 @@
 
 use crate::queue::Queue;
 use crate::store::Store;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -13,18 +13,26 @@ pub(super) struct Health {
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     away: AtomicBool,
+    /// When something last did not answer.
+    last: Mutex<Option<Instant>>,
 }
 
 impl Health {
     pub(super) fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Self {
-        Self { queue, store, away: AtomicBool::new(false) }
+        Self { queue, store, away: AtomicBool::new(false), last: Mutex::new(None) }
     }
 
     /// Something did not answer: the intake pauses until both do.
     pub(super) fn failed(&self, problem: &str) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         if !self.away.swap(true, Ordering::Relaxed) {
             warn!("the intake pauses: {problem}");
         }
+    }
+
+    /// True when queue or store did not answer at some time within `span`.
+    pub(super) fn was_away(&self, span: Duration) -> bool {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|last| last.elapsed() < span)
     }
 
     /// Returns when queue and store answer, or at `stop`.

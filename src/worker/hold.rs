@@ -6,7 +6,7 @@ use super::lane::{Stop, acknowledge};
 use super::opening::{self, Begun};
 use crate::queue::{Cause, Job, JobBody, Message};
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Grant, TimerChange};
+use crate::store::{Change, Commit, Committed, Grant, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{self, CancelReason, TurnError, TurnInput};
 use futures::FutureExt;
@@ -185,15 +185,35 @@ impl<'a> Hold<'a> {
         Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
     }
 
-    /// Frees the lane for another try. Only the job's own failures count as attempts.
+    /// Frees the lane for another try. Only the job's own failures count as attempts: while the store is away this waits
+    /// for it, and an attempt that somebody else has counted meanwhile is taken back.
     async fn hand_back(&self, stop: &Stop) {
         let blame = match stop {
+            // The lease ran out while the store could not be asked to renew it.
+            Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) => true,
-            Stop::Infrastructure(_) | Stop::Stopping => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded => false,
         };
-        if let Err(error) = self.shared.store().release(&self.session.session_id, self.session.epoch, blame).await {
-            debug!("the lane is not handed back, its lease runs out: {error}");
+        let mut pause = Duration::from_millis(100);
+        while let Err(error) = self.free(blame).await {
+            debug!("the lane is not handed back yet: {error}");
+            if blame || !matches!(error, StoreError::Unavailable(_)) {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
+                () = self.shared.abandoning.cancelled() => return,
+            }
+        }
+    }
+
+    async fn free(&self, blame: bool) -> Result<(), StoreError> {
+        let (store, session_id) = (self.shared.store(), &self.session.session_id);
+        let freed = store.release(session_id, self.session.epoch, blame).await?;
+        match &self.session.turn {
+            Some(turn) if !freed && !blame => store.forgive(session_id, turn.at).await,
+            _ => Ok(()),
         }
     }
 }

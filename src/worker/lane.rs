@@ -14,6 +14,9 @@ const AWAY: Duration = Duration::from_secs(1);
 /// How long after a lease's end its lane is asked for again.
 const AFTER_LEASE: Duration = Duration::from_millis(20);
 
+/// How long a job waits whose model has its share of the worker.
+const CROWDED: Duration = Duration::from_secs(1);
+
 /// Why a lane is left with work undone.
 pub(super) enum Stop {
     /// Queue or store are away. Not the job's fault.
@@ -26,6 +29,8 @@ pub(super) enum Stop {
     Lost,
     /// The worker is stopping.
     Stopping,
+    /// Enough turns wait for this job's model already.
+    Crowded,
 }
 
 impl From<StoreError> for Stop {
@@ -50,8 +55,8 @@ pub(super) async fn drive(shared: &Shared, session_id: &str) {
     let span = info_span!("lane", session_id);
     async {
         let mut last_seq = 0;
-        while let Some(wake) = shared.lanes.next_or_end(session_id, last_seq) {
-            match visit(shared, &wake).await {
+        while let Some((seq, wake)) = shared.lanes.next_or_end(session_id, last_seq) {
+            match Box::pin(follow(shared, session_id, seq, wake)).await {
                 Ok(handled) => last_seq = last_seq.max(handled),
                 Err(stop) => return leave(shared, session_id, stop).await,
             }
@@ -77,6 +82,7 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         // Whoever has it sees what waits before it lets go.
         Stop::Lost => shared.ack_wait / 2,
         Stop::Stopping => Duration::ZERO,
+        Stop::Crowded => CROWDED,
     };
     for token in shared.lanes.end(session_id) {
         if let Err(error) = shared.queue().nak(&token, delay).await {
@@ -100,16 +106,30 @@ pub(super) async fn acknowledge(shared: &Shared, session_id: &str, last_seq: u64
     }
 }
 
-/// Follows one wake-up. Answers up to which sequence the lane is handled, as far as known.
+/// Follows one wake-up, whose message is read unless it is at hand.
+async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<u64, Stop> {
+    let wake = match wake {
+        Some(wake) => Some(wake),
+        None => shared.queue().next_in_lane(session_id, seq - 1, seq).await?,
+    };
+    match wake.filter(|wake| wake.seq == seq) {
+        Some(wake) => visit(shared, &wake).await,
+        // It is in the stream no more: somebody has handled or removed it.
+        None => discard(shared, session_id, seq).await,
+    }
+}
+
+/// Visits the lane for one message. Answers up to which sequence the lane is handled, as far as known.
 async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
-    let (job, pin) = match prepare(shared, wake).await? {
+    let Prepared { job, pin, model } = match prepare(shared, wake).await? {
         Ok(prepared) => prepared,
         Err(Some(unfit)) => {
             intake::bury(shared, wake, unfit).await?;
-            return discard(shared, wake).await;
+            return discard(shared, &wake.session_id, wake.seq).await;
         }
-        Err(None) => return discard(shared, wake).await,
+        Err(None) => return discard(shared, &wake.session_id, wake.seq).await,
     };
+    let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
     let message = job.user_message();
     let request = Acquire {
         session_id: wake.session_id.clone(),
@@ -136,16 +156,25 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
 }
 
 /// Removes one message that leads to no turn.
-async fn discard(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
-    if let Some(token) = shared.lanes.take(&wake.session_id, wake.seq) {
+async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<u64, Stop> {
+    if let Some(token) = shared.lanes.take(session_id, seq) {
         shared.queue().ack(&token).await?;
     }
     Ok(0)
 }
 
-/// The job of a wake-up with the configuration that its turn is to run with; the inner error for a message that leads
+/// A job that can be run.
+struct Prepared {
+    job: Job,
+    /// The configuration that its turn is to run with.
+    pin: Pin,
+    /// The model that its agent asks.
+    model: String,
+}
+
+/// The job of a wake-up; the inner error for a message that leads
 /// to no turn, with the reason if it belongs to the dead letters.
-async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<(Job, Pin), Option<Unfit>>, Stop> {
+async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Option<Unfit>>, Stop> {
     let job = match intake::decode(wake) {
         Ok(job) => job,
         Err(unfit) => return Ok(Err(Some(unfit))),
@@ -162,7 +191,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<(Job, Pin), O
         Ok(agent) => {
             let announce = job.user_message().is_some();
             let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
-            Ok(Ok((job, pin)))
+            Ok(Ok(Prepared { job, pin, model: agent.config.model.clone() }))
         }
         Err(unfit) => {
             warn!(job_id = job.job_id, "no agent for the job");

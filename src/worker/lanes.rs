@@ -23,8 +23,10 @@ pub(super) struct Lanes {
 
 #[derive(Default)]
 struct Lane {
+    /// What started the lane. Later messages are read from the stream when their turn comes: a flooded lane holds one.
+    first: Option<Message>,
     /// By sequence: what is to be acknowledged when the lane has passed it.
-    waiting: BTreeMap<u64, Delivery>,
+    waiting: BTreeMap<u64, DeliveryToken>,
     epoch: Option<u64>,
     lost: CancellationToken,
 }
@@ -33,21 +35,27 @@ impl Lanes {
     /// Takes a delivery in.
     pub(super) fn offer(&self, delivery: Delivery) -> Offer {
         let mut lanes = self.lock();
-        let session_id = delivery.message.session_id.clone();
-        let offer = if lanes.contains_key(&session_id) { Offer::Joined } else { Offer::Start };
-        lanes.entry(session_id).or_default().waiting.insert(delivery.message.seq, delivery);
+        let Delivery { message, token } = delivery;
+        let (session_id, seq) = (message.session_id.clone(), message.seq);
+        let (offer, first) = match lanes.contains_key(&session_id) {
+            true => (Offer::Joined, None),
+            false => (Offer::Start, Some(message)),
+        };
+        let lane = lanes.entry(session_id).or_default();
+        lane.first = first.or(lane.first.take());
+        lane.waiting.insert(seq, token);
         offer
     }
 
-    /// The first message that waits beyond `last_seq`; when there is none the lane is no longer driven, and later
-    /// deliveries start it anew.
-    pub(super) fn next_or_end(&self, session_id: &str, last_seq: u64) -> Option<Message> {
+    /// The first delivery that waits beyond `last_seq`, and its message if it is at hand; when there is none the lane is
+    /// no longer driven, and later deliveries start it anew.
+    pub(super) fn next_or_end(&self, session_id: &str, last_seq: u64) -> Option<(u64, Option<Message>)> {
         let mut lanes = self.lock();
         let lane = lanes.get_mut(session_id)?;
         lane.epoch = None;
         lane.lost = CancellationToken::new();
-        if let Some((_, delivery)) = lane.waiting.range(last_seq + 1..).next() {
-            return Some(delivery.message.clone());
+        if let Some((seq, _)) = lane.waiting.range(last_seq + 1..).next() {
+            return Some((*seq, lane.first.take().filter(|message| message.seq == *seq)));
         }
         lanes.remove(session_id);
         None
@@ -72,18 +80,18 @@ impl Lanes {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(session_id) else { return Vec::new() };
         let later = lane.waiting.split_off(&(last_seq + 1));
-        std::mem::replace(&mut lane.waiting, later).into_values().map(|delivery| delivery.token).collect()
+        std::mem::replace(&mut lane.waiting, later).into_values().collect()
     }
 
     /// Takes out one delivery, to be acknowledged.
     pub(super) fn take(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
-        self.lock().get_mut(session_id)?.waiting.remove(&seq).map(|delivery| delivery.token)
+        self.lock().get_mut(session_id)?.waiting.remove(&seq)
     }
 
     /// Ends the lane; what still waits is to be given back.
     pub(super) fn end(&self, session_id: &str) -> Vec<DeliveryToken> {
         let lane = self.lock().remove(session_id);
-        lane.map(|lane| lane.waiting.into_values().map(|delivery| delivery.token).collect()).unwrap_or_default()
+        lane.map(|lane| lane.waiting.into_values().collect()).unwrap_or_default()
     }
 
     /// All leases held and all deliveries that wait.
@@ -92,7 +100,7 @@ impl Lanes {
         let held = lanes
             .iter()
             .filter_map(|(session_id, lane)| lane.epoch.map(|epoch| Held { session_id: session_id.clone(), epoch }));
-        let tokens = lanes.values().flat_map(|lane| lane.waiting.values().map(|delivery| delivery.token.clone()));
+        let tokens = lanes.values().flat_map(|lane| lane.waiting.values().cloned());
         (held.collect(), tokens.collect())
     }
 

@@ -3,7 +3,8 @@
 //! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
 //! settles what a turn begins with, [`intake`] reads jobs and gives up bad ones). [`renewal`]
-//! keeps all leases and deliveries alive together, [`health`] pauses the intake while queue or store are away.
+//! keeps all leases and deliveries alive together, [`health`] pauses the intake while queue or store are away, [`shares`]
+//! keeps a slow model from taking all places.
 
 mod health;
 mod hold;
@@ -12,6 +13,7 @@ mod lane;
 mod lanes;
 mod opening;
 mod renewal;
+mod shares;
 
 use crate::config::Settings;
 use crate::queue::Queue;
@@ -20,6 +22,7 @@ use crate::tasks::{OnPanic, Tasks};
 use crate::turn::Services;
 use health::Health;
 use lanes::{Lanes, Offer};
+use shares::Shares;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -41,6 +44,7 @@ pub struct Worker {
 struct Shared {
     services: Services,
     lanes: Lanes,
+    shares: Arc<Shares>,
     health: Health,
     /// This process, in leases.
     owner: String,
@@ -72,6 +76,7 @@ impl Worker {
         let shared = Shared {
             services,
             lanes: Lanes::default(),
+            shares: Shares::new(settings.worker.concurrency),
             health,
             owner,
             ack_wait: settings.worker.ack_wait.0,
@@ -127,7 +132,7 @@ async fn pull(
                 let Some(permit) = free.pop() else { break };
                 let shared = Arc::clone(shared);
                 tasks.spawn("lane", OnPanic::Log, async move {
-                    lane::drive(&shared, &session_id).await;
+                    Box::pin(lane::drive(&shared, &session_id)).await;
                     drop(permit);
                 });
             }

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// The most messages that become one turn.
 const MERGE_MAX: usize = 50;
 
+/// No further message is added to a turn of so many bytes.
+const MERGE_BYTES: usize = 1024 * 1024;
+
 /// See the module.
 pub(super) struct Begun {
     pub(super) agent: Arc<AgentRecord>,
@@ -40,14 +43,18 @@ pub(super) async fn begin(
     message: &Message,
     job: Job,
 ) -> Result<Result<Begun, Unfit>, Stop> {
-    let agent = match intake::agent_of(shared, &job, Some(session)).await? {
-        Ok(agent) => agent,
-        Err(unfit) => return Ok(Err(unfit)),
+    let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
+    let pinned = match pin {
+        // Versions never change and are cached: no question to the store.
+        Some(pin) => shared.store().agent_version(&pin.agent_id, &pin.hash).await?,
+        None => None,
     };
-    let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq && turn.agent_id == agent.config.id);
-    let agent = match pin {
-        Some(pin) => version(shared, agent, &pin.hash).await?,
-        None => agent,
+    let agent = match pinned {
+        Some(agent) => agent,
+        None => match intake::agent_of(shared, &job, Some(session)).await? {
+            Ok(agent) => agent,
+            Err(unfit) => return Ok(Err(unfit)),
+        },
     };
     let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
     if pin.is_some() && !merges {
@@ -95,8 +102,13 @@ async fn following(
         let of = |job: &Job| job.user_message().and_then(|message| message.agent_id.clone());
         job.user_message().is_some() && of(job).is_none_or(|agent_id| Some(agent_id) == of(first))
     };
-    while found.len() < limit && through.is_none_or(|through| after < through) {
+    let mut bytes = message.payload.len();
+    while found.len() < limit
+        && (through.is_some() || bytes < MERGE_BYTES)
+        && through.is_none_or(|through| after < through)
+    {
         let Some(next) = shared.queue().next_in_lane(&session.session_id, after, 0).await? else { break };
+        bytes += next.payload.len();
         match intake::decode(&next) {
             Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => found.push((next.seq, job)),
             _ => break,

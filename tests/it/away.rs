@@ -88,6 +88,7 @@ async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, 
         let session_id = format!("s{number}");
         let turn = engine.turn(&session_id, "m-1").await;
         assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "not cancelled for it: {turn:?}");
+        assert_eq!(turn.attempts, 1, "it counts as no attempt");
         let said = engine.said(&session_id).await;
         let texts: Vec<&str> = said.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(texts, ["您好，我是小智", "好的"], "each reply once");

@@ -18,7 +18,7 @@ use turnwheel::clock;
 use turnwheel::config::Settings;
 use turnwheel::gateway::{self, GatewayState};
 use turnwheel::queue::{Command, Job, JobBody, Queue};
-use turnwheel::session::Status;
+use turnwheel::session::{Role, Status};
 use turnwheel::store::Store;
 
 /// A gateway on a port of its own; stopped when dropped.
@@ -360,10 +360,17 @@ async fn a_human_speaks_only_while_the_session_is_transferred() {
         assert_eq!(spoken.status(), 202);
         let reply = data(&events.next().await.unwrap());
         assert_eq!((&reply["kind"], &reply["text"]), (&json!("handoff"), &json!("我来处理")));
-        assert_eq!((&reply["turn_id"], &reply["metadata"]["by"]), (&json!("m-2"), &json!("李雷")));
+        assert_eq!(reply["metadata"]["by"], "李雷");
+        assert_eq!(spoken.json::<Value>().await.unwrap()["reply_id"], reply["reply_id"]);
         ids.push(reply["reply_id"].clone());
     }
     assert_ne!(ids[0], ids[1], "the same words twice are two replies");
+    let human = eventually(DEADLINE, "the human's words are in the history", || async {
+        let session = engine.session("s1").await;
+        (session.history.iter().filter(|entry| entry.role == Role::Human).count() == 2).then_some(session)
+    })
+    .await;
+    assert_eq!(human.workflow_state.status, Status::Transferred);
     let empty = gateway.post("/api/v1/sessions/s1/reply", &json!({"text": ""})).await;
     assert_eq!(refusal(empty).await.0, 400);
 }

@@ -3,10 +3,14 @@
 
 mod agents;
 mod away;
+mod commands;
 mod conformance;
 mod demo;
 mod gateway;
 mod http_action;
+mod limits;
 mod model;
+mod poison;
+mod recovery;
 mod scenarios;
 mod support;

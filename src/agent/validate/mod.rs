@@ -13,6 +13,7 @@ use crate::action::{Action, ActionKind};
 use crate::config::Settings;
 use crate::config::nearest::question;
 use crate::ids;
+use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -263,8 +264,17 @@ impl Check<'_> {
     }
 
     fn timers(&mut self) {
+        if self.config.timers.len() > MAX_TIMERS {
+            let problem = format!("has {} timers, at most {MAX_TIMERS} are allowed", self.config.timers.len());
+            self.report.error("timers", problem, "take some out");
+        }
         for (at, timer) in self.config.timers.iter().enumerate() {
             let path = format!("timers[{at}]");
+            let bytes = serde_json::json!(timer).to_string().len();
+            if bytes > MAX_TIMER_BYTES {
+                let problem = format!("has {bytes} bytes, at most {MAX_TIMER_BYTES} are allowed");
+                self.report.error(&path, problem, "shorten its `message` or `params`");
+            }
             if timer.delay.is_zero() {
                 self.report.error(format!("{path}.delay"), "is zero", "write when it fires, such as `30m`");
             }

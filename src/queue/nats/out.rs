@@ -90,14 +90,14 @@ impl NatsQueue {
         while letters.len() < limit {
             let Some(message) = self.direct_get(&self.names.dead, &subject, after + 1).await? else { break };
             after = message.sequence;
-            letters.extend(letter(message));
+            letters.extend(letter(&message));
         }
         Ok(letters)
     }
 }
 
 /// A letter as [`NatsQueue::bury`] wrote it; `None` for what others put there.
-fn letter(message: StreamMessage) -> Option<KeptLetter> {
+fn letter(message: &StreamMessage) -> Option<KeptLetter> {
     let header = |name: &str| message.headers.get(name).map(ToString::to_string);
     let letter = DeadLetter {
         cause: Cause::from_token(message.subject.rsplit('.').next()?)?,
@@ -108,7 +108,7 @@ fn letter(message: StreamMessage) -> Option<KeptLetter> {
         msg_id: header("Nats-Msg-Id").unwrap_or_default(),
         payload: message.payload.clone(),
     };
-    Some(KeptLetter { seq: message.sequence, at: stored_at(&message), letter })
+    Some(KeptLetter { seq: message.sequence, at: stored_at(message), letter })
 }
 
 fn event(message: &async_nats::jetstream::Message) -> Option<StreamEvent> {

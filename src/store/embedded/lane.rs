@@ -99,6 +99,17 @@ pub(crate) fn release(session: &mut Session, epoch: u64, blame: bool, now: Times
     true
 }
 
+/// Takes back one attempt of the turn that began at `begun`; false when it is not in hand.
+pub(crate) fn forgive(session: &mut Session, begun: Timestamp) -> bool {
+    match &mut session.turn {
+        Some(turn) if turn.at == begun => {
+            turn.attempt = turn.attempt.saturating_sub(1);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Ends a turn whose epoch has been checked; `change` has been applied already.
 pub(crate) fn finish(session: &mut Session, last_seq: u64, lease: Duration, now: Timestamp) -> Committed {
     session.last_seq = session.last_seq.max(last_seq);

@@ -75,10 +75,18 @@ impl Store for EmbeddedStore {
         Ok(self.file.write(move |tables| turns::commit(tables, &sessions, &request)).await?)
     }
 
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()> {
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
         let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
         let work = move |tables: &mut Tables<'_>| {
             sessions.change(tables, &session_id, |session| lane::release(session, epoch, blame, clock::now()))
+        };
+        Ok(self.file.write(work).await?)
+    }
+
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
+        let work = move |tables: &mut Tables<'_>| {
+            sessions.change(tables, &session_id, |session| lane::forgive(session, begun))
         };
         self.file.write(work).await?;
         Ok(())

@@ -6,8 +6,32 @@ use crate::store::{Change, Commit, Result, TimerChange};
 use crate::timer::NewTimer;
 use bson::{Bson, Document, doc};
 
-/// See [`crate::store::Store::commit`].
-pub(super) fn pipeline(item: &Commit) -> Result<Vec<Document>> {
+/// One of the two ways in which a commit leaves the lane; which it is shows by which statement matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// Free: no later job is known.
+    Released,
+    /// Held for the next job.
+    Held,
+}
+
+/// The statement of one commit. As an upsert it fails when it matches nothing: with a duplicate key when the epoch is stale,
+/// the lease was given back, or the lane is to be left the other way.
+pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
+    let pending = match leaves {
+        Leaves::Released => doc! {"$lte": int(item.last_seq)},
+        Leaves::Held => doc! {"$gt": int(item.last_seq)},
+    };
+    let filter = doc! {
+        "_id": &item.session_id,
+        "epoch": int(item.epoch),
+        "lease": {"$exists": true},
+        "pending_seq": pending,
+    };
+    Ok(doc! {"q": filter, "u": pipeline(item, leaves)?, "upsert": true})
+}
+
+fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
         // Nothing was done: the status that the acquisition announced is taken back.
@@ -16,22 +40,15 @@ pub(super) fn pipeline(item: &Commit) -> Result<Vec<Document>> {
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
     changes.insert("waiting_since", "$$REMOVE");
     changes.insert("updated_at", "$$NOW");
-    let released = doc! {"$lte": [{"$ifNull": ["$pending_seq", 0_i64]}, "$last_seq"]};
     let until = doc! {"$add": ["$$NOW", millis(item.lease)]};
     let next = doc! {"seq": 0_i64, "agent_id": "", "hash": "", "status": "$workflow_state.status", "at": "$$NOW", "attempt": 1};
-    let lane = doc! {
-        "lease": {"$cond": ["$_released", "$$REMOVE", {"$mergeObjects": ["$lease", {"until": until}]}]},
-        "turn": {"$cond": ["$_released", "$$REMOVE", next]},
+    let lane = match leaves {
+        Leaves::Released => doc! {"$unset": ["_known", "lease", "turn"]},
+        Leaves::Held => doc! {"$set": {"lease.until": until, "turn": next, "_known": "$$REMOVE"}},
     };
     // The upsert must not make a session that was deleted meanwhile: the statement fails instead.
     let known = doc! {"$divide": [1, {"$cond": [{"$gt": ["$created_at", Bson::Null]}, 1, 0]}]};
-    Ok(vec![
-        doc! {"$set": {"_known": known}},
-        doc! {"$set": changes},
-        doc! {"$set": {"_released": released}},
-        doc! {"$set": lane},
-        doc! {"$unset": ["_known", "_released"]},
-    ])
+    Ok(vec![doc! {"$set": {"_known": known}}, doc! {"$set": changes}, lane])
 }
 
 fn changes(change: &Change) -> Result<Document> {

@@ -70,9 +70,12 @@ fn is_passing(code: i32) -> bool {
     )
 }
 
+/// Deeper nesting is stored as text: MongoDB takes 100 levels, of which the document around it needs some.
+const MAX_DEPTH: usize = 60;
+
 /// Free-form JSON as it is to be stored.
 pub(super) fn seal(value: Value) -> Value {
-    if is_plain(&value) {
+    if is_plain(&value, MAX_DEPTH) {
         return value;
     }
     Value::Object(Map::from_iter([(WRAPPED.to_owned(), Value::String(value.to_string()))]))
@@ -104,13 +107,14 @@ pub(super) fn unseal_fields(fields: Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-fn is_plain(value: &Value) -> bool {
+fn is_plain(value: &Value, depth: usize) -> bool {
+    let Some(inner) = depth.checked_sub(1) else { return false };
     match value {
         Value::Object(fields) => {
             let plain = |key: &str| key != WRAPPED && !key.starts_with('$') && !key.contains(['.', '\0']);
-            fields.iter().all(|(key, value)| plain(key) && is_plain(value))
+            fields.iter().all(|(key, value)| plain(key) && is_plain(value, inner))
         }
-        Value::Array(items) => items.iter().all(is_plain),
+        Value::Array(items) => items.iter().all(|item| is_plain(item, inner)),
         Value::Number(number) => number.is_i64() || number.is_f64(),
         Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
@@ -206,6 +210,7 @@ mod tests {
             json!([{"x": {"\u{0}": 1}}]),
             json!(u64::MAX),
             json!({"_json": "1"}),
+            (0..120).fold(json!(1), |inner, _| json!([inner])),
         ] {
             let sealed = seal(hostile.clone());
             assert!(sealed.get(WRAPPED).is_some());

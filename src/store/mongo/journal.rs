@@ -19,21 +19,18 @@ impl Db {
                 statements.push(step_document(&item.session_id, &item.turn_id, step, expires_at)?);
             }
         }
-        let ids: Vec<String> =
-            statements.iter().filter_map(|step| step.get_str("_id").ok().map(str::to_owned)).collect();
         let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
         statuses?;
-        let existing = steps?;
-        let mut id = ids.iter();
-        let mut answer = |_: &StepRecord| match id.next().and_then(|id| existing.get(id)) {
-            Some(earlier) => Recorded::Existing(Box::new(earlier.clone())),
+        let (mut earlier, mut index) = (steps?, 0..);
+        let mut answer = |_: &StepRecord| match index.next().and_then(|index| earlier.remove(&index)) {
+            Some(earlier) => Recorded::Existing(Box::new(earlier)),
             None => Recorded::New,
         };
         Ok(items.iter().map(|item| Ok(item.steps.iter().map(&mut answer).collect())).collect())
     }
 
-    /// Inserts what is not there; answers what was, by id.
-    async fn insert_steps(&self, statements: Vec<Document>) -> Result<HashMap<String, StepRecord>> {
+    /// Inserts what is not there; answers what was, by the index of its statement: of two in one command one is new.
+    async fn insert_steps(&self, statements: Vec<Document>) -> Result<HashMap<usize, StepRecord>> {
         if statements.is_empty() {
             return Ok(HashMap::new());
         }
@@ -50,7 +47,11 @@ impl Db {
         let collection = self.database.collection::<RawDocumentBuf>("steps");
         let found: Vec<_> =
             collection.find(doc! {"_id": {"$in": taken}}).await.map_err(failed)?.try_collect().await.map_err(failed)?;
-        found.iter().map(|raw| Ok((raw.get_str("_id").unwrap_or_default().to_owned(), read_step(raw)?))).collect()
+        let id = |raw: &RawDocumentBuf| raw.get_str("_id").unwrap_or_default().to_owned();
+        let by_id: HashMap<String, StepRecord> =
+            found.iter().map(|raw| Ok((id(raw), read_step(raw)?))).collect::<Result<_>>()?;
+        let of = |index: &usize| Some((*index, by_id.get(ids.get(*index)?)?.clone()));
+        Ok(failures.keys().filter_map(of).collect())
     }
 
     async fn show_statuses(&self, items: &[Record]) -> Result<()> {

@@ -2,8 +2,8 @@
 //! them is one command.
 
 use super::Db;
-use super::commit::pipeline as commit_pipeline;
-use super::document::{failed, int, literal, millis, read, unseal_fields};
+use super::commit::{Leaves, statement};
+use super::document::{date, failed, int, literal, millis, read, unseal_fields};
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::{Acquire, Acquired, Commit, Committed, Grant, Held, Result, StoreError};
@@ -90,35 +90,46 @@ impl Db {
     pub(super) async fn commit_all(self, items: Vec<Commit>) -> Result<Vec<Result<Committed>>> {
         // The journal first: what is committed is also on record.
         self.write_turns(&items).await?;
-        let mut statements = Vec::with_capacity(items.len());
-        for item in &items {
-            // An upsert that matches nothing shows as a duplicate key: the epoch is stale, or the lease was given back.
-            let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch), "lease": {"$exists": true}};
-            statements.push(doc! {"q": filter, "u": commit_pipeline(item)?, "upsert": true});
-        }
-        let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
-        let fields = doc! {"epoch": 1, "lease": 1};
-        let ids = items.iter().map(|item| item.session_id.as_str()).collect();
-        let documents = self.session_documents(ids, Some(fields)).await?;
-        let outcome = |(index, item): (usize, &Commit)| match failures.get(&index) {
-            Some(failure) if failure.is_duplicate() || failure.is_of_unknown() => Ok(Committed::Fenced),
-            Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
-            None if documents.get(&item.session_id).is_some_and(|document| holds(document, item.epoch)) => {
-                Ok(Committed::Held)
+        // Most lanes have nothing else to do, so that is tried first; the rest is a second command.
+        let mut outcomes: Vec<Result<Committed>> = self.commit_as(&items, Leaves::Released).await?;
+        let open: Vec<usize> =
+            (0..items.len()).filter(|index| matches!(outcomes[*index], Ok(Committed::Fenced))).collect();
+        if !open.is_empty() {
+            let rest: Vec<Commit> = open.iter().map(|index| items[*index].clone()).collect();
+            for (index, outcome) in open.into_iter().zip(self.commit_as(&rest, Leaves::Held).await?) {
+                outcomes[index] = outcome;
             }
-            None => Ok(Committed::Released),
-        };
-        Ok(items.iter().enumerate().map(outcome).collect())
+        }
+        Ok(outcomes)
     }
 
-    pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()> {
+    async fn commit_as(&self, items: &[Commit], leaves: Leaves) -> Result<Vec<Result<Committed>>> {
+        let statements = items.iter().map(|item| statement(item, leaves)).collect::<Result<Vec<_>>>()?;
+        let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+        let committed = if leaves == Leaves::Released { Committed::Released } else { Committed::Held };
+        let outcome = |index: usize| match failures.get(&index) {
+            Some(failure) if failure.is_duplicate() || failure.is_of_unknown() => Ok(Committed::Fenced),
+            Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
+            None => Ok(committed),
+        };
+        Ok((0..items.len()).map(outcome).collect())
+    }
+
+    pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
         let attempts = if blame { 0 } else { 1 };
         let attempt = doc! {"$max": [0, {"$subtract": ["$turn.attempt", attempts]}]};
         let turn = doc! {"$cond": [{"$eq": [{"$type": "$turn"}, "object"]}, {"$mergeObjects": ["$turn", {"attempt": attempt}]}, "$$REMOVE"]};
         let pipeline = vec![doc! {"$set": {"lease": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
-        let filter = doc! {"_id": session_id, "epoch": int(epoch)};
+        let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
         let sessions = self.database.collection::<Document>("sessions");
-        sessions.update_one(filter, pipeline).await.map_err(failed).map(|_| ())
+        let updated = sessions.update_one(filter, pipeline).await.map_err(failed)?;
+        Ok(updated.matched_count > 0)
+    }
+
+    pub(super) async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        let filter = doc! {"_id": session_id, "turn.at": date(begun), "turn.attempt": {"$gt": 0}};
+        let sessions = self.database.collection::<Document>("sessions");
+        sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}}).await.map_err(failed).map(|_| ())
     }
 
     pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {

@@ -64,8 +64,12 @@ impl Store for MongoStore {
         self.commits.submit(request).await
     }
 
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<()> {
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
         self.db.release(session_id, epoch, blame).await
+    }
+
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        self.db.forgive(session_id, begun).await
     }
 
     async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {

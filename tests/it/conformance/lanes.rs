@@ -81,8 +81,8 @@ pub async fn a_graceful_release_is_not_counted_as_an_attempt(store: Arc<dyn Stor
 
 pub async fn a_stale_release_does_nothing(store: Arc<dyn Store>) {
     let grant = grant(&store, "s", 1).await;
-    store.release("s", grant.session.epoch + 1, true).await.unwrap();
-    store.release("unknown", 1, true).await.unwrap();
+    assert!(!store.release("s", grant.session.epoch + 1, true).await.unwrap());
+    assert!(!store.release("unknown", 1, true).await.unwrap());
     assert_eq!(session(&store, "s").await, grant.session);
 }
 
@@ -170,6 +170,25 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.commit(unknown).await.unwrap(), Committed::Fenced);
     let good = change(&fresh.session, "m-1");
     assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
+}
+
+pub async fn an_attempt_that_was_nobody_s_fault_is_taken_back(store: Arc<dyn Store>) {
+    let first = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
+    let second = eventually(DEADLINE, "the lane is free", || async {
+        match store.acquire(acquire("s", 1, "w2")).await.unwrap() {
+            Acquired::Granted(grant) => Some(grant),
+            _ => None,
+        }
+    })
+    .await;
+    assert_eq!(second.session.turn.as_ref().unwrap().attempt, 2);
+    assert!(!store.release("s", first.session.epoch, false).await.unwrap(), "the lease is somebody else's");
+    let begun = first.session.turn.unwrap().at;
+    store.forgive("s", begun).await.unwrap();
+    store.forgive("s", begun.plus(LONG)).await.unwrap();
+    store.forgive("unknown", begun).await.unwrap();
+    assert_eq!(session(&store, "s").await.turn.unwrap().attempt, 1);
+    assert!(store.release("s", second.session.epoch, true).await.unwrap());
 }
 
 pub async fn a_commit_counts_once_and_only_while_the_lane_is_held(store: Arc<dyn Store>) {

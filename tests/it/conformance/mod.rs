@@ -35,6 +35,7 @@ macro_rules! store_suite {
             a_commit_releases_the_lane_unless_a_later_job_is_known
             a_commit_without_a_change_only_moves_on
             a_fenced_commit_changes_nothing
+            an_attempt_that_was_nobody_s_fault_is_taken_back
             a_commit_counts_once_and_only_while_the_lane_is_held
             renewing_keeps_leases_and_names_the_lost
             one_of_many_takes_the_lane

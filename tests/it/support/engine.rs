@@ -5,7 +5,6 @@ use super::script::ScriptedModel;
 use super::{background, eventually};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +41,9 @@ pub struct Engine {
     pub settings: Settings,
     pub model: ScriptedModel,
     pub api: Api,
+    /// What workers started from now on find registered.
+    pub tools: Tools,
+    pub flows: Flows,
     stop: CancellationToken,
     scheduler: std::sync::Mutex<CancellationToken>,
 }
@@ -61,7 +63,13 @@ pub fn quick(mut settings: Settings) -> Settings {
 
 /// Adds the scripted model to the settings.
 pub fn with_model(mut settings: Settings, model: &ScriptedModel) -> Settings {
-    let scripted = config::Model {
+    settings.models.insert("default".to_owned(), scripted(model));
+    settings
+}
+
+/// The settings of a scripted model.
+pub fn scripted(model: &ScriptedModel) -> config::Model {
+    config::Model {
         provider: config::Provider::Openai,
         base_url: model.base_url(),
         api_key_env: None,
@@ -70,9 +78,7 @@ pub fn with_model(mut settings: Settings, model: &ScriptedModel) -> Settings {
         max_retries: 1,
         temperature: None,
         max_tokens: None,
-    };
-    settings.models = BTreeMap::from([("default".to_owned(), scripted)]);
-    settings
+    }
 }
 
 impl Engine {
@@ -86,6 +92,8 @@ impl Engine {
             settings,
             model,
             api: Api::start().await,
+            tools: Tools::default(),
+            flows: Flows::builtin(),
             stop: CancellationToken::new(),
             scheduler: std::sync::Mutex::new(CancellationToken::new()),
         }
@@ -108,8 +116,8 @@ impl Engine {
             models: Models::from_settings(&self.settings, |_| None).unwrap(),
             prompts: Prompts::new(None),
             http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
-            tools: Tools::default(),
-            flows: Flows::builtin(),
+            tools: self.tools.clone(),
+            flows: self.flows.clone(),
         }
     }
 

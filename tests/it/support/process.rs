@@ -1,8 +1,8 @@
 //! The real binary as a process of its own, to be killed.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use turnwheel::config::Settings;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use turnwheel::config::{Backend, Settings};
 
 /// A running `turnwheel`; killed when dropped.
 pub struct Process {
@@ -35,6 +35,17 @@ impl Process {
         std::fs::read_to_string(dir.join("log")).unwrap_or_default()
     }
 
+    /// Sends a signal by its name, such as `TERM` or `STOP`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success(), "SIG{name}");
+    }
+
+    /// The exit status, once it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
@@ -57,14 +68,24 @@ fn toml(settings: &Settings) -> String {
             model.base_url, model.model
         )
     });
+    let backend = match settings.backend {
+        Backend::Cluster => "cluster",
+        Backend::Embedded => "embedded",
+    };
     format!(
-        "namespace = \"{}\"\n\
+        "backend = \"{backend}\"\n\
+         namespace = \"{}\"\n\
          [nats]\nurl = \"{}\"\n\
          [mongodb]\nuri = \"{}\"\ndatabase = \"{}\"\n\
-         [worker]\nack_wait = \"2s\"\n\
+         [worker]\nack_wait = \"2s\"\nmax_attempts = {}\n\
          [gateway]\nlisten = \"{}\"\n\
          [http]\nallow_private = [\"*\"]\n\
          {model}",
-        settings.namespace, settings.nats.url, settings.mongodb.uri, settings.mongodb.database, settings.gateway.listen,
+        settings.namespace,
+        settings.nats.url,
+        settings.mongodb.uri,
+        settings.mongodb.database,
+        settings.worker.max_attempts,
+        settings.gateway.listen,
     )
 }

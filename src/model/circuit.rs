@@ -1,0 +1,164 @@
+//! A circuit breaker around a model: a server that is dead is not waited for by every turn anew.
+//!
+//! After [`THRESHOLD`] calls in a row that failed with all their retries the circuit opens, and calls fail at once. When
+//! the pause is over one call goes through as a trial: it closes the circuit, or opens it for twice as long.
+
+use super::{Model, ModelError, ModelReply, ModelRequest};
+use async_trait::async_trait;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Failures in a row that open the circuit.
+const THRESHOLD: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+enum Circuit {
+    Closed { failures: u32 },
+    Open { until: Instant, pause: Duration },
+    Trial { begun: Instant, pause: Duration },
+}
+
+/// See the module.
+pub struct Guarded {
+    name: String,
+    inner: Arc<dyn Model>,
+    circuit: Mutex<Circuit>,
+}
+
+impl Guarded {
+    /// `inner`, named `name` in the settings, with a closed circuit.
+    pub fn new(name: &str, inner: Arc<dyn Model>) -> Self {
+        Self { name: name.to_owned(), inner, circuit: Mutex::new(Circuit::Closed { failures: 0 }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Circuit> {
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the circuit stays open, if it is; a call that may go is noted as the trial.
+    fn closed_for(&self, now: Instant) -> Option<Duration> {
+        let mut circuit = self.lock();
+        match *circuit {
+            Circuit::Closed { .. } => None,
+            Circuit::Open { until, .. } if now < until => Some(until - now),
+            // A trial whose caller was stopped must not hold the circuit open for good.
+            Circuit::Trial { begun, pause } if now < begun + pause => Some(begun + pause - now),
+            Circuit::Open { pause, .. } | Circuit::Trial { pause, .. } => {
+                *circuit = Circuit::Trial { begun: now, pause };
+                None
+            }
+        }
+    }
+
+    fn succeeded(&self) {
+        let mut circuit = self.lock();
+        if !matches!(*circuit, Circuit::Closed { .. }) {
+            info!(model = self.name, "the model answers again");
+        }
+        *circuit = Circuit::Closed { failures: 0 };
+    }
+
+    fn failed(&self, problem: &str, now: Instant) {
+        let mut circuit = self.lock();
+        let pause = match *circuit {
+            Circuit::Closed { failures } if failures + 1 < THRESHOLD => {
+                *circuit = Circuit::Closed { failures: failures + 1 };
+                return;
+            }
+            Circuit::Closed { .. } => FIRST_PAUSE,
+            // A call from before the circuit opened says nothing new.
+            Circuit::Open { .. } => return,
+            Circuit::Trial { pause, .. } => (pause * 2).min(LONGEST_PAUSE),
+        };
+        warn!(model = self.name, pause_s = pause.as_secs(), "the model is not asked for a while: {problem}");
+        *circuit = Circuit::Open { until: now + pause, pause };
+    }
+}
+
+#[async_trait]
+impl Model for Guarded {
+    async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        if let Some(left) = self.closed_for(Instant::now()) {
+            let problem =
+                format!("its last calls all failed, so it is not asked for another {:.1} s", left.as_secs_f32());
+            return Err(ModelError::Unavailable { model: self.name.clone(), attempts: 0, problem });
+        }
+        let answer = self.inner.complete(request).await;
+        match &answer {
+            Ok(_) | Err(ModelError::Refused { .. } | ModelError::Unknown(_)) => self.succeeded(),
+            Err(ModelError::Unavailable { problem, .. }) => self.failed(problem, Instant::now()),
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Facts;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    #[derive(Default)]
+    struct Server {
+        up: AtomicBool,
+        asked: AtomicU32,
+    }
+
+    #[async_trait]
+    impl Model for Server {
+        async fn complete(&self, _: ModelRequest) -> Result<ModelReply, ModelError> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            if self.up.load(Ordering::SeqCst) {
+                let tokens = crate::journal::Tokens::default();
+                return Ok(ModelReply { content: "ok".into(), model: "m".into(), tokens, attempts: 1 });
+            }
+            Err(ModelError::Unavailable { model: "m".into(), attempts: 1, problem: "down".into() })
+        }
+    }
+
+    async fn ask(model: &Guarded) -> Result<ModelReply, ModelError> {
+        let facts = Facts::default();
+        model.complete(ModelRequest { messages: vec![], schema: None, idempotency_key: String::new(), facts }).await
+    }
+
+    #[tokio::test]
+    async fn a_dead_model_fails_at_once_and_a_success_closes_the_circuit() {
+        let server = Arc::new(Server::default());
+        let model = Guarded::new("m", Arc::clone(&server) as Arc<dyn Model>);
+        for _ in 0..THRESHOLD + 10 {
+            ask(&model).await.unwrap_err();
+        }
+        assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD, "then nobody waits for it");
+        assert!(ask(&model).await.unwrap_err().to_string().contains("not asked"));
+        // The pause is over: the trial finds it up.
+        *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
+        server.up.store(true, Ordering::SeqCst);
+        ask(&model).await.unwrap();
+        assert!(matches!(*model.lock(), Circuit::Closed { failures: 0 }));
+    }
+
+    #[test]
+    fn one_trial_at_a_time_and_a_failed_one_doubles_the_pause() {
+        let model = Guarded::new("m", Arc::new(Server::default()));
+        let now = Instant::now();
+        *model.lock() = Circuit::Open { until: now, pause: FIRST_PAUSE };
+        assert_eq!(model.closed_for(now), None, "the trial");
+        assert!(model.closed_for(now).is_some(), "the others wait for its outcome");
+        model.failed("down", now);
+        assert_eq!(model.closed_for(now), Some(FIRST_PAUSE * 2));
+        assert_eq!(model.closed_for(now + FIRST_PAUSE * 2), None);
+    }
+
+    #[test]
+    fn failures_with_successes_between_them_leave_the_circuit_closed() {
+        let model = Guarded::new("m", Arc::new(Server::default()));
+        for _ in 0..3 {
+            (1..THRESHOLD).for_each(|_| model.failed("down", Instant::now()));
+            model.succeeded();
+        }
+        assert_eq!(model.closed_for(Instant::now()), None);
+    }
+}

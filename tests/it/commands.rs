@@ -1,0 +1,209 @@
+//! The commands as a user types them: the real binary, on the embedded backend by `dev` and on a cluster.
+
+use crate::scenarios::sales;
+use crate::support::engine::DEADLINE;
+use crate::support::process::Process;
+use crate::support::servers::{cluster, free_port};
+use crate::support::{api, eventually};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use turnwheel::config::{Backend, Settings};
+
+/// A folder with a settings file in it, in which commands are run.
+struct Folder {
+    dir: TempDir,
+    settings: Settings,
+}
+
+impl Folder {
+    /// For `dev`, with the agents that are compiled in.
+    fn embedded() -> Self {
+        let mut settings = Settings { backend: Backend::Embedded, ..Settings::default() };
+        settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
+        Self::with(settings)
+    }
+
+    fn with(settings: Settings) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), settings }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    async fn dev(&self) -> Process {
+        let process = Process::start(self.path(), &self.settings, &["dev"]);
+        let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+        let address = format!("http://{}/readyz", self.settings.gateway.listen);
+        eventually(DEADLINE, "dev is ready", || async {
+            client.get(&address).send().await.is_ok_and(|answer| answer.status() == 200)
+        })
+        .await;
+        process
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_turnwheel"));
+        command.args(["--config", "turnwheel.toml"]).args(args).current_dir(self.path());
+        for name in ["NATS_URL", "MONGODB_URI", "TURNWHEEL_CONFIG"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs a command to its end, with `input` typed into it.
+    async fn run(&self, args: &[&str], input: &str) -> Ended {
+        let mut command = self.command(args);
+        let input = input.to_owned();
+        let run = move || {
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+            child.stdin.take().unwrap().write_all(input.as_bytes())?;
+            child.wait_with_output()
+        };
+        Ended::from(tokio::task::spawn_blocking(run).await.unwrap().unwrap())
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+}
+
+#[derive(Debug)]
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Ended {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+fn agent(api: &api::Api) -> String {
+    sales().to_string().replace("{api}", &api.base_url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_user_talks_to_the_agent_that_comes_with_dev() {
+    let folder = Folder::embedded();
+    folder.write("turnwheel.toml", "");
+    let _dev = folder.dev().await;
+    let chat = folder.run(&["chat", "--agent", "sales", "--session", "tour"], "你好\n几点关门？\n").await;
+    assert_eq!(chat.code, 0, "{chat:?}");
+    for part in ["[status] acknowledged", "[greeting] 您好，我是小智", "[status] typing", "18:00", "[status] ready"]
+    {
+        assert!(chat.out.contains(part), "{part}: {chat:?}");
+    }
+    assert!(chat.err.contains("offline rules"), "what speaks is said: {chat:?}");
+    let shown = folder.run(&["sessions", "show", "tour"], "").await;
+    assert!(shown.out.contains("follow_up due in") && shown.out.contains("user 你好"), "{shown:?}");
+    let listed = folder.run(&["sessions", "list", "--json"], "").await.json();
+    assert_eq!(listed["sessions"][0]["session_id"], "tour");
+    let agents = folder.run(&["agents", "list"], "").await;
+    assert!(agents.out.contains("default (offline)"), "{agents:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edited_agent_is_applied_and_a_broken_file_stops_no_other() {
+    let (folder, api) = (Folder::embedded(), api::Api::start().await);
+    folder.write("agents/sales.json", &agent(&api));
+    let _dev = folder.dev().await;
+    let hash = async || folder.run(&["agents", "show", "sales", "--json"], "").await.json()["hash"].clone();
+    let before = hash().await;
+    folder.write("agents/broken.yaml", "id: broken\nsop: [\n");
+    folder.write("agents/sales.json", &agent(&api).replace("先问候，再回答。", "先问候，再简短回答。"));
+    eventually(DEADLINE, "the edited agent is applied", || async { hash().await != before }).await;
+    let log = Process::log(folder.path());
+    assert!(log.contains("broken.yaml") && log.contains("line "), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_killed_in_mid_turn_goes_on_where_it_was() {
+    let (folder, api) = (Folder::embedded(), api::Api::start().await);
+    let mut agent: Value = serde_json::from_str(&agent(&api)).unwrap();
+    let action = |kind: &str, target: &str| json!({"type": kind, "target": target, "params": {"order_id": "A1"}});
+    agent["rules"] = json!([
+        {"when": {"result_of": "query_order"}, "decide": {"next_status": "processing", "action": action("TOOL", "eta")}},
+        {"when": {"result_of": "eta"}, "decide": {"next_status": "typing", "response": "{result.days} 天到"}},
+        {"when": {"always": true}, "decide": {"next_status": "processing", "action": action("SKILL", "query_order")}},
+    ]);
+    folder.write("agents/sales.json", &agent.to_string());
+    api.script(|path, _| match path {
+        path if path.starts_with("/eta") => (200, json!({"days": 2}), Duration::from_secs(2)),
+        _ => (200, json!({"status": "shipped"}), Duration::ZERO),
+    });
+    let dev = folder.dev().await;
+    folder.run(&["send", "--session", "s1", "--agent", "sales", "查订单"], "").await;
+    eventually(DEADLINE, "the second action runs", || async { api.calls("/eta").len() == 1 }).await;
+    dev.kill();
+    let _dev = folder.dev().await;
+    let session = eventually(DEADLINE, "the turn is done", || async {
+        let session = folder.run(&["sessions", "show", "s1", "--json"], "").await.json();
+        (session["workflow_state"]["status"] == "ready" && session["last_seq"] == 1).then_some(session)
+    })
+    .await;
+    let texts: Vec<&Value> = session["history"].as_array().unwrap().iter().map(|entry| &entry["text"]).collect();
+    assert_eq!(texts, ["查订单", "您好，我是小智", "2 天到"]);
+    assert_eq!(api.calls("/orders").len(), 1, "the recorded action is not run again");
+    let keys: Vec<String> = api.calls("/eta").into_iter().map(|call| call.idempotency_key).collect();
+    assert!(keys.len() == 2 && keys[0] == keys[1], "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_takes_agents_messages_and_orders_from_the_command_line() {
+    let (mut settings, api) = (cluster().await.settings(), api::Api::start().await);
+    settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
+    let folder = Folder::with(settings);
+    let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
+    folder.write("good/sales.json", &agent(&api));
+    folder.write("good/bad.yaml", "id: bad\nsop: x\nflows: [parallel_analysys]\n");
+    let applied = folder.run(&["agents", "apply", "good"], "").await;
+    assert_eq!(applied.code, 1, "one of the files is bad: {applied:?}");
+    assert!(applied.out.contains("sales applied") && applied.out.contains("flows[0]"), "{applied:?}");
+    assert!(applied.out.contains("did you mean `parallel_analysis`"), "{applied:?}");
+    let sent = folder.run(&["send", "--session", "s1", "--agent", "sales", "你好"], "").await;
+    assert_eq!(sent.code, 0, "{sent:?}");
+    eventually(DEADLINE, "the message is answered", || async {
+        let shown = folder.run(&["sessions", "show", "s1", "--json"], "").await;
+        shown.code == 0 && shown.json()["last_seq"] == 1
+    })
+    .await;
+    let unknown = folder.run(&["sessions", "show", "nobody"], "").await;
+    assert!(unknown.code == 1 && unknown.err.contains("hint: "), "{unknown:?}");
+    assert_eq!(folder.run(&["sessions", "show", "a b"], "").await.code, 2);
+    drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_settings_are_all_named_and_secrets_are_masked() {
+    let folder = Folder::with(Settings::default());
+    folder.write("turnwheel.toml", "[worker]\nack_wait = \"soon\"\nconcurency = 5\n");
+    let failed = folder.run(&["config"], "").await;
+    assert_eq!(failed.code, 1);
+    for part in ["worker.ack_wait", "soon", "worker.concurency", "did you mean `worker.concurrency`"] {
+        assert!(failed.err.contains(part), "{part}: {failed:?}");
+    }
+    folder.write(
+        "turnwheel.toml",
+        "[mongodb]\nuri = \"mongodb://tw:p4ssw0rd@db/\"\n[gateway]\ntokens = [\"t0ken-t0ken-t0ken\"]\n",
+    );
+    let shown = folder.run(&["config"], "").await;
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert!(shown.out.contains("turnwheel.toml") && shown.out.contains("mongodb.uri"), "{shown:?}");
+    assert!(!shown.out.contains("p4ssw0rd") && !shown.out.contains("t0ken"), "{shown:?}");
+}

@@ -1,0 +1,175 @@
+//! Back-pressure and bounds: floods, slow models, and what is too large.
+
+use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
+use crate::support::engine::{Backend, DEADLINE, Engine, scripted};
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::{backend, eventually, servers};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{Publish, Queue, QueueError, ReplyKind};
+use turnwheel::session::Status;
+
+on_both_backends!(
+    hung_model_does_not_stop_sessions_of_another,
+    flooded_session_does_not_starve_others,
+    worker_runs_no_more_turns_than_its_concurrency,
+    oversized_answers_are_cut_and_say_so,
+    session_document_does_not_grow_past_its_bounds,
+);
+
+/// Answers every first call with a plan and every other with `text`, after `delay`.
+async fn answering(text: &'static str, delay: Duration) -> ScriptedModel {
+    ScriptedModel::start(move |asked| {
+        let reply = answer(text);
+        let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
+        Answer::After(delay, Box::new(Answer::json(&content)))
+    })
+    .await
+}
+
+fn quiet(fields: &Value) -> Value {
+    let mut agent = sales_with(fields);
+    agent.as_object_mut().unwrap().remove("greeting");
+    agent
+}
+
+async fn hung_model_does_not_stop_sessions_of_another(mut backend: Backend) {
+    let hung = ScriptedModel::start(|_| Answer::Hang).await;
+    backend.settings.worker.concurrency = 8;
+    backend.settings.models.insert("hung".into(), scripted(&hung));
+    let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
+    engine.apply(quiet(&json!({}))).await;
+    engine.apply(quiet(&json!({"id": "stuck", "model": "hung"}))).await;
+    engine.say("quick", "m-1", "你好").await;
+    for number in 0..30 {
+        let session_id = format!("stuck-{number}");
+        let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "stuck", "job_id": "m-1", "text": "在吗"});
+        engine.publish_job(&session_id, job).await;
+    }
+    eventually(DEADLINE, "the hung model has its share", || async { hung.asked().len() >= 7 }).await;
+    for message in 2..5 {
+        engine.say("quick", &format!("m-{message}"), "你好").await;
+    }
+    assert_eq!(hung.asked().len(), 7, "one place of eight stays free");
+}
+
+async fn flooded_session_does_not_starve_others(backend: Backend) {
+    let engine = Engine::start(backend, answering("好的", Duration::from_millis(20)).await, 1).await;
+    engine.apply(quiet(&json!({}))).await;
+    for number in 0..100 {
+        engine.publish("flooded", &format!("m-{number}"), "又来了").await;
+    }
+    for number in 0..5 {
+        engine.say(&format!("other-{number}"), "m-1", "你好").await;
+    }
+    let handled = engine.session("flooded").await.recent_jobs.len();
+    assert!(handled < 50, "{handled} of 100 were handled before the others");
+    engine.turn("flooded", "m-99").await;
+    assert_eq!(engine.said("flooded").await.len(), 100, "and none of the flood is lost");
+}
+
+async fn worker_runs_no_more_turns_than_its_concurrency(mut backend: Backend) {
+    backend.settings.worker.concurrency = 4;
+    let engine = Engine::start(backend, answering("好的", Duration::from_millis(20)).await, 1).await;
+    engine.apply(quiet(&json!({}))).await;
+    for number in 0..40 {
+        engine.publish(&format!("s{number}"), "m-1", "你好").await;
+    }
+    for number in 0..40 {
+        engine.turn(&format!("s{number}"), "m-1").await;
+    }
+    let calls = engine.model.asked();
+    let at_once = |began| calls.iter().filter(|call| call.began <= began && call.ended.unwrap() > began).count();
+    let most = calls.iter().map(|call| at_once(call.began)).max().unwrap();
+    assert!(most <= 4, "{most} turns at once");
+}
+
+async fn oversized_answers_are_cut_and_say_so(backend: Backend) {
+    let long = "长".repeat(400_000);
+    let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
+    let eta = acts("processing", "TOOL", "eta", &json!({"order_id": "A1"}));
+    let engine = engine(backend, order, vec![eta, answer(&long)]).await;
+    engine.api.script(move |path, _| match path {
+        path if path.starts_with("/eta") => (200, json!({"text": "x".repeat(3 << 20)}), Duration::ZERO),
+        _ => (200, json!({"text": "y".repeat(600_000)}), Duration::ZERO),
+    });
+    engine.say("s1", "m-1", "查订单").await;
+    let steps = engine.store.steps("s1", "m-1").await.unwrap();
+    let output = |key: &str| steps.iter().find(|step| step.key == key).unwrap().output.clone();
+    let order = output("0/act");
+    assert_eq!((&order["ok"], &order["result"]["truncated"]), (&json!(true), &json!(true)));
+    assert_eq!(order["result"]["bytes"], 600_011);
+    let eta = output("1/act");
+    assert!(eta["ok"] == false && eta["error"].as_str().unwrap().contains("larger than 1 MiB"), "{eta}");
+    let (kind, text) = engine.said("s1").await.pop().unwrap();
+    assert_eq!(kind, ReplyKind::Response);
+    assert!(text.len() < 300_000 && text.ends_with("of 1200000 bytes]"), "{} bytes", text.len());
+    let session = engine.session("s1").await;
+    assert!(session.history.last().unwrap().text.len() < 70_000);
+}
+
+async fn session_document_does_not_grow_past_its_bounds(backend: Backend) {
+    let update = |n: usize| {
+        let params = json!({ format!("note{n}"): "备".repeat(10_000) });
+        acts("ready", "SYSTEM", "update_profile", &params)
+    };
+    let engine = engine(backend, update(0), (1..20).map(update).collect()).await;
+    let text = "说".repeat(40_000);
+    for number in 0..20 {
+        engine.say("s1", &format!("m-{number}"), &text).await;
+    }
+    let session = engine.session("s1").await;
+    assert_eq!(session.profile.len(), 2, "what fits into 64 KiB is kept, the rest refused");
+    let bytes = serde_json::to_vec(&session).unwrap().len();
+    assert!(bytes < 400_000, "{bytes} bytes");
+    assert_eq!(session.workflow_state.status, Status::Ready);
+    let history: usize = session.history.iter().map(|entry| entry.text.len()).sum();
+    assert!((128 * 1024..=256 * 1024).contains(&history), "{history} bytes of history");
+    let steps = engine.store.steps("s1", "m-5").await.unwrap();
+    let refused = steps.iter().find(|step| step.kind == "system").unwrap();
+    assert!(refused.output["error"].as_str().unwrap().contains("65536"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_stream_refuses_publishers_and_takes_jobs_again_when_there_is_room() {
+    let settings = servers::cluster().await.settings();
+    let jetstream = async_nats::jetstream::new(async_nats::connect(&settings.nats.url).await.unwrap());
+    let jobs = Config {
+        name: format!("{}_JOBS", settings.namespace.to_uppercase()),
+        subjects: vec![format!("{}.jobs.*", settings.namespace)],
+        retention: RetentionPolicy::WorkQueue,
+        discard: DiscardPolicy::New,
+        max_messages: 3,
+        allow_direct: true,
+        ..Config::default()
+    };
+    jetstream.create_stream(jobs).await.unwrap();
+    let queue = NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap();
+    let job = |n: usize| Publish { session_id: format!("s{n}"), msg_id: None, payload: "{}".into() };
+    for number in 0..3 {
+        queue.publish(job(number)).await.unwrap();
+    }
+    let refused = queue.publish(job(3)).await.unwrap_err();
+    assert!(matches!(refused, QueueError::Full(_)), "{refused}");
+    for delivery in queue.pull(3, DEADLINE).await.unwrap() {
+        queue.ack(&delivery.token).await.unwrap();
+    }
+    eventually(DEADLINE, "there is room", || async { queue.publish(job(4)).await.is_ok() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_model_is_not_waited_for_by_every_turn_anew() {
+    let model = ScriptedModel::start(|_| Answer::status(503, "down")).await;
+    let engine = Engine::start(backend::embedded().await, model, 1).await;
+    engine.apply(sales()).await;
+    for number in 0..10 {
+        let turn = engine.say(&format!("s{number}"), "m-1", "你好").await;
+        assert_eq!(turn.statuses.last().unwrap().status, Status::Cancelled);
+        assert!(turn.reason.unwrap().starts_with("model_unavailable"));
+    }
+    assert_eq!(engine.model.asked().len(), 5 * 2, "five turns with their retry; the others fail at once");
+    assert!(engine.said("s9").await.iter().any(|(kind, _)| *kind == ReplyKind::Apology));
+}

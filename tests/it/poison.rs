@@ -1,0 +1,130 @@
+//! Jobs that harm whoever handles them: each is given up in the end, with its reason, and its lane goes on.
+
+use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
+use crate::support::engine::{Backend, DEADLINE, Engine};
+use crate::support::process::Process;
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::{backend, eventually};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use turnwheel::action::ActionResult;
+use turnwheel::action::tool::{ToolFunction, Tools};
+use turnwheel::queue::{Cause, Publish, ReplyKind};
+use turnwheel::session::Status;
+use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
+
+on_both_backends!(
+    panic_in_a_registered_tool_cancels_its_turn_only,
+    panic_in_a_registered_flow_cancels_its_turn_only,
+    json_of_any_depth_crashes_nobody,
+);
+
+struct Panics;
+
+#[async_trait]
+impl ToolFunction for Panics {
+    async fn call(&self, _: &Map<String, Value>, _: &str) -> ActionResult {
+        panic!("the tool is broken");
+    }
+}
+
+#[async_trait]
+impl Flow for Panics {
+    async fn run(&self, _: FlowContext) -> Result<String, FlowError> {
+        panic!("the flow is broken");
+    }
+}
+
+/// An engine whose first decision runs what panics.
+async fn panicking(backend: Backend, action: &Value, agent: Value) -> Engine {
+    let answers = vec![plan(json!("您好，我是小智"), action), answer("好的")];
+    let mut engine = Engine::watching(backend, ScriptedModel::answering(answers).await).await;
+    engine.tools = Tools::default().with("broken", Panics);
+    engine.flows = Flows::builtin().with("broken_flow", Panics);
+    engine.start_worker();
+    engine.apply(agent).await;
+    engine
+}
+
+async fn is_cancelled_and_goes_on(engine: &Engine) {
+    let turn = engine.say("s1", "m-1", "你好").await;
+    let reason = turn.reason.unwrap();
+    assert!(reason.starts_with("panic: ") && reason.contains("is broken"), "{reason}");
+    assert_eq!(turn.attempts, 1, "a panic comes again: it is not tried again");
+    let said = engine.said("s1").await;
+    assert_eq!(said.iter().filter(|(kind, _)| *kind == ReplyKind::Apology).count(), 1);
+    let turn = engine.say("s1", "m-2", "还在吗").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
+}
+
+async fn panic_in_a_registered_tool_cancels_its_turn_only(backend: Backend) {
+    let agent = sales_with(&json!({"tools": [{"id": "broken", "params": {"type": "object"}}]}));
+    let engine = panicking(backend, &acts("processing", "TOOL", "broken", &json!({})), agent).await;
+    is_cancelled_and_goes_on(&engine).await;
+}
+
+async fn panic_in_a_registered_flow_cancels_its_turn_only(backend: Backend) {
+    let agent = sales_with(&json!({"flows": ["broken_flow"]}));
+    let engine = panicking(backend, &acts("processing", "FLOW", "broken_flow", &json!({})), agent).await;
+    is_cancelled_and_goes_on(&engine).await;
+}
+
+async fn json_of_any_depth_crashes_nobody(backend: Backend) {
+    let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    let engine = engine(backend, acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"})), vec![]).await;
+    // As an API's answer, as a model's answer (twice, then a good one), and as a job.
+    let deep = nested(100_000);
+    let shallow: Value = serde_json::from_str(&nested(100)).unwrap();
+    engine.api.script(move |_, _| (200, shallow.clone(), Duration::ZERO));
+    let model_deep = deep.clone();
+    engine.model.script(move |asked| match asked.index {
+        0 => {
+            Answer::json(&plan(json!("您好"), &acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}))))
+        }
+        1 | 2 => Answer::Content(model_deep.clone()),
+        _ => Answer::json(&answer("好的")),
+    });
+    let turn = engine.say("s1", "m-1", "查订单").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "{turn:?}");
+    let job = format!(
+        r#"{{"type":"user_message","session_id":"s1","agent_id":"sales","text":"x","metadata":{{"deep":{deep}}}}}"#
+    );
+    engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: job.into() }).await.unwrap();
+    // What a job may nest is kept.
+    let metadata: Value = serde_json::from_str(&nested(90)).unwrap();
+    let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-2", "text": "x", "metadata": {"deep": metadata}});
+    engine.publish_job("s1", job).await;
+    engine.turn("s1", "m-2").await;
+    assert_eq!(engine.dead_letters().await, [(Cause::Invalid, None)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_that_kills_its_worker_each_time_is_given_up_and_the_lane_goes_on() {
+    let model = ScriptedModel::start(|asked| match asked.user.as_str() {
+        "毒" => Answer::Hang,
+        _ if asked.schema == "plan_and_decision" => Answer::json(&plan(json!(null), &answer("好的"))),
+        _ => Answer::json(&answer("好的")),
+    })
+    .await;
+    let mut backend = backend::cluster().await;
+    backend.settings.worker.max_attempts = 2;
+    let engine = Engine::watching(backend, model).await;
+    engine.apply(sales()).await;
+    let dir = tempfile::tempdir().unwrap();
+    engine.publish("s1", "m-1", "毒").await;
+    engine.publish("s1", "m-2", "你好").await;
+    for attempt in 1..=2 {
+        let worker = Process::start(dir.path(), &engine.settings, &["worker"]);
+        eventually(DEADLINE, "the job is begun", || async { engine.model.asked().len() >= attempt }).await;
+        worker.kill();
+    }
+    let _worker = Process::start(dir.path(), &engine.settings, &["worker"]);
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Cancelled);
+    assert!(turn.reason.unwrap().starts_with("attempts"));
+    assert_eq!(engine.dead_letters().await, [(Cause::Attempts, Some("m-1".to_owned()))]);
+    let turn = engine.turn("s1", "m-2").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
+    assert_eq!(engine.model.asked().iter().filter(|asked| asked.user == "毒").count(), 2);
+}

@@ -1,0 +1,236 @@
+//! Ways in which recovery went wrong elsewhere: a restart of the database in the middle of it, a result that comes after its
+//! lease, a draining worker that takes new work, a lane behind a dead holder, parallel steps that run twice, a message
+//! that is taken for a repeat.
+
+use crate::scenarios::{acts, answer, sales_with};
+use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::process::Process;
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::private;
+use crate::support::{backend, eventually};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use turnwheel::clock;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{Job, JobBody, Publish};
+use turnwheel::session::Status;
+use turnwheel::store::mongo::MongoStore;
+use turnwheel::store::{Acquire, Acquired, NewSession};
+use turnwheel::tasks::Tasks;
+
+/// A model that orders the skill first and answers when it sees its result.
+async fn one_action() -> ScriptedModel {
+    ScriptedModel::start(|asked| {
+        let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
+        let reply = answer("已发货");
+        Answer::json(&match asked.schema.as_str() {
+            "plan_and_decision" => plan(json!(null), &order),
+            _ if asked.system.contains("shipped") => reply,
+            _ => order,
+        })
+    })
+    .await
+}
+
+fn quiet(fields: &Value) -> Value {
+    let mut agent = sales_with(fields);
+    agent.as_object_mut().unwrap().remove("greeting");
+    agent
+}
+
+/// The action hangs until `open`; whoever calls after that is answered at once.
+fn gate(engine: &Engine) -> Arc<AtomicBool> {
+    let open = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&open);
+    engine.api.script(move |_, _| match is_open.load(Ordering::SeqCst) {
+        true => (200, json!({"status": "shipped"}), Duration::ZERO),
+        false => (200, json!({"status": "shipped"}), Duration::from_secs(60)),
+    });
+    open
+}
+
+async fn action_runs(engine: &Engine) {
+    eventually(DEADLINE, "the action runs", || async { !engine.api.calls("/orders").is_empty() }).await;
+}
+
+fn worker(engine: &Engine) -> (Process, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    (Process::start(dir.path(), &engine.settings, &["worker"]), dir)
+}
+
+async fn is_answered_once(engine: &Engine, session_id: &str) {
+    let turn = engine.turn(session_id, "m-1").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "{turn:?}");
+    let texts: Vec<String> = engine.said(session_id).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["已发货"]);
+    let keys: Vec<String> = engine.api.calls("/orders").into_iter().map(|call| call.idempotency_key).collect();
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    let session = engine.session(session_id).await;
+    assert_eq!(session.history.len(), 2, "{:?}", session.history);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn database_restarted_during_recovery_strands_nothing() {
+    let (_nats, mongod, handles) = private().await;
+    let settings = quick(handles.settings());
+    let backend = Backend {
+        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
+        store: Arc::new(MongoStore::connect(&settings, &Tasks::new()).await.unwrap()),
+        settings,
+    };
+    let engine = Engine::watching(backend, one_action().await).await;
+    engine.apply(quiet(&json!({}))).await;
+    let open = gate(&engine);
+    let (first, _dir) = worker(&engine);
+    engine.publish("s1", "m-1", "查订单").await;
+    action_runs(&engine).await;
+    first.kill();
+    let (_second, _other_dir) = worker(&engine);
+    eventually(DEADLINE, "the turn is recovered", || async { engine.api.calls("/orders").len() == 2 }).await;
+    mongod.kill();
+    open.store(true, Ordering::SeqCst);
+    mongod.restart();
+    is_answered_once(&engine, "s1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paused_worker_that_wakes_up_after_its_lease_repeats_nothing() {
+    let engine = Engine::watching(backend::cluster().await, one_action().await).await;
+    engine.apply(quiet(&json!({}))).await;
+    let open = gate(&engine);
+    let (paused, _dir) = worker(&engine);
+    engine.publish("s1", "m-1", "查订单").await;
+    action_runs(&engine).await;
+    paused.signal("STOP");
+    open.store(true, Ordering::SeqCst);
+    let (_second, _other_dir) = worker(&engine);
+    engine.turn("s1", "m-1").await;
+    paused.signal("CONT");
+    // The first worker is heard of again: its next message is handled, whoever does it, and the late result is nobody's.
+    engine.publish("s2", "m-1", "查订单").await;
+    engine.turn("s2", "m-1").await;
+    is_answered_once_beside(&engine).await;
+}
+
+/// As [`is_answered_once`] for `s1`, when `s2` has called the same action.
+async fn is_answered_once_beside(engine: &Engine) {
+    let texts: Vec<String> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["已发货"]);
+    assert_eq!(engine.session("s1").await.history.len(), 2);
+    let of_s1 = |key: &String| key.starts_with("s1/");
+    let mut keys: Vec<String> = engine.api.calls("/orders").into_iter().map(|call| call.idempotency_key).collect();
+    keys.retain(of_s1);
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_worker_finishes_its_turn_and_takes_no_other() {
+    let engine = Engine::watching(backend::cluster().await, one_action().await).await;
+    engine.apply(quiet(&json!({}))).await;
+    let open = gate(&engine);
+    let (mut draining, dir) = worker(&engine);
+    engine.publish("s1", "m-1", "查订单").await;
+    action_runs(&engine).await;
+    draining.signal("TERM");
+    eventually(DEADLINE, "it drains", || async { Process::log(dir.path()).contains("finishing the turns in hand") })
+        .await;
+    engine.publish("s2", "m-1", "查订单").await;
+    open.store(true, Ordering::SeqCst);
+    // The hanging call is answered by nobody: the turn is given back when the drain is over, or finished by its retry.
+    let (_second, _other_dir) = worker(&engine);
+    engine.turn("s2", "m-1").await;
+    assert!(!Process::log(dir.path()).contains("s2"), "the draining worker left s2 alone");
+    draining.signal("TERM");
+    eventually(DEADLINE, "it has ended", || async { Process::log(dir.path()).contains("stopped at once") }).await;
+    eventually(DEADLINE, "the process is gone", || {
+        let ended = draining.ended().is_some();
+        async move { ended }
+    })
+    .await;
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lane_behind_a_dead_holder_is_taken_when_its_lease_is_over() {
+    for backend in [backend::embedded().await, backend::cluster().await] {
+        let engine = Engine::start(backend, one_action().await, 1).await;
+        gate(&engine).store(true, Ordering::SeqCst);
+        engine.apply(quiet(&json!({}))).await;
+        let held = Acquire {
+            session_id: "s1".into(),
+            seq: 1_000_000,
+            owner: "dead".into(),
+            token: "dead".into(),
+            lease: Duration::from_secs(1),
+            new_session: NewSession::default(),
+            pin: None,
+        };
+        assert!(matches!(engine.store.acquire(held).await.unwrap(), Acquired::Granted(_)));
+        let begun = clock::now();
+        engine.publish("s1", "m-1", "查订单").await;
+        let turn = engine.turn("s1", "m-1").await;
+        assert!(turn.started_at.as_millis() - begun.as_millis() < 10_000, "{turn:?}");
+        assert_eq!(engine.said("s1").await.len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parallel_steps_that_are_recorded_are_not_run_again_on_resume() {
+    let killed = Arc::new(AtomicBool::new(false));
+    let goes_on = Arc::clone(&killed);
+    let model = ScriptedModel::start(move |asked| match asked.schema.as_str() {
+        "plan_and_decision" => {
+            Answer::json(&plan(json!(null), &acts("processing", "FLOW", "parallel_analysis", &json!({}))))
+        }
+        // The third side hangs until its worker is dead.
+        _ if asked.system.contains("risks") && !goes_on.load(Ordering::SeqCst) => Answer::Hang,
+        _ => Answer::Content("看过了".into()),
+    })
+    .await;
+    let engine = Engine::watching(backend::cluster().await, model).await;
+    engine.apply(quiet(&json!({}))).await;
+    let (first, _dir) = worker(&engine);
+    engine.publish("s1", "m-1", "分析一下").await;
+    eventually(DEADLINE, "two sides are recorded", || async {
+        engine.store.steps("s1", "m-1").await.unwrap().iter().filter(|step| step.key.ends_with("complete")).count() == 2
+    })
+    .await;
+    killed.store(true, Ordering::SeqCst);
+    first.kill();
+    let (_second, _other_dir) = worker(&engine);
+    engine.turn("s1", "m-1").await;
+    let asked = engine.model.asked();
+    let times = |word: &str| asked.iter().filter(|asked| asked.system.contains(word)).count();
+    assert_eq!((times("technical side"), times("business side"), times("risks")), (1, 1, 2));
+    assert_eq!(engine.said("s1").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn window_for_repeats_swallows_no_message_that_is_meant() {
+    for backend in [backend::embedded().await, backend::cluster().await] {
+        let engine = Engine::start(backend, one_action().await, 1).await;
+        gate(&engine).store(true, Ordering::SeqCst);
+        engine.apply(quiet(&json!({}))).await;
+        // The same words under two ids, and without any, are two turns each.
+        engine.say("s1", "m-1", "查订单").await;
+        engine.say("s1", "m-2", "查订单").await;
+        for _ in 0..2 {
+            engine.publish_job("s1", json!({"type": "user_message", "session_id": "s1", "text": "查订单"})).await;
+        }
+        engine.say("s1", "m-3", "查订单").await;
+        assert_eq!(engine.said("s1").await.len(), 5);
+        // Two wake-ups of one lane at different epochs both arrive.
+        for epoch in [7, 8] {
+            let job_id = format!("wake-{epoch}-0");
+            let job = Job { session_id: "s1".into(), job_id: job_id.clone(), body: JobBody::Wake };
+            let publish =
+                Publish { session_id: "s1".into(), msg_id: Some(format!("s1:{job_id}")), payload: job.encode() };
+            assert!(!engine.queue.publish(publish).await.unwrap().duplicate);
+        }
+    }
+}
