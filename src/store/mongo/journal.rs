@@ -80,9 +80,14 @@ impl Db {
     pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<()> {
         let expires_at = self.expiry();
         let (mut turns, mut steps) = (Vec::new(), Vec::new());
-        for change in items.iter().filter_map(|item| item.change.as_deref()) {
-            let document = turn_document(&change.turn, expires_at)?;
-            turns.push(doc! {"q": {"_id": document.get("_id").cloned()}, "u": document, "upsert": true});
+        for item in items {
+            let Some(change) = item.change.as_deref() else { continue };
+            let mut document = turn_document(&change.turn, expires_at)?;
+            document.insert("epoch", int(item.epoch));
+            // A worker that has lost the lane comes too late: as an upsert its statement fails with a duplicate key.
+            let not_later = doc! {"$not": {"$gt": int(item.epoch)}};
+            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": not_later};
+            turns.push(doc! {"q": filter, "u": document, "upsert": true});
             for step in &change.steps {
                 steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
             }

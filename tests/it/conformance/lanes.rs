@@ -170,6 +170,11 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.commit(unknown).await.unwrap(), Committed::Fenced);
     let good = change(&fresh.session, "m-1");
     assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
+    let mut later_still = change(&stale.session, "m-1");
+    later_still.turn.outcome = Outcome::Cancelled;
+    assert_eq!(store.commit(commit(&stale, 1, Some(later_still))).await.unwrap(), Committed::Fenced);
+    let record = store.turn("s", "m-1").await.unwrap().unwrap();
+    assert_eq!(record.outcome, Outcome::Answered, "the record is that of the turn that counts");
 }
 
 pub async fn an_attempt_that_was_nobody_s_fault_is_taken_back(store: Arc<dyn Store>) {
