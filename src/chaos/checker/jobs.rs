@@ -19,6 +19,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     repeats_and_strangers(case, found);
     in_order(case, found);
     outcomes(case, found);
+    written_once(case, found);
 }
 
 fn handled_once(case: &Case<'_>, sent: &Sent, found: &mut Found<'_>) {
@@ -125,6 +126,21 @@ fn outcomes(case: &Case<'_>, found: &mut Found<'_>) {
         if record.outcome != wanted && !turn.is_given_up() {
             let (outcome, reason) = (record.outcome, record.reason.as_deref().unwrap_or("no reason"));
             found.broken(Promise::Replies, format!("turn {} ended as {outcome:?} ({reason})", turn.turn_id));
+        }
+    }
+}
+
+/// One turn ends before the next one begins: a record with a later time was written again, by a worker that had lost the
+/// lane.
+fn written_once(case: &Case<'_>, found: &mut Found<'_>) {
+    for pair in case.turns.windows(2) {
+        let [Some(first), Some(second)] = [pair[0].record, pair[1].record] else { continue };
+        if first.committed_at > second.committed_at {
+            let (turn_id, at, later) = (&first.turn_id, first.committed_at, second.committed_at);
+            found.broken(
+                Promise::NothingTwice,
+                format!("turn {turn_id} was written at {at}, and the turn after it at {later}"),
+            );
         }
     }
 }

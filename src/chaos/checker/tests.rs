@@ -250,6 +250,8 @@ fn a_second_turn_for_a_job_is_found() {
         facts.turns.push(TurnRecord { turn_id: "c1-77".into(), ..facts.turns[0].clone() });
     };
     assert_eq!(broken(plain(), not_in_lane), [Promise::NothingTwice]);
+    let written_late = |facts: &mut Facts| facts.turns[0].committed_at = Timestamp::from_millis(1_000_000);
+    assert_eq!(broken(plain(), written_late), [Promise::NothingTwice]);
 }
 
 #[test]
