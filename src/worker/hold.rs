@@ -91,15 +91,17 @@ impl<'a> Hold<'a> {
         Ok(committed)
     }
 
-    /// Reads the session as the commit left it.
+    /// Reads the session as the commit left it. Right after an election a store may answer with an older state: what is
+    /// begun from that would be handled twice.
     async fn refresh(&mut self) -> Result<(), Stop> {
         let session = self.shared.store().session(&self.session.session_id).await?;
         match session.filter(|session| session.epoch == self.session.epoch) {
-            Some(session) => {
+            Some(session) if session.last_seq >= self.session.last_seq => {
                 self.session = session;
                 self.resumed = false;
                 Ok(())
             }
+            Some(_) => Err(Stop::Infrastructure("the store answered with a state from before its commit".into())),
             None => Err(Stop::Lost),
         }
     }
