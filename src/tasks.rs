@@ -61,10 +61,15 @@ impl Tasks {
         });
     }
 
+    /// Waits until every task has come to its own end, `limit` at most. True when all did. No further ones are to be started.
+    pub async fn finish(&self, limit: Duration) -> bool {
+        self.tracker.close();
+        tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
+    }
+
     /// Asks every task to stop and waits for them, `limit` at most. True when all ended.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.stop.cancel();
-        self.tracker.close();
-        tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
+        self.finish(limit).await
     }
 }

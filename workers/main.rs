@@ -6,6 +6,7 @@
 
 mod access;
 mod agents;
+mod chaos;
 mod chat;
 mod client;
 mod config;
@@ -35,6 +36,7 @@ Examples:
   turnwheel sessions show s1                      where a conversation stands
   turnwheel agents validate agents/               check agent files
   turnwheel --set worker.concurrency=64 worker    one more worker of a cluster
+  turnwheel chaos --minutes 1                     see that nothing is lost when everything is killed
 
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
 Exit status: 0 done, 1 failed, 2 wrong use.";
@@ -83,6 +85,8 @@ enum Command {
     Sessions(sessions::Sessions),
     /// Print the effective settings and where each comes from
     Config(config::Config),
+    /// Try the guarantees: kill, pause and restart everything under load, then check that nothing is lost or twice
+    Chaos(chaos::Chaos),
 }
 
 impl Command {
@@ -129,6 +133,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Config(command) => command.run(&loaded).map(done),
+        Command::Chaos(command) => Box::pin(command.run(loaded)).await,
     }
 }
 

@@ -157,6 +157,11 @@ impl Journal {
         lock(&self.turn.recorded).contains_key(&self.full_key(key))
     }
 
+    /// The recorded output of a step, whatever its input was.
+    pub fn output(&self, key: &str) -> Option<Value> {
+        lock(&self.turn.recorded).get(&self.full_key(key)).map(|step| step.output.clone())
+    }
+
     /// `<session>/<turn>/<key>`: the idempotency key of the step.
     pub fn idempotency_key(&self, key: &str) -> String {
         format!("{}/{}/{}", self.turn.session_id, self.turn.turn_id, self.full_key(key))

@@ -125,10 +125,17 @@ pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>
     }
 }
 
-/// Ends a turn that cannot go on as `cancelled`, with an apology to the user. Its journal is not read.
-pub async fn give_up(services: &Services, mut input: TurnInput, reason: CancelReason) -> Result<Change, TurnError> {
-    input.resumed = false;
-    state::Turn::open(services, input).await?.cancel(reason).await
+/// Ends a turn that cannot go on as `cancelled`, with an apology to the user.
+pub async fn give_up(services: &Services, input: TurnInput, reason: CancelReason) -> Result<Change, TurnError> {
+    let opened = state::Turn::open(services, TurnInput { resumed: true, ..input.clone() }).await;
+    let turn = match opened {
+        // A journal that cannot be read must not keep the lane for ever.
+        Err(TurnError::Failed(_) | TurnError::Replay(_)) => {
+            state::Turn::open(services, TurnInput { resumed: false, ..input }).await?
+        }
+        opened => opened?,
+    };
+    turn.give_up(reason).await
 }
 
 impl From<JournalError> for TurnError {

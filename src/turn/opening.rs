@@ -47,7 +47,8 @@ impl Turn<'_> {
         Ok(store.plan(&self.agent.config.id, &self.agent.hash).await?)
     }
 
-    fn adopt_configuration(&mut self) {
+    /// Goes over to the agent's present configuration.
+    pub(super) fn adopt_configuration(&mut self) {
         let before = &self.session.workflow_state;
         let first_time = before.hash.is_empty();
         let need_greeting = first_time || self.agent.config.regreet_on_change || before.need_greeting;

@@ -111,6 +111,12 @@ impl<'a> Turn<'a> {
     /// Goes to `to`, publishing the transition. A status that follows itself is not one; an illegal one is refused and
     /// logged.
     pub(super) fn transition(&mut self, to: Status) {
+        let key = format!("status/{}", self.statuses.len());
+        self.transition_as(&key, to);
+    }
+
+    /// The same under another key than that of the next transition.
+    pub(super) fn transition_as(&mut self, key: &str, to: Status) {
         let from = self.status();
         if from == to {
             return;
@@ -128,8 +134,7 @@ impl<'a> Turn<'a> {
             reason: self.reason.clone().filter(|_| to == Status::Cancelled),
             at,
         };
-        let key = format!("status/{}", self.statuses.len());
-        self.publish(EventType::Status, &key, &event);
+        self.publish(EventType::Status, key, &event);
         self.statuses.push(StatusAt { status: to, at });
         self.session.workflow_state.status = to;
     }

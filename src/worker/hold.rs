@@ -91,15 +91,17 @@ impl<'a> Hold<'a> {
         Ok(committed)
     }
 
-    /// Reads the session as the commit left it.
+    /// Reads the session as the commit left it. Right after an election a store may answer with an older state: what is
+    /// begun from that would be handled twice.
     async fn refresh(&mut self) -> Result<(), Stop> {
         let session = self.shared.store().session(&self.session.session_id).await?;
         match session.filter(|session| session.epoch == self.session.epoch) {
-            Some(session) => {
+            Some(session) if session.last_seq >= self.session.last_seq => {
                 self.session = session;
                 self.resumed = false;
                 Ok(())
             }
+            Some(_) => Err(Stop::Infrastructure("the store answered with a state from before its commit".into())),
             None => Err(Stop::Lost),
         }
     }
@@ -191,7 +193,7 @@ impl<'a> Hold<'a> {
         let blame = match stop {
             // The lease ran out while the store could not be asked to renew it.
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
-            Stop::Lost => return,
+            Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) => true,
             Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded => false,
         };

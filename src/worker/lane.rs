@@ -3,6 +3,7 @@
 use super::Shared;
 use super::hold::Hold;
 use super::intake::{self, Unfit};
+use crate::clock::{self, Timestamp};
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use tracing::{Instrument, debug, error, info_span, warn};
 
 /// How long a job waits that could not be handled because queue or store were away.
 const AWAY: Duration = Duration::from_secs(1);
+/// How long after a lease's end its lane is asked for again.
+const AFTER_LEASE: Duration = Duration::from_millis(20);
 
 /// How long a job waits whose model has its share of the worker.
 const CROWDED: Duration = Duration::from_secs(1);
@@ -20,7 +23,9 @@ pub(super) enum Stop {
     Infrastructure(String),
     /// The job failed; it is tried again after the delay, and counted.
     Failed(String, Duration),
-    /// Somebody else holds the lane, or holds it by now.
+    /// Somebody else holds the lane, until then unless renewed.
+    Busy(Timestamp),
+    /// The lane was ours, and is somebody else's by now.
     Lost,
     /// The worker is stopping.
     Stopping,
@@ -73,7 +78,8 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             error!(delay_ms = delay.as_millis(), "the lane is left: {problem}");
             delay
         }
-        // The holder sees what waits before it releases the lane; should it die, its lease is over by then.
+        Stop::Busy(until) => patience(clock::now(), until, shared.ack_wait),
+        // Whoever has it sees what waits before it lets go.
         Stop::Lost => shared.ack_wait / 2,
         Stop::Stopping => Duration::ZERO,
         Stop::Crowded => CROWDED,
@@ -83,6 +89,12 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             debug!("not given back, it comes again after the ack wait: {error}");
         }
     }
+}
+
+/// When to ask again for a lane that is held. Its holder sees what waits before it lets go; should it have died, its lease
+/// ends by itself, and nobody is to wait much longer than that. The clocks of worker and store may differ.
+fn patience(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration {
+    (now.until(until) + AFTER_LEASE).clamp(ack_wait / 40, ack_wait / 2)
 }
 
 /// Acknowledges what the lane has passed. A lost acknowledgement leads to a redelivery, which the lane drops.
@@ -138,7 +150,7 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
         Acquired::Handled => Ok(wake.seq),
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");
-            Err(Stop::Lost)
+            Err(Stop::Busy(until))
         }
     }
 }
@@ -185,5 +197,21 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Opt
             warn!(job_id = job.job_id, "no agent for the job");
             Ok(Err(Some(unfit)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_asked_for_again_when_its_lease_ends_but_neither_at_once_nor_late() {
+        let wait = |left: i64| {
+            let (now, until) = (Timestamp::from_millis(100_000), Timestamp::from_millis(100_000 + left));
+            patience(now, until, Duration::from_secs(6)).as_millis()
+        };
+        assert_eq!(wait(1_000), 1_020, "a holder that died is followed at once");
+        assert_eq!(wait(5_900), 3_000, "one that has just renewed is asked in the middle of its lease");
+        assert_eq!(wait(-500), 150, "a clock that is ahead does not make it ask without end");
     }
 }

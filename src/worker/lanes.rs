@@ -104,12 +104,11 @@ impl Lanes {
         (held.collect(), tokens.collect())
     }
 
-    /// Tells a lane's driver that its lease is gone.
-    pub(super) fn lost(&self, held: &Held) {
+    /// Tells a lane's driver that its lease is gone; false when it has given it back meanwhile.
+    pub(super) fn lost(&self, held: &Held) -> bool {
         let lanes = self.lock();
-        if let Some(lane) = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
-            lane.lost.cancel();
-        }
+        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
+        lane.inspect(|lane| lane.lost.cancel()).is_some()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -70,7 +70,8 @@ impl Shared {
 impl Worker {
     /// A worker that has not begun.
     pub fn new(services: Services, settings: &Settings) -> Self {
-        let owner = format!("worker-{}", uuid::Uuid::new_v4().simple());
+        // The process id tells operators, and the chaos command, whom a lease belongs to.
+        let owner = format!("worker-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
         let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store));
         let shared = Shared {
             services,

@@ -22,9 +22,8 @@ async fn renew(shared: &Shared) {
     if !held.is_empty() {
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
-                for held in lost {
+                for held in lost.into_iter().filter(|held| shared.lanes.lost(held)) {
                     warn!(session_id = held.session_id, epoch = held.epoch, "the lease is lost");
-                    shared.lanes.lost(&held);
                 }
             }
             Err(error) => shared.health.failed(&error.to_string()),

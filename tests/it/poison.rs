@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use turnwheel::action::ActionResult;
 use turnwheel::action::tool::{ToolFunction, Tools};
-use turnwheel::queue::{Cause, Publish, ReplyKind};
+use turnwheel::queue::{Cause, Event, Publish, ReplyKind};
 use turnwheel::session::Status;
 use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
 
@@ -56,6 +56,15 @@ async fn is_cancelled_and_goes_on(engine: &Engine) {
     assert_eq!(said.iter().filter(|(kind, _)| *kind == ReplyKind::Apology).count(), 1);
     let turn = engine.say("s1", "m-2", "还在吗").await;
     assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
+    let said = engine.said("s1").await;
+    assert_eq!(said.iter().filter(|(kind, _)| *kind == ReplyKind::Greeting).count(), 1, "greeted once: {said:?}");
+    let mut status = Status::Ready;
+    for event in engine.events("s1").await {
+        if let Event::Status(event) = event {
+            assert_eq!(event.previous, status, "no transition is missing: {event:?}");
+            status = event.status;
+        }
+    }
 }
 
 async fn panic_in_a_registered_tool_cancels_its_turn_only(backend: Backend) {

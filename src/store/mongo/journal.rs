@@ -86,7 +86,7 @@ impl Db {
             let mut document = turn_document(&change.turn, expires_at)?;
             document.insert("epoch", epoch);
             // A holder that has lost its lease does not write over the record of the one after it.
-            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$lte": epoch}};
+            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": {"$gt": epoch}}};
             turns.push(doc! {"q": filter, "u": document, "upsert": true});
             for step in &change.steps {
                 steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);

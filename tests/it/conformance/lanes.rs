@@ -140,12 +140,15 @@ pub async fn a_commit_releases_the_lane_unless_a_later_job_is_known(store: Arc<d
 
 pub async fn a_commit_without_a_change_only_moves_on(store: Arc<dyn Store>) {
     let before = run_turn(&store, "s", 1, |change| change.profile = Some(odd_map())).await;
-    let taken = grant(&store, "s", 5).await;
+    let mut request = acquire("s", 5, "w1");
+    request.pin = Some(Pin { agent_id: "sales".into(), hash: "h1".into(), announce: true });
+    let taken = granted(store.acquire(request).await.unwrap());
+    assert_eq!(taken.session.workflow_state.status, Status::Processing);
     assert_eq!(store.commit(commit(&taken, 5, None)).await.unwrap(), Committed::Released);
     let after = session(&store, "s").await;
     assert_eq!((after.last_seq, after.lease.as_ref(), after.turn.as_ref()), (5, None, None));
     assert_eq!((after.profile, after.recent_jobs), (before.profile, before.recent_jobs));
-    assert_eq!(after.workflow_state, before.workflow_state);
+    assert_eq!(after.workflow_state, before.workflow_state, "what was announced is taken back");
 }
 
 pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
@@ -173,6 +176,11 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.commit(unknown).await.unwrap(), Committed::Fenced);
     let good = change(&fresh.session, "m-1");
     assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
+    let mut later_still = change(&stale.session, "m-1");
+    later_still.turn.outcome = Outcome::Cancelled;
+    assert_eq!(store.commit(commit(&stale, 1, Some(later_still))).await.unwrap(), Committed::Fenced);
+    let record = store.turn("s", "m-1").await.unwrap().unwrap();
+    assert_eq!(record.outcome, Outcome::Answered, "the record is that of the turn that counts");
 }
 
 pub async fn an_attempt_that_was_nobody_s_fault_is_taken_back(store: Arc<dyn Store>) {

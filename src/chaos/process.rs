@@ -1,0 +1,159 @@
+//! One process of a run: started, killed, paused, started again.
+
+use super::error::ChaosError;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long a process may take to answer on its port.
+const START: Duration = Duration::from_secs(60);
+/// Lines of a log that an error shows.
+const LINES: usize = 12;
+
+/// See the module. Killed when dropped.
+pub(super) struct Process {
+    name: String,
+    program: PathBuf,
+    args: Vec<String>,
+    folder: PathBuf,
+    group: i32,
+    child: Option<Child>,
+}
+
+impl Process {
+    pub(super) fn new(name: String, program: PathBuf, args: Vec<String>, folder: PathBuf, group: i32) -> Self {
+        Self { name, program, args, folder, group, child: None }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Starts it (again). Of the environment it sees nothing but the path.
+    pub(super) fn start(&mut self) -> Result<(), ChaosError> {
+        let problem = |error: std::io::Error| self.failure(&error);
+        let log = File::options().create(true).append(true).open(self.log()).map_err(problem)?;
+        let child = Command::new(&self.program)
+            .args(&self.args)
+            .current_dir(&self.folder)
+            .process_group(self.group)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(problem)?)
+            .stderr(log)
+            .spawn()
+            .map_err(problem)?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until it listens.
+    pub(super) async fn listens(&mut self, port: u16) -> Result<(), ChaosError> {
+        let deadline = Instant::now() + START;
+        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            if let Some(end) = self.ended() {
+                return Err(self.failure(&end));
+            }
+            if Instant::now() > deadline {
+                return Err(self.failure(&format!("nothing listens on port {port} after {} s", START.as_secs())));
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// How it ended, if it did so of its own accord.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        self.child = None;
+        Some(format!("it ended with {status}"))
+    }
+
+    /// SIGKILL. It is gone on return.
+    pub(super) async fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            while matches!(child.try_wait(), Ok(None)) {
+                sleep(Duration::from_millis(2)).await;
+            }
+        }
+    }
+
+    /// SIGTERM, and SIGKILL after `limit`. It is gone on return.
+    pub(super) async fn terminate(&mut self, limit: Duration) {
+        self.signal(Signal::TERM);
+        let gone = async {
+            while let Some(child) = &mut self.child
+                && matches!(child.try_wait(), Ok(None))
+            {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let _ = timeout(limit, gone).await;
+        self.kill().await;
+    }
+
+    /// SIGSTOP.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            // A process that has ended needs none.
+            let _ = kill_process(Pid::from_child(child), signal);
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join(format!("{}.log", self.name))
+    }
+
+    pub(super) fn failure(&self, problem: &dyn std::fmt::Display) -> ChaosError {
+        ChaosError::Start { name: self.name.clone(), problem: problem.to_string(), log: tail(&self.log()) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// A port that nobody listens on, outside of the range from which the system takes ports for outgoing connections: a
+/// server that is killed has to find its port free when it comes back.
+pub(super) fn free_port() -> Result<u16, ChaosError> {
+    let mut problem = String::new();
+    for _ in 0..200 {
+        let port = rand::random_range(20_000..32_000);
+        match std::net::TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => problem = error.to_string(),
+        }
+    }
+    Err(ChaosError::failed("there is no free port between 20000 and 32000", problem))
+}

@@ -1,0 +1,224 @@
+//! How long the turns of a killed worker take to come to their end elsewhere: from the kill to the commit that the store
+//! shows.
+
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, interval, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// How often the store is asked.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a killed worker's leases are asked for, should the store be away. They last for some seconds.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Times at which a server is away.
+#[derive(Default)]
+pub(super) struct Outages {
+    open: AtomicUsize,
+    begun: AtomicUsize,
+}
+
+/// One outage; over when it is dropped.
+pub(super) struct Outage(Arc<Outages>);
+
+impl Outages {
+    pub(super) fn begin(self: &Arc<Self>) -> Outage {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Outage(Arc::clone(self))
+    }
+
+    /// Tells one time without outage from another; `None` within one.
+    fn quiet(&self) -> Option<usize> {
+        (self.open.load(Ordering::SeqCst) == 0).then(|| self.begun.load(Ordering::SeqCst))
+    }
+}
+
+impl Drop for Outage {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// See the module.
+pub(super) struct Recovery {
+    sessions: Collection<Document>,
+    outages: Arc<Outages>,
+    waiting: Mutex<HashMap<String, Waiting>>,
+    samples: Mutex<Vec<Sample>>,
+    unseen: AtomicU64,
+}
+
+/// A turn that was in hand.
+#[derive(Clone, Copy)]
+struct Waiting {
+    since: Instant,
+    last_seq: i64,
+    quiet: Option<usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Sample {
+    took: Duration,
+    /// No server was away meanwhile.
+    servers_up: bool,
+}
+
+/// How long turns in hand took, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Times {
+    /// How many.
+    pub turns: usize,
+    /// Half of them took no longer.
+    pub p50_ms: u64,
+    /// All but one in a hundred took no longer.
+    pub p99_ms: u64,
+    /// The longest.
+    pub max_ms: u64,
+}
+
+/// What became of the turns that killed workers had in hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recovered {
+    /// Those during which NATS and MongoDB were there.
+    pub servers_up: Times,
+    /// All of them.
+    pub all: Times,
+    /// Killed workers whose turns in hand could not be asked for, since the store was away.
+    pub unseen_kills: u64,
+}
+
+impl Times {
+    /// Of these durations.
+    pub(super) fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
+        let mut sorted: Vec<Duration> = durations.into_iter().collect();
+        sorted.sort_unstable();
+        let at = |share: f64| {
+            // The smallest that is no smaller than this share of all.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+            let rank = (sorted.len() as f64 * share).ceil() as usize;
+            let duration = sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default();
+            u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+        };
+        Self { turns: sorted.len(), p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1.0) }
+    }
+}
+
+impl Recovery {
+    pub(super) fn new(sessions: Collection<Document>, outages: Arc<Outages>) -> Arc<Self> {
+        let (waiting, samples, unseen) = Default::default();
+        Arc::new(Self { sessions, outages, waiting, samples, unseen })
+    }
+
+    /// A worker was killed at `since`: the turns that it had in hand are watched from then on.
+    pub(super) async fn killed(&self, pid: u32, since: Instant) {
+        let quiet = self.outages.quiet();
+        let Some(held) = self.held_by(pid).await else {
+            self.unseen.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut waiting = self.waiting();
+        for (session_id, last_seq) in held {
+            // One that was taken over from another killed worker begins anew.
+            waiting.insert(session_id, Waiting { since, last_seq, quiet });
+        }
+    }
+
+    /// A worker was paused: what it had taken over from a killed one is delayed for another reason than the kill.
+    pub(super) async fn paused(&self, pid: u32) {
+        for (session_id, _) in self.held_by(pid).await.unwrap_or_default() {
+            self.waiting().remove(&session_id);
+        }
+    }
+
+    /// Sessions whose lane a process holds, with how far each was handled.
+    async fn held_by(&self, pid: u32) -> Option<Vec<(String, i64)>> {
+        let filter = doc! {"lease.owner": {"$regex": format!("^worker-{pid}-")}};
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            match self.find(filter.clone()).await {
+                Ok(found) => return Some(found),
+                Err(_) => sleep(LOOK).await,
+            }
+        }
+        None
+    }
+
+    async fn find(&self, filter: Document) -> mongodb::error::Result<Vec<(String, i64)>> {
+        let found: Vec<Document> =
+            self.sessions.find(filter).projection(doc! {"last_seq": 1}).await?.try_collect().await?;
+        let read = |found: &Document| {
+            Some((found.get_str("_id").ok()?.to_owned(), found.get_i64("last_seq").unwrap_or_default()))
+        };
+        Ok(found.iter().filter_map(read).collect())
+    }
+
+    /// Looks for commits until `stop`.
+    pub(super) async fn watch(&self, stop: CancellationToken) {
+        let mut look = interval(LOOK);
+        while !stop.is_cancelled() {
+            look.tick().await;
+            let ids: Vec<Bson> = self.waiting().keys().map(|session_id| session_id.as_str().into()).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            for (session_id, last_seq) in self.find(doc! {"_id": {"$in": ids}}).await.unwrap_or_default() {
+                self.seen(&session_id, last_seq);
+            }
+        }
+    }
+
+    fn seen(&self, session_id: &str, last_seq: i64) {
+        let mut waiting = self.waiting();
+        let Some(entry) = waiting.get(session_id).copied().filter(|entry| last_seq > entry.last_seq) else { return };
+        waiting.remove(session_id);
+        let servers_up = entry.quiet.is_some() && entry.quiet == self.outages.quiet();
+        let sample = Sample { took: entry.since.elapsed(), servers_up };
+        debug!(session_id, took_ms = sample.took.as_millis(), servers_up, "a killed worker's turn has come to its end");
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+    }
+
+    /// What was measured.
+    pub(super) fn measured(&self) -> Recovered {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        Recovered {
+            servers_up: Times::of(samples.iter().filter(|sample| sample.servers_up).map(|sample| sample.took)),
+            all: Times::of(samples.iter().map(|sample| sample.took)),
+            unseen_kills: self.unseen.load(Ordering::Relaxed),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_durations() {
+        let times = Times::of((1..=200).rev().map(Duration::from_millis));
+        assert_eq!(times, Times { turns: 200, p50_ms: 100, p99_ms: 198, max_ms: 200 });
+        assert_eq!(Times::of([]), Times::default());
+        assert_eq!(Times::of([Duration::from_millis(7)]).p99_ms, 7);
+    }
+
+    #[test]
+    fn a_time_with_an_outage_in_it_is_not_quiet() {
+        let outages = Arc::<Outages>::default();
+        let before = outages.quiet();
+        let outage = outages.begin();
+        assert_eq!(outages.quiet(), None);
+        drop(outage);
+        assert!(outages.quiet().is_some() && outages.quiet() != before);
+    }
+}

@@ -1,0 +1,157 @@
+//! What is said in a run: a small language in which the script writes messages, the model reads them, and the checker
+//! knows what has to be answered.
+//!
+//! A message is `<verb> #<tag>`; its tag is its job's id, so that every text, action and answer can be traced to its job.
+
+use serde::Serialize;
+use std::fmt;
+
+/// What every new session hears first.
+pub(super) const GREETING: &str = "Hello, this is the run.";
+
+/// What a message asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// A plain answer.
+    Say,
+    /// One action, then an answer.
+    Order,
+    /// Two actions, then an answer.
+    OrderEta,
+    /// A silent action: the profile.
+    Note,
+    /// A silent action: the conversation closes.
+    Bye,
+}
+
+impl Verb {
+    const ALL: [Self; 5] = [Self::Say, Self::Order, Self::OrderEta, Self::Note, Self::Bye];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Say => "say",
+            Self::Order => "order",
+            Self::OrderEta => "order-and-eta",
+            Self::Note => "note",
+            Self::Bye => "bye",
+        }
+    }
+
+    /// The calls that it leads to, in order.
+    pub(super) const fn targets(self) -> &'static [Target] {
+        match self {
+            Self::Order => &[Target::Order],
+            Self::OrderEta => &[Target::Order, Target::Eta],
+            Self::Say | Self::Note | Self::Bye => &[],
+        }
+    }
+
+    /// True when nothing is said in return.
+    pub(super) const fn is_silent(self) -> bool {
+        matches!(self, Self::Note | Self::Bye)
+    }
+}
+
+/// An action with an effect outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Target {
+    /// A skill.
+    Order,
+    /// A tool.
+    Eta,
+}
+
+impl Target {
+    /// The action's id in the agents' files.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Eta => "eta",
+        }
+    }
+
+    /// The action's type.
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Order => "SKILL",
+            Self::Eta => "TOOL",
+        }
+    }
+}
+
+/// One message of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) verb: Verb,
+    pub(super) tag: String,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} #{}", self.verb.as_str(), self.tag)
+    }
+}
+
+impl Line {
+    pub(super) fn new(verb: Verb, tag: impl Into<String>) -> Self {
+        Self { verb, tag: tag.into() }
+    }
+
+    /// Reads one message.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (verb, tag) = text.trim().split_once(" #")?;
+        let verb = Verb::ALL.into_iter().find(|known| known.as_str() == verb)?;
+        Some(Self::new(verb, tag))
+    }
+
+    /// Reads a turn's messages, one a line.
+    pub(super) fn parse_all(text: &str) -> Vec<Self> {
+        text.lines().filter_map(Self::parse).collect()
+    }
+}
+
+/// The actions of a turn, in order.
+pub(super) fn actions(lines: &[Line]) -> Vec<(Target, &str)> {
+    lines.iter().flat_map(|line| line.verb.targets().iter().map(|target| (*target, line.tag.as_str()))).collect()
+}
+
+/// What a turn of these messages answers, given the receipt of each action in order; `None` when it is silent.
+pub(super) fn answer(lines: &[Line], receipts: &[String]) -> Option<String> {
+    let mut receipts = receipts.iter();
+    let mut said = Vec::new();
+    for line in lines.iter().filter(|line| !line.verb.is_silent()) {
+        let own: Vec<&str> = line.verb.targets().iter().filter_map(|_| receipts.next()).map(String::as_str).collect();
+        said.push(format!("#{}: {}", line.tag, if own.is_empty() { "ok".to_owned() } else { own.join(" and ") }));
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// A number that depends on `text` alone: how long something takes, whether it fails at first.
+pub(super) fn fate(text: &str) -> u64 {
+    md5::compute(text).0.iter().fold(0, |number, byte| (number << 7) ^ (number >> 57) ^ u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_can_be_read_back() {
+        for verb in Verb::ALL {
+            let line = Line::new(verb, "c1-2");
+            assert_eq!(Line::parse(&line.to_string()), Some(line));
+        }
+        assert_eq!(Line::parse("hello"), None);
+        assert_eq!(Line::parse_all("say #a\nnonsense\nbye #b").len(), 2);
+    }
+
+    #[test]
+    fn an_answer_names_each_message_with_the_receipts_of_its_actions() {
+        let lines = [Line::new(Verb::Say, "a"), Line::new(Verb::OrderEta, "b"), Line::new(Verb::Note, "c")];
+        assert_eq!(actions(&lines), [(Target::Order, "b"), (Target::Eta, "b")]);
+        let receipts = ["order-1".to_owned(), "eta-2".to_owned()];
+        assert_eq!(answer(&lines, &receipts).unwrap(), "#a: ok; #b: order-1 and eta-2");
+        assert_eq!(answer(&lines[2..], &[]), None);
+    }
+}
