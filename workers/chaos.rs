@@ -57,7 +57,7 @@ pub struct Chaos {
     /// The mongod program; else MONGOD_BIN, else from the path, else from target/servers
     #[arg(long, value_name = "PROGRAM")]
     mongod: Option<PathBuf>,
-    /// Fail, too, when the recovery of killed workers' turns takes longer at p99 (while the servers are up)
+    /// Fail, too, when the recovery of killed workers' turns takes longer at p99, where nothing else failed meanwhile
     #[arg(long, value_name = "DURATION", value_parser = turnwheel::config::duration::parse)]
     max_recovery: Option<Duration>,
     /// Keep the folder with the logs and all facts, also when all went well
@@ -109,7 +109,7 @@ impl Chaos {
 }
 
 fn is_slower(verdict: &Verdict, limit: Duration) -> bool {
-    Duration::from_millis(verdict.recovery.servers_up.p99_ms) > limit
+    Duration::from_millis(verdict.recovery.undisturbed.p99_ms) > limit
 }
 
 fn failure(error: &ChaosError) -> Failure {

@@ -129,7 +129,7 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
         .map_err(|error| ChaosError::failed("an HTTP client", error))?;
     let outages = Arc::<Outages>::default();
     let sessions = mongo.client().database(&settings.mongodb.database).collection("sessions");
-    let recovery = Recovery::new(sessions, Arc::clone(&outages));
+    let recovery = Recovery::new(sessions, Arc::clone(&outages), settings.worker.ack_wait.0);
     let stage = Arc::new(Stage::new(cast, nats, mongo, Arc::clone(&recovery), outages));
     let run = Run { options, observer: Arc::new(observer), load, stage, recovery, api, tell };
     run.through(ground.path(), tasks).await

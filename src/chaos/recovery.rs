@@ -53,6 +53,10 @@ pub(super) struct Recovery {
     outages: Arc<Outages>,
     waiting: Mutex<HashMap<String, Waiting>>,
     samples: Mutex<Vec<Sample>>,
+    /// When workers were killed or paused.
+    hits: Mutex<Vec<Instant>>,
+    /// How long a lease lasts.
+    lease: Duration,
     unseen: AtomicU64,
 }
 
@@ -67,8 +71,8 @@ struct Waiting {
 #[derive(Clone, Copy)]
 struct Sample {
     took: Duration,
-    /// No server was away meanwhile.
-    servers_up: bool,
+    /// Nothing else failed meanwhile.
+    undisturbed: bool,
 }
 
 /// How long turns in hand took, in milliseconds.
@@ -87,8 +91,9 @@ pub struct Times {
 /// What became of the turns that killed workers had in hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// Those during which NATS and MongoDB were there.
-    pub servers_up: Times,
+    /// Those during which nothing else failed: NATS and MongoDB were there, and no other worker was killed or paused while
+    /// the turn changed hands.
+    pub undisturbed: Times,
     /// All of them.
     pub all: Times,
     /// Killed workers whose turns in hand could not be asked for, since the store was away.
@@ -112,13 +117,14 @@ impl Times {
 }
 
 impl Recovery {
-    pub(super) fn new(sessions: Collection<Document>, outages: Arc<Outages>) -> Arc<Self> {
-        let (waiting, samples, unseen) = Default::default();
-        Arc::new(Self { sessions, outages, waiting, samples, unseen })
+    pub(super) fn new(sessions: Collection<Document>, outages: Arc<Outages>, lease: Duration) -> Arc<Self> {
+        let (waiting, samples, hits, unseen) = Default::default();
+        Arc::new(Self { sessions, outages, waiting, samples, hits, lease, unseen })
     }
 
     /// A worker was killed at `since`: the turns that it had in hand are watched from then on.
     pub(super) async fn killed(&self, pid: u32, since: Instant) {
+        self.hits().push(since);
         let quiet = self.outages.quiet();
         let Some(held) = self.held_by(pid).await else {
             self.unseen.fetch_add(1, Ordering::Relaxed);
@@ -133,6 +139,7 @@ impl Recovery {
 
     /// A worker was paused: what it had taken over from a killed one is delayed for another reason than the kill.
     pub(super) async fn paused(&self, pid: u32) {
+        self.hits().push(Instant::now());
         for (session_id, _) in self.held_by(pid).await.unwrap_or_default() {
             self.waiting().remove(&session_id);
         }
@@ -180,19 +187,30 @@ impl Recovery {
         let Some(entry) = waiting.get(session_id).copied().filter(|entry| last_seq > entry.last_seq) else { return };
         waiting.remove(session_id);
         let servers_up = entry.quiet.is_some() && entry.quiet == self.outages.quiet();
-        let sample = Sample { took: entry.since.elapsed(), servers_up };
-        debug!(session_id, took_ms = sample.took.as_millis(), servers_up, "a killed worker's turn has come to its end");
+        let sample = Sample { took: entry.since.elapsed(), undisturbed: servers_up && !self.hit_again(entry.since) };
+        let (took_ms, undisturbed) = (sample.took.as_millis(), sample.undisturbed);
+        debug!(session_id, took_ms, undisturbed, "a killed worker's turn has come to its end");
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+    }
+
+    /// Whether a worker was hit since the leases of the one killed at `since` may have ended: the turn may have been on its
+    /// way to it.
+    fn hit_again(&self, since: Instant) -> bool {
+        self.hits().iter().any(|hit| *hit > since + self.lease / 2)
     }
 
     /// What was measured.
     pub(super) fn measured(&self) -> Recovered {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         Recovered {
-            servers_up: Times::of(samples.iter().filter(|sample| sample.servers_up).map(|sample| sample.took)),
+            undisturbed: Times::of(samples.iter().filter(|sample| sample.undisturbed).map(|sample| sample.took)),
             all: Times::of(samples.iter().map(|sample| sample.took)),
             unseen_kills: self.unseen.load(Ordering::Relaxed),
         }
+    }
+
+    fn hits(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.hits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {

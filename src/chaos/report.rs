@@ -114,9 +114,9 @@ impl Verdict {
             let Times { turns, p50_ms, p99_ms, max_ms } = *times;
             format!("p50 {}, p99 {}, at most {} ({turns} turns)", millis(p50_ms), millis(p99_ms), millis(max_ms))
         };
-        let Recovered { servers_up, all, unseen_kills } = &self.recovery;
-        writeln!(f, "  recovery   of turns whose worker was killed: {}", line(servers_up))?;
-        writeln!(f, "             with those during which a server was away, too: {}", line(all))?;
+        let Recovered { undisturbed, all, unseen_kills } = &self.recovery;
+        writeln!(f, "  recovery   of a killed worker's turns: {}", line(undisturbed))?;
+        writeln!(f, "             with those that something else hit, too: {}", line(all))?;
         if *unseen_kills > 0 {
             writeln!(f, "             not counted: {unseen_kills} kills while the store was away")?;
         }
