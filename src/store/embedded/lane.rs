@@ -135,6 +135,13 @@ pub(crate) fn finish(session: &mut Session, last_seq: u64, lease: Duration, now:
     }
 }
 
+/// Takes back what the acquisition announced: nothing was done.
+pub(crate) fn unannounce(session: &mut Session) {
+    if let Some(turn) = &session.turn {
+        session.workflow_state.status = turn.status;
+    }
+}
+
 /// Applies what a turn changed, but for history, steps and the turn's record, which have tables of their own.
 pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.agent_id.clone_from(&change.agent_id);

@@ -90,8 +90,9 @@ pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Com
         return Ok(Committed::Fenced);
     };
     let armed = session.timers.clone();
-    if let Some(change) = &request.change {
-        lane::apply(&mut session, change, now);
+    match &request.change {
+        Some(change) => lane::apply(&mut session, change, now),
+        None => lane::unannounce(&mut session),
     }
     let committed = lane::finish(&mut session, request.last_seq, request.lease, now);
     let bytes = encode("the session", &session)?;

@@ -34,7 +34,8 @@ pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
 fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
-        None => Document::new(),
+        // Nothing was done: the status that the acquisition announced is taken back.
+        None => doc! {"workflow_state.status": {"$ifNull": ["$turn.status", "$workflow_state.status"]}},
     };
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
     changes.insert("waiting_since", "$$REMOVE");

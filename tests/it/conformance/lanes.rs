@@ -140,12 +140,15 @@ pub async fn a_commit_releases_the_lane_unless_a_later_job_is_known(store: Arc<d
 
 pub async fn a_commit_without_a_change_only_moves_on(store: Arc<dyn Store>) {
     let before = run_turn(&store, "s", 1, |change| change.profile = Some(odd_map())).await;
-    let taken = grant(&store, "s", 5).await;
+    let mut request = acquire("s", 5, "w1");
+    request.pin = Some(Pin { agent_id: "sales".into(), hash: "h1".into(), announce: true });
+    let taken = granted(store.acquire(request).await.unwrap());
+    assert_eq!(taken.session.workflow_state.status, Status::Processing);
     assert_eq!(store.commit(commit(&taken, 5, None)).await.unwrap(), Committed::Released);
     let after = session(&store, "s").await;
     assert_eq!((after.last_seq, after.lease.as_ref(), after.turn.as_ref()), (5, None, None));
     assert_eq!((after.profile, after.recent_jobs), (before.profile, before.recent_jobs));
-    assert_eq!(after.workflow_state, before.workflow_state);
+    assert_eq!(after.workflow_state, before.workflow_state, "what was announced is taken back");
 }
 
 pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
