@@ -18,7 +18,7 @@ impl Turn<'_> {
         }
         self.reason = Some(reason.to_string());
         // From `typing` and `processing` it is one step; from elsewhere `processing` lies between.
-        if self.status().check(Status::Cancelled).is_err() {
+        if !self.is_cancelled() && self.status().check(Status::Cancelled).is_err() {
             self.transition(Status::Processing);
         }
         if !self.answered && self.jobs.iter().any(|job| job.user_message().is_some()) {
