@@ -37,6 +37,14 @@ pub enum JournalError {
         /// Hash of the input now.
         asked: String,
     },
+    /// While the step ran, it was recorded for another input: by a worker that had the turn before, or has it by now.
+    #[error("step `{key}` of turn `{turn_id}` was recorded by another worker, for another input")]
+    Overtaken {
+        /// The turn.
+        turn_id: String,
+        /// The step.
+        key: String,
+    },
     /// The recorded output does not fit the code that reads it.
     #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
     Unreadable {
@@ -152,14 +160,9 @@ impl Journal {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
     }
 
-    /// True when the step has been recorded.
-    pub fn has(&self, key: &str) -> bool {
-        lock(&self.turn.recorded).contains_key(&self.full_key(key))
-    }
-
-    /// The recorded output of a step, whatever its input was.
-    pub fn output(&self, key: &str) -> Option<Value> {
-        lock(&self.turn.recorded).get(&self.full_key(key)).map(|step| step.output.clone())
+    /// True when the step has been recorded for this input.
+    pub fn has<I: Serialize + ?Sized>(&self, key: &str, input: &I) -> bool {
+        lock(&self.turn.recorded).get(&self.full_key(key)).is_some_and(|step| step.input_hash == hash(input))
     }
 
     /// `<session>/<turn>/<key>`: the idempotency key of the step.
@@ -206,6 +209,10 @@ impl Journal {
         };
         match self.turn.record(step).await? {
             None => Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) }),
+            Some(earlier) if earlier.input_hash != input_hash => {
+                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
+                Err(JournalError::Overtaken { turn_id, key }.into())
+            }
             Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
         }
     }

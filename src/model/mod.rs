@@ -90,7 +90,8 @@ pub struct ModelReply {
 }
 
 /// Why a model did not answer.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelError {
     /// After all retries.
     #[error("model `{model}` is unavailable after {attempts} attempts: {problem}")]

@@ -1,8 +1,18 @@
-//! A model call as a step of the journal, with model, tokens and attempts in its record.
+//! A model call as a step of the journal, with model, tokens and attempts in its record. That a model did not answer is a
+//! result like any other: a turn that has gone on without the answer, and is repeated, goes on without it again.
 
 use super::{Model, ModelError, ModelRequest};
 use crate::journal::{Done, Journal, Label, StepError, Stepped};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
+
+/// What is recorded: the answer as it is, or why there is none.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Outcome {
+    Content(String),
+    Failed(ModelError),
+}
 
 /// Asks `model`, named `target` in the settings, unless the step is recorded; answers the text. `input` is what the
 /// question depends on, not the rendered prompt, so that a prompt may be edited while turns are in hand.
@@ -16,14 +26,24 @@ pub async fn ask(
     let label = Label { kind: "model", target };
     let step = journal.step(key, label, input, |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
-        let reply = model.complete(request).await?;
-        Ok(Done {
-            output: reply.content,
-            ok: true,
-            model: Some(reply.model),
-            tokens: Some(reply.tokens),
-            attempts: Some(reply.attempts),
+        Ok::<_, Infallible>(match model.complete(request).await {
+            Ok(reply) => Done {
+                output: Outcome::Content(reply.content),
+                ok: true,
+                model: Some(reply.model),
+                tokens: Some(reply.tokens),
+                attempts: Some(reply.attempts),
+            },
+            Err(error) => Done { ok: false, ..Done::ok(Outcome::Failed(error)) },
         })
     });
-    step.await
+    let Stepped { output, ok, ms, key } = match step.await {
+        Ok(stepped) => stepped,
+        Err(StepError::Journal(error)) => return Err(error.into()),
+        Err(StepError::Operation(never)) => match never {},
+    };
+    match output {
+        Outcome::Content(output) => Ok(Stepped { output, ok, ms, key }),
+        Outcome::Failed(error) => Err(StepError::Operation(error)),
+    }
 }

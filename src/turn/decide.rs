@@ -14,6 +14,10 @@ use tracing::{debug, warn};
 /// How often an invalid answer is sent back with what is wrong with it.
 const MAX_CORRECTIONS: u32 = 2;
 
+/// The step of a turn's first decision, whether phase 1 makes it or phase 2. It is one step, so that two workers that both
+/// believe to hold the lane cannot each go a way of its own: the first record is the turn's way.
+const FIRST: &str = "0/decide";
+
 /// One question, whatever it asks for.
 struct Question<'k> {
     key: &'k str,
@@ -72,13 +76,22 @@ impl Turn<'_> {
             plan: true,
         };
         let question = Question {
-            key: "plan",
+            key: FIRST,
             messages: prompt::messages(system, &message),
             schema: decision::plan_and_decision_schema(),
-            input: json!({ "hash": self.agent.hash, "message": message }),
+            input: self.plan_input(),
             facts,
         };
         self.ask(question, decision::parse_plan_and_decision).await
+    }
+
+    /// True when phase 1 is on record for this turn.
+    pub(super) fn has_planned(&self) -> bool {
+        self.journal.has(FIRST, &asked(&self.plan_input(), ""))
+    }
+
+    fn plan_input(&self) -> Value {
+        json!({ "hash": self.agent.hash, "message": self.message_text() })
     }
 
     async fn ask<T>(&mut self, question: Question<'_>, parse: fn(&str) -> Result<T, String>) -> Answer<T> {
@@ -97,7 +110,7 @@ impl Turn<'_> {
                 idempotency_key: String::new(),
                 facts: facts.clone(),
             };
-            let input = json!([input, problem]);
+            let input = asked(&input, &problem);
             let asking = recorded::ask(&journal, &key, (&name, model.as_ref()), &input, request);
             let content = match self.beside(Box::pin(asking)).await? {
                 Ok(stepped) => {
@@ -121,4 +134,9 @@ impl Turn<'_> {
         }
         Ok(Err(CancelReason::new("invalid_decision", problem)))
     }
+}
+
+/// What a recorded question depends on: what it asks, and what was wrong with the answer before.
+fn asked(input: &Value, problem: &str) -> Value {
+    json!([input, problem])
 }

@@ -11,7 +11,7 @@ use crate::http_client::bounded;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::prompt::transcript;
 use crate::queue::ReplyKind;
-use crate::session::{Handoff, Role, Status};
+use crate::session::{Entry, Handoff, Role, Status};
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
@@ -140,7 +140,9 @@ impl Turn<'_> {
         let index = key.trim_start_matches("forward[").trim_end_matches(']').parse::<usize>().unwrap_or(0);
         let job = &self.jobs[index.min(self.jobs.len() - 1)];
         let text = job.user_message().map(|message| message.text.as_str()).unwrap_or_default();
-        let history: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
+        // A repeat of the call has the same body: the times of this turn's entries are not those of its first attempt.
+        let said = self.entries.iter().map(|entry| Entry { at: self.started_at(), ..entry.clone() });
+        let history: Vec<_> = self.session.history.iter().cloned().chain(said).collect();
         json!({
             "event": event,
             "session_id": self.session.session_id,

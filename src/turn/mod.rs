@@ -15,6 +15,7 @@ mod handoff;
 mod iterate;
 mod opening;
 mod prompt;
+mod published;
 mod state;
 mod user;
 
@@ -84,6 +85,10 @@ pub enum TurnError {
     /// The journal does not match the code that repeats it: repeating is of no use.
     #[error("{0}")]
     Replay(String),
+    /// Another worker that believed to hold the lane has taken the turn another way, and was first: the turn is repeated,
+    /// over what that one has recorded.
+    #[error("{0}")]
+    Overtaken(String),
     /// The store refuses or cannot read something of this turn: repeated, as an attempt.
     #[error("{0}")]
     Failed(String),
@@ -125,17 +130,13 @@ pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>
     }
 }
 
-/// Ends a turn that cannot go on as `cancelled`, with an apology to the user.
-pub async fn give_up(services: &Services, input: TurnInput, reason: CancelReason) -> Result<Change, TurnError> {
-    let opened = state::Turn::open(services, TurnInput { resumed: true, ..input.clone() }).await;
-    let turn = match opened {
-        // A journal that cannot be read must not keep the lane for ever.
-        Err(TurnError::Failed(_) | TurnError::Replay(_)) => {
-            state::Turn::open(services, TurnInput { resumed: false, ..input }).await?
-        }
-        opened => opened?,
-    };
-    turn.give_up(reason).await
+/// Ends a turn that cannot go on as `cancelled`, with an apology to the user. Its journal is not read, and its code not run
+/// again; what it has published is.
+pub async fn give_up(services: &Services, mut input: TurnInput, reason: CancelReason) -> Result<Change, TurnError> {
+    input.resumed = false;
+    let mut turn = state::Turn::open(services, input).await?;
+    turn.adopt_published().await?;
+    turn.cancel(reason).await
 }
 
 impl From<JournalError> for TurnError {
@@ -143,6 +144,7 @@ impl From<JournalError> for TurnError {
         match error {
             JournalError::Store(error) => error.into(),
             JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
+            JournalError::Overtaken { .. } => Self::Overtaken(error.to_string()),
         }
     }
 }

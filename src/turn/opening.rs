@@ -22,7 +22,7 @@ impl Turn<'_> {
     pub(super) async fn opening(&mut self) -> Result<Result<Opening, CancelReason>, TurnError> {
         let changed = self.session.workflow_state.hash != self.agent.hash;
         // A recorded phase 1 is used again though its plan is in the cache by now: its decision belongs to this turn.
-        let planned = self.journal.has("plan");
+        let planned = self.has_planned();
         let cached = if planned { None } else { self.cached_plan().await? };
         let (plan, first) = match cached {
             Some(plan) => (plan, None),
@@ -47,8 +47,7 @@ impl Turn<'_> {
         Ok(store.plan(&self.agent.config.id, &self.agent.hash).await?)
     }
 
-    /// Goes over to the agent's present configuration.
-    pub(super) fn adopt_configuration(&mut self) {
+    fn adopt_configuration(&mut self) {
         let before = &self.session.workflow_state;
         let first_time = before.hash.is_empty();
         let need_greeting = first_time || self.agent.config.regreet_on_change || before.need_greeting;
@@ -65,9 +64,15 @@ impl Turn<'_> {
             return Ok(false);
         }
         self.reply(ReplyKind::Greeting, "greet", greeting);
-        self.session.workflow_state.need_greeting = false;
+        self.greeted();
         // The user reads it while the model thinks.
         self.settle().await?;
         Ok(true)
+    }
+
+    /// The greeting of this configuration is out.
+    pub(super) fn greeted(&mut self) {
+        self.session.workflow_state.hash.clone_from(&self.agent.hash);
+        self.session.workflow_state.need_greeting = false;
     }
 }

@@ -1,5 +1,6 @@
 //! One turn in hand: the session as it becomes, what is to be published, what the commit writes.
 
+use super::published::is_answer;
 use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
 use crate::clock::{self, Timestamp};
@@ -111,12 +112,6 @@ impl<'a> Turn<'a> {
     /// Goes to `to`, publishing the transition. A status that follows itself is not one; an illegal one is refused and
     /// logged.
     pub(super) fn transition(&mut self, to: Status) {
-        let key = format!("status/{}", self.statuses.len());
-        self.transition_as(&key, to);
-    }
-
-    /// The same under another key than that of the next transition.
-    pub(super) fn transition_as(&mut self, key: &str, to: Status) {
         let from = self.status();
         if from == to {
             return;
@@ -134,9 +129,21 @@ impl<'a> Turn<'a> {
             reason: self.reason.clone().filter(|_| to == Status::Cancelled),
             at,
         };
-        self.publish(EventType::Status, key, &event);
+        let key = format!("status/{}", self.statuses.len());
+        self.publish(EventType::Status, &key, &event);
         self.statuses.push(StatusAt { status: to, at });
         self.session.workflow_state.status = to;
+    }
+
+    /// Takes a status over that has been published for this turn before.
+    pub(super) fn adopt_status(&mut self, status: StatusAt) {
+        self.session.workflow_state.status = status.status;
+        self.statuses.push(status);
+    }
+
+    /// True when the turn has been cancelled, by this attempt or an earlier one.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.statuses.last().is_some_and(|last| last.status == Status::Cancelled)
     }
 
     /// Says something to the user, under an id that stays the same however often the turn is repeated.
@@ -144,7 +151,7 @@ impl<'a> Turn<'a> {
         if text.is_empty() {
             return;
         }
-        self.answered |= !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff);
+        self.answered |= is_answer(kind);
         self.say(kind, key, text, Map::new());
         self.remember(Role::Assistant, text, Some(kind), Map::new());
     }
@@ -250,16 +257,22 @@ impl<'a> Turn<'a> {
             self.services.store.record(request).await?;
             self.shown = status;
         }
+        Ok(self.publishing())
+    }
+
+    /// Publishes what has been collected.
+    pub(super) async fn flush(&mut self) -> Result<(), TurnError> {
+        Ok(self.publishing().await?)
+    }
+
+    fn publishing(&mut self) -> impl Future<Output = Result<(), QueueError>> + use<> {
         let (events, queue) = (std::mem::take(&mut self.outbox), Arc::clone(&self.services.queue));
-        Ok(async move { if events.is_empty() { Ok(()) } else { queue.emit(events).await } })
+        async move { if events.is_empty() { Ok(()) } else { queue.emit(events).await } }
     }
 
     /// Publishes the rest and makes the change that the commit writes.
     pub(super) async fn finish(mut self, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
-        let events = std::mem::take(&mut self.outbox);
-        if !events.is_empty() {
-            self.services.queue.emit(events).await?;
-        }
+        self.flush().await?;
         if matches!(timers, TimerChange::Replace(_)) {
             self.session.timer_generation += 1;
         }
@@ -306,7 +319,12 @@ impl<'a> Turn<'a> {
         &self.turn_id
     }
 
-    fn publish(&mut self, event_type: EventType, key: &str, event: &impl Serialize) {
+    /// When the turn was begun for the first time.
+    pub(super) fn started_at(&self) -> Timestamp {
+        self.started_at
+    }
+
+    pub(super) fn publish(&mut self, event_type: EventType, key: &str, event: &impl Serialize) {
         self.outbox.push(OutEvent {
             channel: self.session.channel.clone(),
             session_id: self.session.session_id.clone(),

@@ -149,6 +149,7 @@ impl<'a> Hold<'a> {
             Ok(Ok(change)) => return Ok(change.map(Box::new)),
             Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
+            Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Replay(problem))) => {
                 self.bury(message, &input, Cause::Replay, problem.clone(), attempt).await?;
                 CancelReason::new("replay", problem)
@@ -169,7 +170,7 @@ impl<'a> Hold<'a> {
         match turn::give_up(&self.shared.services, input, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
             Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
-            Err(TurnError::Failed(problem) | TurnError::Replay(problem)) => {
+            Err(TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem)) => {
                 Err(Stop::Failed(problem, Duration::from_secs(5)))
             }
         }

@@ -121,14 +121,43 @@ async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Messag
 
 /// Visits the lane for one message. Answers up to which sequence the lane is handled, as far as known.
 async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
-    let Prepared { job, pin, model } = match prepare(shared, wake).await? {
-        Ok(prepared) => prepared,
-        Err(Some(unfit)) => {
-            intake::bury(shared, wake, unfit).await?;
-            return discard(shared, &wake.session_id, wake.seq).await;
+    let mut prepared = prepare(shared, wake).await?;
+    if let Err(Unready::NoSession(_)) = prepared {
+        // A message before this one may make the session, and another worker be woken for it: the order is the stream's.
+        if let Some((first, prepared)) = earlier(shared, wake).await? {
+            return enter(shared, &first, prepared).await;
         }
-        Err(None) => return discard(shared, &wake.session_id, wake.seq).await,
+        // What is in the stream no more has made its session by now.
+        prepared = prepare(shared, wake).await?;
+    }
+    let unfit = match prepared {
+        Ok(prepared) => return enter(shared, wake, prepared).await,
+        Err(Unready::NoSession(unfit)) => unfit,
+        Err(Unready::Unfit(unfit)) => Some(unfit),
     };
+    if let Some(unfit) = unfit {
+        intake::bury(shared, wake, unfit).await?;
+    }
+    discard(shared, &wake.session_id, wake.seq).await
+}
+
+/// The first message of the lane, before `wake`, that a session can begin with.
+async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Prepared)>, Stop> {
+    let mut after = 0;
+    while let Some(first) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
+        && first.seq < wake.seq
+    {
+        after = first.seq;
+        if let Ok(prepared) = prepare(shared, &first).await? {
+            return Ok(Some((first, prepared)));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the lane for a message and works it off.
+async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u64, Stop> {
+    let Prepared { job, pin, model } = prepared;
     let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
     let message = job.user_message();
     let request = Acquire {
@@ -172,20 +201,28 @@ struct Prepared {
     model: String,
 }
 
-/// The job of a wake-up; the inner error for a message that leads
-/// to no turn, with the reason if it belongs to the dead letters.
-async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Option<Unfit>>, Stop> {
+/// Why there is none.
+enum Unready {
+    /// It needs a session, and there is none; with the reason if it belongs to the dead letters then.
+    NoSession(Option<Unfit>),
+    /// It leads to no turn, ever.
+    Unfit(Unfit),
+}
+
+/// The job of a wake-up.
+async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unready>, Stop> {
     let job = match intake::decode(wake) {
         Ok(job) => job,
-        Err(unfit) => return Ok(Err(Some(unfit))),
+        Err(unfit) => return Ok(Err(Unready::Unfit(unfit))),
     };
     let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
     let session = if named { None } else { shared.store().session(&job.session_id).await? };
     if session.is_none() && job.user_message().is_none() {
         // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.
+        let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
         let reason = format!("there is no session `{}`", job.session_id);
         let unfit = Unfit { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
-        return Ok(Err(matches!(job.body, JobBody::Control { .. } | JobBody::Resume { .. }).then_some(unfit)));
+        return Ok(Err(Unready::NoSession(matters.then_some(unfit))));
     }
     match intake::agent_of(shared, &job, session.as_ref()).await? {
         Ok(agent) => {
@@ -195,7 +232,8 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Opt
         }
         Err(unfit) => {
             warn!(job_id = job.job_id, "no agent for the job");
-            Ok(Err(Some(unfit)))
+            let needs_session = !named && session.is_none();
+            Ok(Err(if needs_session { Unready::NoSession(Some(unfit)) } else { Unready::Unfit(unfit) }))
         }
     }
 }

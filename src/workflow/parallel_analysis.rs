@@ -4,7 +4,7 @@ use super::{Flow, FlowContext, FlowError};
 use crate::journal::StepError;
 use crate::model::{Facts, ModelRequest, PromptMessage, PromptRole, recorded};
 use async_trait::async_trait;
-use futures::future::try_join_all;
+use futures::future::join_all;
 
 /// Key, heading and instruction of each side.
 const SIDES: [(&str, &str, &str); 3] = [
@@ -28,11 +28,12 @@ pub struct ParallelAnalysis;
 impl Flow for ParallelAnalysis {
     async fn run(&self, context: FlowContext) -> Result<String, FlowError> {
         let context = &context;
-        let texts = try_join_all(SIDES.map(|(key, heading, instruction)| async move {
+        // All are waited for: which failure is told must not depend on which came first.
+        let texts = join_all(SIDES.map(|(key, heading, instruction)| async move {
             analyse(context, key, instruction).await.map(|text| format!("{heading}\n{text}"))
         }))
-        .await?;
-        Ok(texts.join("\n\n"))
+        .await;
+        Ok(texts.into_iter().collect::<Result<Vec<_>, _>>()?.join("\n\n"))
     }
 }
 

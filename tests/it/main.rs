@@ -5,6 +5,7 @@ mod agents;
 mod away;
 mod commands;
 mod conformance;
+mod crash;
 mod demo;
 mod gateway;
 mod http_action;

@@ -1,18 +1,22 @@
 //! S-11 and the lane: order, one turn at a time, duplicates.
 
 use super::{answer, engine, on_both_backends, sales};
-use crate::support::engine::{Backend, Engine};
+use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
+use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use futures::future::join_all;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::Duration;
 use turnwheel::queue::ReplyKind::Response;
+use turnwheel::session::Status::{Processing, Ready, Typing};
 
 on_both_backends!(
     s10_same_job_twice_is_one_turn,
     s11_two_workers_keep_every_session_in_order_and_alone,
     messages_published_while_no_worker_runs_are_answered_in_order,
+    message_that_arrives_before_the_one_that_makes_its_session_waits_for_it,
+    same_job_twice_leaves_the_session_ready,
 );
 
 async fn s10_same_job_twice_is_one_turn(backend: Backend) {
@@ -77,4 +81,32 @@ async fn messages_published_while_no_worker_runs_are_answered_in_order(backend: 
     let said: Vec<_> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
     let expected: Vec<_> = (0..10).map(|message| format!("{message}!")).collect();
     assert_eq!(said, expected);
+}
+
+async fn message_that_arrives_before_the_one_that_makes_its_session_waits_for_it(backend: Backend) {
+    let engine = echo(backend, 0).await;
+    engine.publish("s1", "m-0", "0").await;
+    let job = json!({"type": "user_message", "session_id": "s1", "job_id": "m-1", "text": "1"});
+    engine.publish_job("s1", job).await;
+    // The first one is with a worker that does not come to it; the second names no agent, and there is no session yet.
+    let first = engine.queue.pull(1, Duration::from_secs(5)).await.unwrap();
+    assert_eq!(first.len(), 1);
+    engine.start_worker();
+    engine.turn("s1", "m-1").await;
+    let said: Vec<_> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(said, ["0!", "1!"]);
+    assert_eq!(engine.dead_letters().await, []);
+}
+
+async fn same_job_twice_leaves_the_session_ready(backend: Backend) {
+    let engine = echo(backend, 1).await;
+    engine.say("s1", "m-1", "1").await;
+    engine.publish("s1", "m-1", "1").await;
+    eventually(DEADLINE, "the repeat is dropped", || async {
+        engine.queue.next_in_lane("s1", 0, 0).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(engine.session("s1").await.workflow_state.status, Ready);
+    let turn = engine.say("s1", "m-2", "2").await;
+    assert_eq!(statuses(&turn), [Processing, Typing, Ready]);
 }

@@ -7,6 +7,8 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use turnwheel::clock::{self, Timestamp};
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -14,65 +16,86 @@ pub struct Called {
     pub path: String,
     pub body: Value,
     pub idempotency_key: String,
+    /// When it came, by the clock that the engine's records go by.
+    pub at: Timestamp,
     pub began: Instant,
+    /// `None` while it runs, and for good when its caller has gone.
     pub ended: Option<Instant>,
 }
 
 type Handler = dyn Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync;
 
-/// See the module.
+struct Inner {
+    calls: Mutex<Vec<Called>>,
+    handler: Mutex<Arc<Handler>>,
+}
+
+/// See the module; it ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct Api {
     pub base_url: String,
-    calls: Arc<Mutex<Vec<Called>>>,
-    handler: Arc<Mutex<Arc<Handler>>>,
+    inner: Arc<Inner>,
+    _stop: Arc<DropGuard>,
 }
 
 impl Api {
-    /// Serves on a free port for the rest of the test; every call is answered by `{"done":true}`.
+    /// Serves on a free port; every call is answered by `{"done":true}`.
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let api = Self {
-            base_url: format!("http://{}", listener.local_addr().unwrap()),
-            calls: Arc::default(),
-            handler: Arc::new(Mutex::new(Arc::new(|_, _| (200, json!({"done": true}), Duration::ZERO)))),
-        };
-        let app = Router::new().fallback(answer).with_state(api.clone());
-        super::background(async move { axum::serve(listener, app).await.unwrap() });
-        api
+        let inner = Arc::new(Inner {
+            calls: Mutex::default(),
+            handler: Mutex::new(Arc::new(|_, _| (200, json!({"done": true}), Duration::ZERO))),
+        });
+        let (base_url, stop) = (format!("http://{}", listener.local_addr().unwrap()), CancellationToken::new());
+        let (app, stopped) = (Router::new().fallback(answer).with_state(Arc::clone(&inner)), stop.clone());
+        super::background(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                ended = async { axum::serve(listener, app).await } => ended.unwrap(),
+            }
+        });
+        Self { base_url, inner, _stop: Arc::new(stop.drop_guard()) }
     }
 
     /// Changes what it answers: status, body and delay by path and body of the call.
     pub fn script(&self, handler: impl Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync + 'static) {
-        *self.handler.lock().unwrap() = Arc::new(handler);
+        *self.inner.handler.lock().unwrap() = Arc::new(handler);
+    }
+
+    /// Forgets the calls so far.
+    pub fn forget(&self) {
+        self.inner.calls.lock().unwrap().clear();
     }
 
     /// Calls so far whose path begins with `prefix`.
     pub fn calls(&self, prefix: &str) -> Vec<Called> {
-        self.calls.lock().unwrap().iter().filter(|call| call.path.starts_with(prefix)).cloned().collect()
+        self.inner.calls.lock().unwrap().iter().filter(|call| call.path.starts_with(prefix)).cloned().collect()
     }
 }
 
-async fn answer(State(api): State<Api>, request: Request) -> Response {
+async fn answer(State(api): State<Arc<Inner>>, request: Request) -> Response {
     let path = request.uri().to_string();
     let key = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
     let bytes: Bytes = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap_or_default();
-    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let began = Instant::now();
     let index = {
         let mut calls = api.calls.lock().unwrap();
         calls.push(Called {
             path: path.clone(),
-            body,
+            body: body.clone(),
             idempotency_key: key.unwrap_or_default(),
-            began: Instant::now(),
+            at: clock::now(),
+            began,
             ended: None,
         });
         calls.len() - 1
     };
-    let body = api.calls.lock().unwrap()[index].body.clone();
     let handler = Arc::clone(&api.handler.lock().unwrap());
     let (status, answer, delay) = handler(&path, &body);
     tokio::time::sleep(delay).await;
-    api.calls.lock().unwrap()[index].ended = Some(Instant::now());
+    if let Some(known) = api.calls.lock().unwrap().get_mut(index).filter(|known| known.began == began) {
+        known.ended = Some(Instant::now());
+    }
     (axum::http::StatusCode::from_u16(status).unwrap(), Json(answer)).into_response()
 }

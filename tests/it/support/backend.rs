@@ -2,8 +2,10 @@
 
 use super::engine::{Backend, quick};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turnwheel::config::Settings;
+use turnwheel::config::duration::Text;
 use turnwheel::queue::embedded::EmbeddedQueue;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore};
@@ -17,7 +19,18 @@ pub async fn embedded() -> Backend {
 
 /// The same with these settings.
 pub async fn embedded_with(settings: Settings) -> Backend {
-    let settings = quick(Settings { backend: turnwheel::config::Backend::Embedded, ..settings });
+    embedded_of(quick(settings)).await
+}
+
+/// The same with leases that last so long.
+pub async fn embedded_leasing(settings: Settings, lease: Duration) -> Backend {
+    let mut settings = quick(settings);
+    settings.worker.ack_wait = Text(lease);
+    embedded_of(settings).await
+}
+
+async fn embedded_of(settings: Settings) -> Backend {
+    let settings = Settings { backend: turnwheel::config::Backend::Embedded, ..settings };
     let file = EmbeddedFile::in_memory().unwrap();
     Backend {
         queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use turnwheel::clock::{self, Timestamp};
 use turnwheel::tasks::{OnPanic, Tasks};
 
 /// The queue of calls for plain text, which name no schema.
@@ -21,7 +22,10 @@ pub struct Call {
     pub body: Value,
     /// How many calls came before it.
     pub number: usize,
+    /// When it came, by the clock that the engine's records go by.
+    pub at: Timestamp,
     pub began: Instant,
+    /// `None` while it runs, and for good when its caller has gone.
     pub ended: Option<Instant>,
 }
 
@@ -129,6 +133,11 @@ impl ModelServer {
         self.inner.calls.lock().unwrap().clone()
     }
 
+    /// Forgets the calls so far; numbers begin anew.
+    pub fn forget(&self) {
+        self.inner.calls.lock().unwrap().clear();
+    }
+
     /// Waits until there have been so many calls.
     pub async fn wait_for_calls(&self, count: usize) {
         let enough = async {
@@ -155,7 +164,7 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let call = {
         let mut calls = inner.calls.lock().unwrap();
-        let call = Call { headers, body, number: calls.len(), began: Instant::now(), ended: None };
+        let call = Call { headers, body, number: calls.len(), at: clock::now(), began: Instant::now(), ended: None };
         calls.push(call.clone());
         call
     };
@@ -165,7 +174,9 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     // A status that nobody repeats, so that a gap in a script shows at once.
     let gap = || Answer::status(418, &format!("the script has no answer left for `{}`", call.schema()));
     let response = respond(answer.unwrap_or_else(gap), &call).await;
-    inner.calls.lock().unwrap()[call.number].ended = Some(Instant::now());
+    if let Some(known) = inner.calls.lock().unwrap().get_mut(call.number).filter(|known| known.began == call.began) {
+        known.ended = Some(Instant::now());
+    }
     response
 }
 

@@ -3,6 +3,7 @@
 use super::model_server::{Call, ModelServer};
 use serde_json::{Value, json};
 use std::time::Instant;
+use turnwheel::clock::Timestamp;
 
 pub use super::model_server::Answer;
 
@@ -17,6 +18,8 @@ pub struct Asked {
     pub user: String,
     /// How many calls came before.
     pub index: usize,
+    pub idempotency_key: String,
+    pub at: Timestamp,
     pub began: Instant,
     pub ended: Option<Instant>,
 }
@@ -28,6 +31,8 @@ impl From<&Call> for Asked {
             system: call.message("system").to_owned(),
             user: call.message("user").to_owned(),
             index: call.number,
+            idempotency_key: call.header("idempotency-key").to_owned(),
+            at: call.at,
             began: call.began,
             ended: call.ended,
         }
@@ -59,6 +64,11 @@ impl ScriptedModel {
     /// Changes what it answers from now on; the count of calls goes on.
     pub fn script(&self, handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) {
         self.server.script(move |call| Some(handler(&Asked::from(call))));
+    }
+
+    /// Forgets the calls so far; indexes begin anew.
+    pub fn forget(&self) {
+        self.server.forget();
     }
 
     /// Every call so far.

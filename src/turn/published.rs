@@ -1,0 +1,81 @@
+//! What a turn has published, read back from the stream. A turn that is given up is cancelled on top of that, whoever
+//! published it: so its statuses are one chain, and the history has what the user has seen.
+
+use super::TurnError;
+use super::state::Turn;
+use crate::queue::{Event, EventType, From, JobBody, QueueError, Reply, ReplyKind, StepEvent};
+use crate::session::{Entry, Role, history};
+use crate::store::StatusAt;
+use futures::StreamExt;
+use std::time::Duration;
+
+/// The key of the step event that marks the end of what is read.
+const MARK: &str = "given_up";
+/// How long the stream may take to come to the mark.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Turn<'_> {
+    /// Takes over the statuses and replies that the turn has published so far.
+    pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
+        let published = tokio::time::timeout(PATIENCE, self.published());
+        let published = published.await.map_err(|_| TurnError::Infrastructure("the events do not come".into()))??;
+        self.remember_user();
+        for event in published {
+            match event {
+                Event::Status(event) => self.adopt_status(StatusAt { status: event.status, at: event.at }),
+                Event::Reply(reply) if reply.kind != ReplyKind::Chunk => self.adopt_reply(reply),
+                Event::Reply(_) | Event::Step(_) | Event::Run(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// This turn's events, up to a mark that is put on the stream here; once, so that a repeat finds the same.
+    async fn published(&mut self) -> Result<Vec<Event>, TurnError> {
+        let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
+        let mark = StepEvent {
+            session_id: session_id.clone(),
+            turn_id: turn_id.clone(),
+            key: MARK.into(),
+            kind: MARK.into(),
+            target: String::new(),
+            ok: false,
+            ms: 0,
+        };
+        self.publish(EventType::Step, &format!("step/{MARK}"), &mark);
+        self.flush().await?;
+        let mut stream = self.services.queue.events(&session_id, From::After(0)).await?;
+        let mut events = Vec::new();
+        loop {
+            let ended = || QueueError::Unavailable("the stream of events has ended".into());
+            let event = stream.next().await.ok_or_else(ended)??;
+            match Event::decode(event.event_type, &event.payload) {
+                Ok(Event::Step(step)) if step.turn_id == turn_id && step.key == MARK => return Ok(events),
+                Ok(Event::Status(status)) if status.turn_id == turn_id => events.push(Event::Status(status)),
+                Ok(Event::Reply(reply)) if reply.turn_id == turn_id => events.push(Event::Reply(reply)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    fn adopt_reply(&mut self, reply: Reply) {
+        if reply.kind == ReplyKind::Greeting {
+            self.greeted();
+        }
+        self.answered |= is_answer(reply.kind);
+        let by_human = self.jobs.iter().any(|job| matches!(job.body, JobBody::Reply { .. }));
+        self.entries.push(Entry {
+            role: if by_human { Role::Human } else { Role::Assistant },
+            text: history::cut(&reply.text, history::MAX_TEXT).into_owned(),
+            at: reply.at,
+            turn_id: reply.turn_id,
+            kind: Some(reply.kind.as_str().to_owned()),
+            metadata: reply.metadata,
+        });
+    }
+}
+
+/// More than a greeting, an interim message or the promise of a human.
+pub(super) fn is_answer(kind: ReplyKind) -> bool {
+    !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff)
+}

@@ -1,0 +1,223 @@
+//! Queue and store behind a [`Wire`].
+
+use super::wire::Wire;
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use std::sync::Arc;
+use std::time::Duration;
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock::Timestamp;
+use turnwheel::journal::StepRecord;
+use turnwheel::plan::Plan;
+use turnwheel::queue::{self, *};
+use turnwheel::session::Session;
+use turnwheel::store::{self, *};
+
+/// See the module.
+pub struct FaultyQueue {
+    pub inner: Arc<dyn Queue>,
+    pub wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl Queue for FaultyQueue {
+    async fn publish(&self, job: Publish) -> queue::Result<Published> {
+        let lane = job.session_id.clone();
+        self.wire.counted("publish", &lane, self.inner.publish(job)).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> queue::Result<Vec<Delivery>> {
+        self.wire.pull(self.inner.as_ref(), max, wait).await
+    }
+
+    async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> queue::Result<Option<Message>> {
+        self.wire.counted("next_in_lane", session_id, self.inner.next_in_lane(session_id, after, at_least)).await
+    }
+
+    async fn ack(&self, token: &DeliveryToken) -> queue::Result<()> {
+        self.wire.counted("ack", &self.wire.lane(token), self.inner.ack(token)).await
+    }
+
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> queue::Result<()> {
+        self.wire.nak(self.inner.as_ref(), token, delay).await
+    }
+
+    async fn progress(&self, tokens: &[DeliveryToken]) -> queue::Result<()> {
+        self.wire.plainly(self.inner.progress(tokens)).await
+    }
+
+    async fn emit(&self, events: Vec<OutEvent>) -> queue::Result<()> {
+        let lane = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
+        self.wire.counted("emit", &lane, self.inner.emit(events)).await
+    }
+
+    async fn events(
+        &self,
+        session_id: &str,
+        from: From,
+    ) -> queue::Result<BoxStream<'static, queue::Result<StreamEvent>>> {
+        self.wire.plainly(self.inner.events(session_id, from)).await
+    }
+
+    async fn knows(&self, session_id: &str) -> queue::Result<bool> {
+        self.wire.plainly(self.inner.knows(session_id)).await
+    }
+
+    async fn dead(&self, letter: DeadLetter) -> queue::Result<()> {
+        let lane = letter.subject.rsplit('.').next().unwrap_or_default().to_owned();
+        self.wire.counted("dead", &lane, self.inner.dead(letter)).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
+        self.wire.plainly(self.inner.dead_letters(after, limit)).await
+    }
+
+    async fn hint_timers(&self) -> queue::Result<()> {
+        self.wire.counted("hint_timers", "", self.inner.hint_timers()).await
+    }
+
+    async fn timer_hints(&self) -> queue::Result<BoxStream<'static, TimerHint>> {
+        self.wire.plainly(self.inner.timer_hints()).await
+    }
+
+    async fn ping(&self) -> queue::Result<()> {
+        self.wire.plainly(self.inner.ping()).await
+    }
+}
+
+/// See the module.
+pub struct FaultyStore {
+    pub inner: Arc<dyn Store>,
+    pub wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn acquire(&self, request: Acquire) -> store::Result<Acquired> {
+        let lane = request.session_id.clone();
+        let call = async {
+            let acquired = self.inner.acquire(request).await?;
+            if matches!(acquired, Acquired::Granted(_)) {
+                self.wire.plan.note_grant();
+            }
+            Ok(acquired)
+        };
+        self.wire.counted("acquire", &lane, call).await
+    }
+
+    async fn record(&self, request: Record) -> store::Result<Vec<Recorded>> {
+        let lane = request.session_id.clone();
+        self.wire.counted("record", &lane, self.inner.record(request)).await
+    }
+
+    async fn steps(&self, session_id: &str, turn_id: &str) -> store::Result<Vec<StepRecord>> {
+        self.wire.counted("steps", session_id, self.inner.steps(session_id, turn_id)).await
+    }
+
+    async fn commit(&self, request: Commit) -> store::Result<Committed> {
+        let lane = request.session_id.clone();
+        let call = async {
+            let held = Held { session_id: request.session_id.clone(), epoch: request.epoch };
+            let committed = self.inner.commit(request).await?;
+            match committed {
+                Committed::Fenced => self.wire.plan.note_lost(),
+                Committed::Released => self.wire.give_back(held),
+                Committed::Held => {}
+            }
+            Ok(committed)
+        };
+        self.wire.counted("commit", &lane, call).await
+    }
+
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> store::Result<bool> {
+        self.wire.give_back(Held { session_id: session_id.to_owned(), epoch });
+        self.wire.counted("release", session_id, self.inner.release(session_id, epoch, blame)).await
+    }
+
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> store::Result<()> {
+        self.wire.counted("forgive", session_id, self.inner.forgive(session_id, begun)).await
+    }
+
+    async fn renew(&self, held: &[Held], lease: Duration) -> store::Result<Vec<Held>> {
+        let lost = self.wire.plainly(self.inner.renew(held, lease)).await?;
+        if self.wire.is_deaf() {
+            return Ok(Vec::new());
+        }
+        if lost.iter().any(|held| !self.wire.has_given_back(held)) {
+            self.wire.plan.note_lost();
+        }
+        Ok(lost)
+    }
+
+    async fn plan(&self, workflow_id: &str, hash: &str) -> store::Result<Option<Arc<Plan>>> {
+        self.wire.counted("plan", "", self.inner.plan(workflow_id, hash)).await
+    }
+
+    async fn put_plan(&self, plan: Plan) -> store::Result<Arc<Plan>> {
+        self.wire.counted("put_plan", "", self.inner.put_plan(plan)).await
+    }
+
+    async fn agent(&self, agent_id: &str) -> store::Result<Option<Arc<AgentRecord>>> {
+        self.wire.counted("agent", "", self.inner.agent(agent_id)).await
+    }
+
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> store::Result<Option<Arc<AgentRecord>>> {
+        self.wire.counted("agent_version", "", self.inner.agent_version(agent_id, hash)).await
+    }
+
+    async fn put_agent(&self, agent: AgentRecord) -> store::Result<bool> {
+        self.wire.plainly(self.inner.put_agent(agent)).await
+    }
+
+    async fn agents(&self) -> store::Result<Vec<Arc<AgentRecord>>> {
+        self.wire.plainly(self.inner.agents()).await
+    }
+
+    async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {
+        self.wire.counted("session", session_id, self.inner.session(session_id)).await
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> store::Result<Vec<Session>> {
+        self.wire.plainly(self.inner.sessions(query)).await
+    }
+
+    async fn turns(&self, session_id: &str, limit: usize) -> store::Result<Vec<TurnRecord>> {
+        self.wire.plainly(self.inner.turns(session_id, limit)).await
+    }
+
+    async fn turn(&self, session_id: &str, turn_id: &str) -> store::Result<Option<TurnRecord>> {
+        self.wire.plainly(self.inner.turn(session_id, turn_id)).await
+    }
+
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {
+        self.wire.plainly(self.inner.due_timers(horizon, limit)).await
+    }
+
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> store::Result<Vec<AbandonedLane>> {
+        self.wire.plainly(self.inner.abandoned_lanes(grace, limit)).await
+    }
+
+    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> store::Result<Vec<String>> {
+        self.wire.plainly(self.inner.idle_sessions(before, limit)).await
+    }
+
+    async fn prune(&self) -> store::Result<u64> {
+        self.wire.plainly(self.inner.prune()).await
+    }
+
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> store::Result<bool> {
+        let leads = self.wire.plainly(self.inner.lead(role, owner, lease)).await?;
+        if leads {
+            *self.wire.leads.lock().unwrap() = Some((role.to_owned(), owner.to_owned()));
+        }
+        Ok(leads)
+    }
+
+    async fn resign(&self, role: &str, owner: &str) -> store::Result<()> {
+        self.wire.plainly(self.inner.resign(role, owner)).await
+    }
+
+    async fn ping(&self) -> store::Result<()> {
+        self.wire.plainly(self.inner.ping()).await
+    }
+}

@@ -1,0 +1,72 @@
+//! Nothing lost, nothing twice: every scenario with a fault at every operation.
+//!
+//! A run has its own backend in memory, workers (and a scheduler) that are killed or frozen like processes ([`process`]),
+//! and a [`wire`] between the two, which [`plan`] tells where to strike. [`run`] recovers, waits until all is at rest, and
+//! asks [`crate::support::invariants`] what is wrong. [`mutants`] show that something would be.
+
+mod faulty;
+mod mutants;
+mod plan;
+mod process;
+mod run;
+mod scenario;
+mod site;
+mod suite;
+mod wire;
+
+use plan::Fault;
+use suite::{finds, survives, survives_twice};
+
+/// One test of each scenario.
+macro_rules! scenarios {
+    ($($name:ident: $scenario:ident, $faults:expr;)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            survives(scenario::$scenario(), &$faults).await;
+        })*
+    };
+}
+
+scenarios! {
+    plain_turn_survives_every_crash_point: plain_turn, Fault::ALL;
+    greeting_survives_every_crash_point: greeting, Fault::ALL;
+    two_actions_survive_every_crash_point: two_actions, Fault::ALL;
+    silent_action_survives_every_crash_point: silent_action, Fault::ALL;
+    handoff_that_notifies_survives_every_crash_point: handoff_that_notifies, Fault::ALL;
+    handoff_that_holds_survives_every_crash_point: handoff_that_holds, Fault::ALL;
+    close_survives_every_crash_point: close, Fault::ALL;
+    cancel_survives_every_crash_point: cancel, Fault::ALL;
+    timer_fires_despite_every_crash_point: timer_fires, Fault::ALL;
+    timer_is_cancelled_despite_every_crash_point: timer_cancelled, Fault::ALL;
+    merge_survives_every_crash_point: merge, Fault::ALL;
+    flow_survives_every_crash_point: flow, Fault::ALL;
+    dead_letter_survives_every_crash_point: dead_letter, Fault::ALL;
+    two_sessions_at_once_survive_every_crash_point: two_sessions, Fault::ALL;
+    three_messages_in_one_lane_survive_every_crash_point: three_messages, Fault::ALL;
+    refusing_model_cancels_once_despite_every_crash_point: refusing_model, Fault::ALL;
+    refused_flow_survives_every_crash_point: refused_flow, Fault::ALL;
+    panicking_flow_cancels_once_despite_every_crash_point: panicking_flow, Fault::ALL;
+    // Not the pauses: who wakes up when its turn was given up has an answer that others know nothing of, and nothing keeps
+    // it from sending that.
+    turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::WITHOUT_PAUSES;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn greeting_survives_a_second_crash_at_every_point_of_its_recovery() {
+    survives_twice(scenario::greeting()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledging_before_the_commit_is_found() {
+    finds("was handled 0 times", scenario::plain_turn(), mutants::ACKNOWLEDGES_FIRST, &Fault::CRASHES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn committing_under_any_epoch_is_found() {
+    finds("was handled 2 times", scenario::three_messages(), mutants::FILTERS_NO_EPOCH, &Fault::PAUSES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_recorded_steps_again_is_found() {
+    finds("ran again after it was recorded", scenario::two_actions(), mutants::IGNORES_RECORDS, &Fault::CRASHES).await;
+}

@@ -1,0 +1,241 @@
+//! Engines with one promise broken, as the checker has to see: what an engine is given behaves as if it had been changed.
+
+use super::process::Reach;
+use super::run::Mutant;
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock::Timestamp;
+use turnwheel::journal::StepRecord;
+use turnwheel::plan::Plan;
+use turnwheel::queue::{self, *};
+use turnwheel::session::Session;
+use turnwheel::store::{self, *};
+
+/// Acknowledges what a commit covers before the commit.
+pub const ACKNOWLEDGES_FIRST: Mutant = |backend| mutant(backend, Broken::Acknowledge);
+/// Commits under whatever epoch the session has.
+pub const FILTERS_NO_EPOCH: Mutant = |backend| mutant(backend, Broken::Epoch);
+/// Runs a recorded step as if it had not been recorded.
+pub const IGNORES_RECORDS: Mutant = |backend| mutant(backend, Broken::Records);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Acknowledge,
+    Epoch,
+    Records,
+}
+
+/// What a worker has pulled and not yet acknowledged, by session and sequence.
+type Pulled = Arc<Mutex<HashMap<String, Vec<(u64, DeliveryToken)>>>>;
+
+fn mutant((queue, store): Reach, broken: Broken) -> Reach {
+    let pulled = Pulled::default();
+    let mutant = MutantStore { inner: store, queue: Arc::clone(&queue), pulled: Arc::clone(&pulled), broken };
+    (Arc::new(WatchedQueue { inner: queue, pulled }), Arc::new(mutant))
+}
+
+/// Keeps in mind what was pulled.
+struct WatchedQueue {
+    inner: Arc<dyn Queue>,
+    pulled: Pulled,
+}
+
+struct MutantStore {
+    inner: Arc<dyn Store>,
+    queue: Arc<dyn Queue>,
+    pulled: Pulled,
+    broken: Broken,
+}
+
+impl MutantStore {
+    async fn acknowledge(&self, session_id: &str, last_seq: u64) {
+        let tokens = self.pulled.lock().unwrap().remove(session_id).unwrap_or_default();
+        for (_, token) in tokens.into_iter().filter(|(seq, _)| *seq <= last_seq) {
+            self.queue.ack(&token).await.unwrap();
+        }
+    }
+}
+
+#[async_trait]
+impl Queue for WatchedQueue {
+    async fn publish(&self, job: Publish) -> queue::Result<Published> {
+        self.inner.publish(job).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> queue::Result<Vec<Delivery>> {
+        let deliveries = self.inner.pull(max, wait).await?;
+        let mut pulled = self.pulled.lock().unwrap();
+        for Delivery { message, token } in &deliveries {
+            pulled.entry(message.session_id.clone()).or_default().push((message.seq, token.clone()));
+        }
+        drop(pulled);
+        Ok(deliveries)
+    }
+
+    async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> queue::Result<Option<Message>> {
+        self.inner.next_in_lane(session_id, after, at_least).await
+    }
+
+    async fn ack(&self, token: &DeliveryToken) -> queue::Result<()> {
+        self.inner.ack(token).await
+    }
+
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> queue::Result<()> {
+        self.inner.nak(token, delay).await
+    }
+
+    async fn progress(&self, tokens: &[DeliveryToken]) -> queue::Result<()> {
+        self.inner.progress(tokens).await
+    }
+
+    async fn emit(&self, events: Vec<OutEvent>) -> queue::Result<()> {
+        self.inner.emit(events).await
+    }
+
+    async fn events(
+        &self,
+        session_id: &str,
+        from: From,
+    ) -> queue::Result<BoxStream<'static, queue::Result<StreamEvent>>> {
+        self.inner.events(session_id, from).await
+    }
+
+    async fn knows(&self, session_id: &str) -> queue::Result<bool> {
+        self.inner.knows(session_id).await
+    }
+
+    async fn dead(&self, letter: DeadLetter) -> queue::Result<()> {
+        self.inner.dead(letter).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
+        self.inner.dead_letters(after, limit).await
+    }
+
+    async fn hint_timers(&self) -> queue::Result<()> {
+        self.inner.hint_timers().await
+    }
+
+    async fn timer_hints(&self) -> queue::Result<BoxStream<'static, TimerHint>> {
+        self.inner.timer_hints().await
+    }
+
+    async fn ping(&self) -> queue::Result<()> {
+        self.inner.ping().await
+    }
+}
+
+#[async_trait]
+impl Store for MutantStore {
+    async fn acquire(&self, request: Acquire) -> store::Result<Acquired> {
+        self.inner.acquire(request).await
+    }
+
+    async fn record(&self, request: Record) -> store::Result<Vec<Recorded>> {
+        let recorded = self.inner.record(request).await?;
+        Ok(if self.broken == Broken::Records { recorded.iter().map(|_| Recorded::New).collect() } else { recorded })
+    }
+
+    async fn steps(&self, session_id: &str, turn_id: &str) -> store::Result<Vec<StepRecord>> {
+        if self.broken == Broken::Records {
+            return Ok(Vec::new());
+        }
+        self.inner.steps(session_id, turn_id).await
+    }
+
+    async fn commit(&self, mut request: Commit) -> store::Result<Committed> {
+        match self.broken {
+            Broken::Acknowledge => self.acknowledge(&request.session_id, request.last_seq).await,
+            Broken::Epoch => {
+                let session = self.inner.session(&request.session_id).await?;
+                request.epoch = session.map_or(request.epoch, |session| session.epoch);
+            }
+            Broken::Records => {}
+        }
+        self.inner.commit(request).await
+    }
+
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> store::Result<bool> {
+        self.inner.release(session_id, epoch, blame).await
+    }
+
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> store::Result<()> {
+        self.inner.forgive(session_id, begun).await
+    }
+
+    async fn renew(&self, held: &[Held], lease: Duration) -> store::Result<Vec<Held>> {
+        self.inner.renew(held, lease).await
+    }
+
+    async fn plan(&self, workflow_id: &str, hash: &str) -> store::Result<Option<Arc<Plan>>> {
+        self.inner.plan(workflow_id, hash).await
+    }
+
+    async fn put_plan(&self, plan: Plan) -> store::Result<Arc<Plan>> {
+        self.inner.put_plan(plan).await
+    }
+
+    async fn agent(&self, agent_id: &str) -> store::Result<Option<Arc<AgentRecord>>> {
+        self.inner.agent(agent_id).await
+    }
+
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> store::Result<Option<Arc<AgentRecord>>> {
+        self.inner.agent_version(agent_id, hash).await
+    }
+
+    async fn put_agent(&self, agent: AgentRecord) -> store::Result<bool> {
+        self.inner.put_agent(agent).await
+    }
+
+    async fn agents(&self) -> store::Result<Vec<Arc<AgentRecord>>> {
+        self.inner.agents().await
+    }
+
+    async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {
+        self.inner.session(session_id).await
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> store::Result<Vec<Session>> {
+        self.inner.sessions(query).await
+    }
+
+    async fn turns(&self, session_id: &str, limit: usize) -> store::Result<Vec<TurnRecord>> {
+        self.inner.turns(session_id, limit).await
+    }
+
+    async fn turn(&self, session_id: &str, turn_id: &str) -> store::Result<Option<TurnRecord>> {
+        self.inner.turn(session_id, turn_id).await
+    }
+
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {
+        self.inner.due_timers(horizon, limit).await
+    }
+
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> store::Result<Vec<AbandonedLane>> {
+        self.inner.abandoned_lanes(grace, limit).await
+    }
+
+    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> store::Result<Vec<String>> {
+        self.inner.idle_sessions(before, limit).await
+    }
+
+    async fn prune(&self) -> store::Result<u64> {
+        self.inner.prune().await
+    }
+
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> store::Result<bool> {
+        self.inner.lead(role, owner, lease).await
+    }
+
+    async fn resign(&self, role: &str, owner: &str) -> store::Result<()> {
+        self.inner.resign(role, owner).await
+    }
+
+    async fn ping(&self) -> store::Result<()> {
+        self.inner.ping().await
+    }
+}

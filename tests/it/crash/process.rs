@@ -1,0 +1,85 @@
+//! A worker or a scheduler that can be killed: it has a runtime of its own, which ends with all its tasks.
+
+use super::site::Kit;
+use super::wire::{State, Wire};
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use turnwheel::config::Settings;
+use turnwheel::queue::Queue;
+use turnwheel::store::Store;
+use turnwheel::timer::scheduler::Scheduler;
+use turnwheel::worker::Worker;
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Worker,
+    Scheduler,
+}
+
+/// How a process reaches queue and store.
+pub type Reach = (Arc<dyn Queue>, Arc<dyn Store>);
+
+/// See the module.
+pub struct Process {
+    pub role: Role,
+    pub wire: Arc<Wire>,
+    pub kit: Arc<OnceLock<Kit>>,
+    stop: CancellationToken,
+    ended: watch::Receiver<bool>,
+}
+
+impl Process {
+    /// Starts it with the clients given, or with new ones.
+    pub fn start(role: Role, wire: Arc<Wire>, kit: Option<Kit>, backend: Reach, settings: &Settings) -> Self {
+        let (stop, settings) = (CancellationToken::new(), settings.clone());
+        let (told, ended) = (stop.clone(), watch::Sender::new(false));
+        let process = Self { role, wire: Arc::clone(&wire), kit: Arc::default(), stop, ended: ended.subscribe() };
+        let used = Arc::clone(&process.kit);
+        let run = move || {
+            let kit = used.get_or_init(|| kit.unwrap_or_else(|| Kit::new(&settings)));
+            let (queue, store) = backend;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(until_dead(&wire, async {
+                match role {
+                    Role::Worker => Worker::new(kit.services(queue, store), &settings).run(&settings, told).await,
+                    Role::Scheduler => Scheduler::new(queue, store, &settings).run(told).await,
+                }
+            }));
+            // Every task of the process is dropped here, whatever it was doing.
+            runtime.shutdown_background();
+            ended.send_replace(true);
+        };
+        std::thread::Builder::new().name(format!("{role:?}")).spawn(run).unwrap();
+        process
+    }
+
+    /// Asks it to finish what it has in hand; false when it does not.
+    pub async fn stop(&mut self, patience: Duration) -> bool {
+        self.stop.cancel();
+        self.ended(patience).await
+    }
+
+    /// Waits for its end; false when it does not come.
+    pub async fn ended(&mut self, patience: Duration) -> bool {
+        let ended = self.ended.wait_for(|ended| *ended);
+        tokio::time::timeout(patience, ended).await.is_ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.wire.set(State::Dead);
+    }
+}
+
+async fn until_dead(wire: &Wire, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = wire.dead() => {}
+        () = work => {}
+    }
+}

@@ -1,0 +1,278 @@
+//! One run of a scenario with faults, and what is found in it.
+
+use super::faulty::{FaultyQueue, FaultyStore};
+use super::plan::{Fault, Operation, Plan, Point};
+use super::process::{Process, Reach, Role};
+use super::scenario::{self, Message, Scenario};
+use super::site::Site;
+use super::wire::{State, Wire};
+use crate::support::backend;
+use crate::support::engine::{Backend, with_model};
+use crate::support::invariants::{self, Evidence, Seen, Sent};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock;
+use turnwheel::config::Settings;
+use turnwheel::queue::Publish;
+use turnwheel::session;
+
+/// How long leases last and deliveries stay out.
+const LEASE: Duration = Duration::from_millis(250);
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a process is given in place of its queue and store.
+pub type Mutant = fn(Reach) -> Reach;
+
+/// The engine as it is.
+pub fn unchanged(backend: Reach) -> Reach {
+    backend
+}
+
+/// What a run has shown.
+pub struct Report {
+    pub violations: Vec<String>,
+    /// How many of its points it came to.
+    pub struck: usize,
+    /// A worker lost its lease though nothing was to keep it from renewing: the machine was too slow.
+    pub slow: bool,
+    /// The operations, from one strike to the next.
+    pub operations: Vec<Vec<Operation>>,
+    /// Who said what, by session.
+    pub said: BTreeMap<String, Vec<(session::Role, String)>>,
+}
+
+/// Runs `scenario` with a fault at each of `points`, one after the other. `patience`: how long it may take to come to
+/// rest.
+pub async fn run(site: &Site, scenario: &Scenario, points: &[Point], mutant: Mutant, patience: Duration) -> Report {
+    let mut run = Run::prepare(site, scenario, points, mutant, patience).await;
+    run.before().await;
+    run.through(points).await;
+    run.report(points).await
+}
+
+struct Run<'s> {
+    site: &'s Site,
+    scenario: &'s Scenario,
+    backend: Backend,
+    settings: Settings,
+    plan: Arc<Plan>,
+    mutant: Mutant,
+    patience: Duration,
+    processes: Vec<Process>,
+    sent: Vec<Sent>,
+    violations: Vec<String>,
+    struck: usize,
+}
+
+/// What comes next in a run.
+enum Next {
+    Strike(usize),
+    Rest,
+    Late,
+}
+
+impl<'s> Run<'s> {
+    async fn prepare(
+        site: &'s Site,
+        scenario: &'s Scenario,
+        points: &[Point],
+        mutant: Mutant,
+        patience: Duration,
+    ) -> Self {
+        let mut settings = Settings::default();
+        settings.worker.max_attempts = scenario.max_attempts;
+        let backend = backend::embedded_leasing(settings, LEASE).await;
+        site.model.forget();
+        site.model.script(scenario.model);
+        site.api.forget();
+        site.api.script(scenario::api);
+        let text = scenario.agent.to_string().replace("{api}", &site.api.base_url);
+        let agent = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
+        backend.store.put_agent(agent).await.unwrap();
+        Self {
+            site,
+            scenario,
+            settings: with_model(backend.settings.clone(), &site.model),
+            backend,
+            plan: Arc::new(Plan::new(points)),
+            mutant,
+            patience,
+            processes: Vec::new(),
+            sent: Vec::new(),
+            violations: Vec::new(),
+            struck: 0,
+        }
+    }
+
+    fn start(&mut self, role: Role) {
+        let wire = Arc::new(Wire::new(self.processes.len(), Arc::clone(&self.plan)));
+        let queue = FaultyQueue { inner: Arc::clone(&self.backend.queue), wire: Arc::clone(&wire) };
+        let store = FaultyStore { inner: Arc::clone(&self.backend.store), wire: Arc::clone(&wire) };
+        let backend = (self.mutant)((Arc::new(queue), Arc::new(store)));
+        self.processes.push(Process::start(role, wire, self.site.take_kit(), backend, &self.settings));
+    }
+
+    async fn send(&mut self, messages: &[Message]) {
+        for (session_id, job) in messages {
+            let payload: bytes::Bytes = serde_json::to_vec(job).unwrap().into();
+            let publish = Publish { session_id: (*session_id).to_owned(), msg_id: None, payload: payload.clone() };
+            let published = self.backend.queue.publish(publish).await.unwrap();
+            self.sent.push(Sent { session_id: (*session_id).to_owned(), seq: published.seq, payload });
+        }
+    }
+
+    /// Brings the sessions to where the faults begin.
+    async fn before(&mut self) {
+        if self.scenario.before.is_empty() {
+            return;
+        }
+        self.start(Role::Worker);
+        self.send(&self.scenario.before.clone()).await;
+        if !self.rests().await {
+            self.violations.push("the messages before the faults are not handled".into());
+        }
+        self.end(0).await;
+    }
+
+    /// Sends wave after wave, and recovers from every fault.
+    async fn through(&mut self, points: &[Point]) {
+        let mut waves = self.scenario.waves.clone().into_iter();
+        self.plan.arm();
+        self.send(&waves.next().unwrap_or_default()).await;
+        self.start(Role::Worker);
+        if self.scenario.timers {
+            self.start(Role::Scheduler);
+        }
+        loop {
+            match self.next().await {
+                Next::Strike(process) => {
+                    let fault = points[self.struck].fault;
+                    self.struck += 1;
+                    for wave in waves.by_ref() {
+                        self.send(&wave).await;
+                    }
+                    self.recover(fault, process).await;
+                }
+                Next::Rest => match waves.next() {
+                    Some(wave) => self.send(&wave).await,
+                    None => break,
+                },
+                Next::Late => break,
+            }
+        }
+    }
+
+    async fn next(&self) -> Next {
+        let strikes = self.plan.strikes();
+        let begun = Instant::now();
+        loop {
+            if let Some(process) = strikes.borrow().get(self.struck) {
+                return Next::Strike(*process);
+            }
+            if self.is_at_rest().await {
+                return Next::Rest;
+            }
+            if begun.elapsed() > self.patience {
+                return Next::Late;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Puts a new process beside the one that a fault has struck, as an operator's supervisor would.
+    async fn recover(&mut self, fault: Fault, process: usize) {
+        let role = self.processes[process].role;
+        if fault.crashes() {
+            if !self.processes[process].ended(self.patience).await {
+                self.violations.push("a crashed process does not end".into());
+            }
+            self.depose(process).await;
+            self.start(role);
+        } else if fault.pauses() {
+            self.depose(process).await;
+            let grants = self.plan.grants();
+            self.start(role);
+            if fault == Fault::PauseBeforeBrief {
+                self.within(|run| async { run.plan.grants() > grants || run.is_at_rest().await }).await;
+            } else {
+                self.rests().await;
+                self.processes[process].wire.deafen();
+            }
+            self.processes[process].wire.set(State::Running);
+            self.end(process).await;
+        }
+    }
+
+    /// A scheduler that is gone leads no longer; its lease would last for seconds.
+    async fn depose(&self, process: usize) {
+        let leads = self.processes[process].wire.leads.lock().unwrap().take();
+        if let Some((role, owner)) = leads {
+            self.backend.store.resign(&role, &owner).await.unwrap();
+        }
+    }
+
+    async fn end(&mut self, process: usize) {
+        if !self.processes[process].stop(self.patience).await {
+            self.violations.push("a process that is told to stop does not".into());
+        }
+    }
+
+    async fn is_at_rest(&self) -> bool {
+        invariants::at_rest(self.backend.queue.as_ref(), self.backend.store.as_ref(), &self.sent).await
+    }
+
+    async fn rests(&self) -> bool {
+        self.within(|run| run.is_at_rest()).await
+    }
+
+    async fn within<'r, F: Future<Output = bool>>(&'r self, condition: impl Fn(&'r Self) -> F) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < self.patience {
+            if condition(self).await {
+                return true;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        false
+    }
+
+    /// Stops what still runs and looks at what is left.
+    async fn report(mut self, points: &[Point]) -> Report {
+        for process in 0..self.processes.len() {
+            if self.processes[process].wire.is_alive() {
+                self.end(process).await;
+            }
+        }
+        for process in &self.processes {
+            if let Some(kit) = process.kit.get() {
+                self.site.put_kit(kit.clone());
+            }
+        }
+        let pauses = points.iter().any(|point| point.fault.pauses());
+        let evidence = Evidence {
+            sent: self.sent.clone(),
+            model: self.site.model.asked().iter().map(Seen::from).collect(),
+            api: self.site.api.calls("").iter().map(Seen::from).collect(),
+            outlived: pauses || self.plan.has_lost(),
+        };
+        let (queue, store) = (self.backend.queue.as_ref(), self.backend.store.as_ref());
+        let mut violations = std::mem::take(&mut self.violations);
+        violations.extend(invariants::check(queue, store, &evidence).await);
+        let mut said = BTreeMap::new();
+        for sent in &self.sent {
+            if let Some(session) = store.session(&sent.session_id).await.unwrap() {
+                if sent.session_id == "s1" && !(self.scenario.end)(&session) {
+                    violations.push(format!("s1 does not end as it should: {session:?}"));
+                }
+                let lines = session.history.into_iter().map(|entry| (entry.role, entry.text)).collect();
+                said.insert(session.session_id, lines);
+            }
+        }
+        violations.dedup();
+        let operations = self.plan.seen();
+        Report { violations, struck: self.struck, slow: !pauses && self.plan.has_lost(), operations, said }
+    }
+}

@@ -1,0 +1,77 @@
+//! What outlives a run: the model, the API, and the clients that reach them, whose making costs more than a run does.
+
+use crate::support::api::Api;
+use crate::support::script::{Answer, ScriptedModel};
+use async_trait::async_trait;
+use std::sync::{Arc, Mutex};
+use turnwheel::action::http::{HttpCaller, SecretFill};
+use turnwheel::action::tool::Tools;
+use turnwheel::config::Settings;
+use turnwheel::model::Models;
+use turnwheel::prompt::Prompts;
+use turnwheel::queue::Queue;
+use turnwheel::store::Store;
+use turnwheel::turn::Services;
+use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
+
+/// See the module. One run at a time has it.
+pub struct Site {
+    pub model: ScriptedModel,
+    pub api: Api,
+    kits: Mutex<Vec<Kit>>,
+}
+
+/// The clients of one process. Its connections end with it, so that another one can have them afterwards.
+#[derive(Clone)]
+pub struct Kit {
+    models: Models,
+    http: HttpCaller,
+}
+
+impl Site {
+    pub async fn new() -> Self {
+        let model = ScriptedModel::start(|_| Answer::Hang).await;
+        Self { model, api: Api::start().await, kits: Mutex::default() }
+    }
+
+    /// The clients of a process that has ended, if there are any.
+    pub fn take_kit(&self) -> Option<Kit> {
+        self.kits.lock().unwrap().pop()
+    }
+
+    pub fn put_kit(&self, kit: Kit) {
+        self.kits.lock().unwrap().push(kit);
+    }
+}
+
+impl Kit {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            models: Models::from_settings(settings, |_| None).unwrap(),
+            http: HttpCaller::new(SecretFill::none(), &settings.http.allow_private).unwrap(),
+        }
+    }
+
+    /// What the turns of a process work with.
+    pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Services {
+        Services {
+            queue,
+            store,
+            models: self.models.clone(),
+            prompts: Prompts::new(None),
+            http: self.http.clone(),
+            tools: Tools::default(),
+            flows: Flows::builtin().with("broken", Broken),
+        }
+    }
+}
+
+/// A flow that panics.
+struct Broken;
+
+#[async_trait]
+impl Flow for Broken {
+    async fn run(&self, _context: FlowContext) -> Result<String, FlowError> {
+        panic!("by plan")
+    }
+}

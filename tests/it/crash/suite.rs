@@ -1,0 +1,141 @@
+//! All points of a scenario, and what is to be said of them.
+
+use super::plan::{Fault, Operation, Point};
+use super::run::{Mutant, Report, run, unchanged};
+use super::scenario::Scenario;
+use super::site::Site;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// How many runs go on at once. Most of their time they wait for a lease to end.
+const AT_ONCE: usize = 16;
+/// How long a run may take to come to rest.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The same where a message may be lost for good, as it is meant to.
+const IMPATIENCE: Duration = Duration::from_secs(2);
+
+/// Tries every kind of fault at every operation.
+pub async fn survives(scenario: Scenario, faults: &[Fault]) {
+    let begun = Instant::now();
+    let (scenario, undisturbed) = undisturbed(scenario, unchanged).await;
+    let operations = &undisturbed.operations[0];
+    let points: Vec<_> = points(operations, faults).into_iter().map(|point| vec![point]).collect();
+    let reports = all(&scenario, points, unchanged, PATIENCE).await;
+    let missed = judge(&scenario, &undisturbed, &reports, begun);
+    // A few may be missed: a lease that is lost on a slow machine changes the course.
+    assert!(missed * 10 <= reports.len(), "{}: {missed} of {} points were not reached", scenario.name, reports.len());
+}
+
+/// Crashes at every operation, and at every operation of the recovery from that.
+pub async fn survives_twice(scenario: Scenario) {
+    let begun = Instant::now();
+    let (scenario, undisturbed) = undisturbed(scenario, unchanged).await;
+    let firsts = points(&undisturbed.operations[0], &[Fault::CrashAfter]);
+    let once = all(&scenario, firsts.into_iter().map(|point| vec![point]).collect(), unchanged, PATIENCE).await;
+    let mut pairs = Vec::new();
+    for (first, report) in once {
+        let recovery = report.operations.get(1).cloned().unwrap_or_default();
+        pairs.extend(points(&recovery, &Fault::CRASHES).into_iter().map(|second| vec![first[0].clone(), second]));
+    }
+    let reports = all(&scenario, pairs, unchanged, PATIENCE).await;
+    // How often a recovery finds the lane still held is a matter of time: not every second point is reached.
+    let missed = judge(&scenario, &undisturbed, &reports, begun);
+    assert!(missed * 3 <= reports.len(), "{}: {missed} of {} pairs were not reached", scenario.name, reports.len());
+}
+
+/// Makes sure that a violation in the words of `what` is found when an engine is broken, and none as long as nothing else
+/// goes wrong.
+pub async fn finds(what: &str, scenario: Scenario, mutant: Mutant, faults: &[Fault]) {
+    let (scenario, undisturbed) = undisturbed(scenario, mutant).await;
+    let points = points(&undisturbed.operations[0], faults).into_iter().map(|point| vec![point]).collect();
+    let reports = all(&scenario, points, mutant, IMPATIENCE).await;
+    let all: Vec<_> = reports.iter().flat_map(|(points, report)| described(&scenario, points, report)).collect();
+    let found: Vec<_> = all.iter().filter(|violation| violation.contains(what)).collect();
+    println!("{} of {} violations say “{what}”, such as: {:?}", found.len(), all.len(), found.first());
+    assert!(!found.is_empty(), "nobody notices; what is found is {all:#?}");
+}
+
+/// The scenario without a fault. A slow machine adds redeliveries: of two runs the shorter one has fewer of them.
+async fn undisturbed(scenario: Scenario, mutant: Mutant) -> (Arc<Scenario>, Report) {
+    let site = Site::new().await;
+    let mut shortest: Option<Report> = None;
+    for _ in 0..2 {
+        let report = run(&site, &scenario, &[], mutant, PATIENCE).await;
+        assert!(report.violations.is_empty(), "{}, undisturbed: {:#?}", scenario.name, report.violations);
+        if shortest.as_ref().is_none_or(|known| report.operations[0].len() < known.operations[0].len()) {
+            shortest = Some(report);
+        }
+    }
+    (Arc::new(scenario), shortest.expect("one of two"))
+}
+
+fn points(operations: &[Operation], faults: &[Fault]) -> Vec<Point> {
+    let at = |(number, operation): (usize, &Operation)| {
+        let point = |fault: &Fault| Point { number: number + 1, operation: operation.clone(), fault: *fault };
+        faults.iter().map(point).collect::<Vec<_>>()
+    };
+    operations.iter().enumerate().flat_map(at).collect()
+}
+
+/// One run for each list of points, some at once.
+async fn all(
+    scenario: &Arc<Scenario>,
+    lists: Vec<Vec<Point>>,
+    mutant: Mutant,
+    patience: Duration,
+) -> Vec<(Vec<Point>, Report)> {
+    let (turns, sites) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Mutex::new(Vec::new())));
+    let mut runs = JoinSet::new();
+    for points in lists {
+        let (scenario, turns, sites) = (Arc::clone(scenario), Arc::clone(&turns), Arc::clone(&sites));
+        runs.spawn(async move {
+            let _turn = turns.acquire().await;
+            let site = sites.lock().unwrap().pop();
+            let site = match site {
+                Some(site) => site,
+                None => Site::new().await,
+            };
+            let report = run(&site, &scenario, &points, mutant, patience).await;
+            sites.lock().unwrap().push(site);
+            (points, report)
+        });
+    }
+    runs.join_all().await
+}
+
+/// Prints what was tried, and fails with what was found. Answers how many points were not reached.
+fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Report)], begun: Instant) -> usize {
+    let mut failures: Vec<String> = Vec::new();
+    let (mut missed, mut slow) = (0, 0);
+    for (points, report) in reports {
+        failures.extend(described(scenario, points, report));
+        if scenario.same && report.said != undisturbed.said {
+            failures.push(format!("{}, {}: what was said is {:?}", scenario.name, named(points), report.said));
+        }
+        if report.struck < points.len() {
+            missed += 1;
+        }
+        slow += usize::from(report.slow);
+    }
+    println!(
+        "{}: {} operations, {} points, {missed} not reached, {slow} with a lease lost to a slow machine, {:.1} s",
+        scenario.name,
+        undisturbed.operations[0].len(),
+        reports.len(),
+        begun.elapsed().as_secs_f64(),
+    );
+    failures.sort();
+    assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n"));
+    missed
+}
+
+fn described(scenario: &Scenario, points: &[Point], report: &Report) -> Vec<String> {
+    let place = format!("{}, {}", scenario.name, named(points));
+    report.violations.iter().map(|violation| format!("{place}: {violation}")).collect()
+}
+
+fn named(points: &[Point]) -> String {
+    points.iter().map(Point::to_string).collect::<Vec<_>>().join(", then ")
+}

@@ -1,0 +1,185 @@
+//! What lies between a process of the test and its queue and store: the place where faults strike.
+
+use super::plan::{Fault, Plan};
+use futures::FutureExt;
+use std::collections::{HashMap, HashSet};
+use std::future::{Future, pending};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use turnwheel::queue::{Delivery, DeliveryToken, Queue, QueueError};
+use turnwheel::store::{Held, StoreError};
+
+/// The longest that a pull waits and a delivery is put off: what takes seconds in earnest takes little here.
+const SHORT: Duration = Duration::from_millis(40);
+
+/// Whether a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    Frozen,
+    Dead,
+}
+
+/// An error that means: it cannot be reached.
+pub trait Unreachable {
+    fn unreachable() -> Self;
+}
+
+impl Unreachable for QueueError {
+    fn unreachable() -> Self {
+        Self::Unavailable("by plan".into())
+    }
+}
+
+impl Unreachable for StoreError {
+    fn unreachable() -> Self {
+        Self::Unavailable("by plan".into())
+    }
+}
+
+/// The wire of one process. Nothing passes while the process is frozen, and nothing ever again once it is dead.
+pub struct Wire {
+    pub process: usize,
+    pub plan: Arc<Plan>,
+    /// The role that this process was last elected for, and as whom.
+    pub leads: Mutex<Option<(String, String)>>,
+    /// Leases that it gave back: when they turn out to be gone, it has lost nothing.
+    given_back: Mutex<HashSet<Held>>,
+    /// The lanes of what it pulled.
+    lanes: Mutex<HashMap<DeliveryToken, String>>,
+    /// Its renewals say that all is well, whatever the store says.
+    deaf: AtomicBool,
+    state: watch::Sender<State>,
+}
+
+impl Wire {
+    pub fn new(process: usize, plan: Arc<Plan>) -> Self {
+        Self {
+            process,
+            plan,
+            leads: Mutex::default(),
+            given_back: Mutex::default(),
+            lanes: Mutex::default(),
+            deaf: AtomicBool::new(false),
+            state: watch::Sender::new(State::Running),
+        }
+    }
+
+    pub fn set(&self, state: State) {
+        self.state.send_replace(state);
+    }
+
+    /// From now on the process does not learn that it has lost a lease: it is fenced by its epoch alone.
+    pub fn deafen(&self) {
+        self.deaf.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::SeqCst)
+    }
+
+    pub fn is_alive(&self) -> bool {
+        *self.state.borrow() != State::Dead
+    }
+
+    /// Returns when the process is dead.
+    pub async fn dead(&self) {
+        // The sender is ours, so there is an end to this only when the state comes.
+        let _ = self.state.subscribe().wait_for(|state| *state == State::Dead).await;
+    }
+
+    /// Returns when the process runs.
+    pub async fn pass(&self) {
+        let mut state = self.state.subscribe();
+        let _ = state.wait_for(|state| *state == State::Running).await;
+    }
+
+    /// A call that is not counted.
+    pub async fn plainly<T>(&self, call: impl Future<Output = T> + Send) -> T {
+        self.pass().await;
+        let answer = call.await;
+        self.pass().await;
+        answer
+    }
+
+    /// A call that is counted.
+    pub async fn counted<T: Send, E: Unreachable + Send>(
+        &self,
+        name: &'static str,
+        lane: &str,
+        call: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, E> {
+        self.pass().await;
+        let fault = self.plan.count(name, lane);
+        self.strike(fault, call.boxed()).await
+    }
+
+    async fn strike<T, E: Unreachable>(
+        &self,
+        fault: Option<Fault>,
+        call: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, E> {
+        let Some(fault) = fault else {
+            let answer = call.await;
+            self.pass().await;
+            return answer;
+        };
+        let (early, late) = if fault.after() { (Some(call.await), None) } else { (None, Some(call)) };
+        if fault.crashes() {
+            self.set(State::Dead);
+        } else if fault.pauses() {
+            self.set(State::Frozen);
+        }
+        self.plan.struck(self.process);
+        if fault.crashes() {
+            return pending().await;
+        }
+        if !fault.pauses() {
+            return Err(E::unreachable());
+        }
+        self.pass().await;
+        match (early, late) {
+            (Some(answer), _) => answer,
+            (None, Some(call)) => call.await,
+            (None, None) => Err(E::unreachable()),
+        }
+    }
+
+    /// A pull. It counts when it brings something; a fault before it gives that back first, as if it had not been asked.
+    pub async fn pull(&self, queue: &dyn Queue, max: usize, wait: Duration) -> turnwheel::queue::Result<Vec<Delivery>> {
+        let mut deliveries = self.plainly(queue.pull(max, wait.min(SHORT))).await?;
+        if deliveries.is_empty() {
+            return Ok(deliveries);
+        }
+        for delivery in &deliveries {
+            self.lanes.lock().unwrap().insert(delivery.token.clone(), delivery.message.session_id.clone());
+        }
+        let fault = self.plan.count("pull", "");
+        if fault.is_some_and(|fault| !fault.after()) {
+            for delivery in std::mem::take(&mut deliveries) {
+                queue.nak(&delivery.token, Duration::ZERO).await?;
+            }
+        }
+        self.strike(fault, async { Ok(deliveries) }).await
+    }
+
+    pub fn give_back(&self, held: Held) {
+        self.given_back.lock().unwrap().insert(held);
+    }
+
+    pub fn has_given_back(&self, held: &Held) -> bool {
+        self.given_back.lock().unwrap().contains(held)
+    }
+
+    /// The lane of a delivery.
+    pub fn lane(&self, token: &DeliveryToken) -> String {
+        self.lanes.lock().unwrap().get(token).cloned().unwrap_or_default()
+    }
+
+    /// Puts a delivery off, but never for long.
+    pub async fn nak(&self, queue: &dyn Queue, token: &DeliveryToken, delay: Duration) -> turnwheel::queue::Result<()> {
+        self.counted("nak", &self.lane(token), queue.nak(token, delay.min(SHORT))).await
+    }
+}
