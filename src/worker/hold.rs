@@ -6,13 +6,13 @@ use super::lane::{Stop, acknowledge};
 use super::opening::{self, Begun};
 use crate::queue::{Cause, Job, JobBody, Message};
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Grant, StoreError, TimerChange};
+use crate::store::{Change, Commit, Committed, Grant, Held, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{self, CancelReason, TurnError, TurnInput};
 use futures::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
 
@@ -27,9 +27,10 @@ pub(super) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    pub(super) fn new(shared: &'a Shared, grant: Grant) -> Self {
+    /// The lane of `grant`, whose lease lasts `until` then for certain.
+    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant) -> Self {
         let Grant { session, resumed } = grant;
-        let lost = shared.lanes.hold(&session.session_id, session.epoch);
+        let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
         Self { shared, session, resumed, lost }
     }
 
@@ -59,6 +60,10 @@ impl<'a> Hold<'a> {
             self.session.last_seq = last_seq.max(highest);
             return Ok(false);
         };
+        // A worker that was paused must not begin what another has begun, or finished, meanwhile.
+        if !self.shared.lanes.surely_holds(&session_id, self.session.epoch) {
+            return Err(Stop::Lost);
+        }
         let (last_seq, change) = self.handle(&message).await?;
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let committed = self.commit(last_seq, change).await?;
@@ -83,7 +88,12 @@ impl<'a> Hold<'a> {
             lease: self.shared.ack_wait,
             change,
         };
+        let until = Instant::now() + self.shared.ack_wait;
         let committed = self.shared.store().commit(commit).await?;
+        if committed == Committed::Held {
+            let (session_id, epoch) = (self.session.session_id.clone(), self.session.epoch);
+            self.shared.lanes.renewed(&Held { session_id, epoch }, until);
+        }
         if committed == Committed::Fenced {
             warn!(epoch = self.session.epoch, "the lane was taken over; this turn's result is dropped");
             return Err(Stop::Lost);

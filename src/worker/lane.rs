@@ -6,7 +6,7 @@ use super::intake::{self, Unfit};
 use crate::clock::{self, Timestamp};
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{Instrument, debug, error, info_span, warn};
 
 /// How long a job waits that could not be handled because queue or store were away.
@@ -174,8 +174,9 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
         },
         pin: Some(pin),
     };
+    let until = Instant::now() + shared.ack_wait;
     match shared.store().acquire(request).await? {
-        Acquired::Granted(grant) => Hold::new(shared, *grant).work().await,
+        Acquired::Granted(grant) => Hold::new(shared, *grant, until).work().await,
         Acquired::Handled => Ok(wake.seq),
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");

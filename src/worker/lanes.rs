@@ -4,6 +4,7 @@ use crate::queue::{Delivery, DeliveryToken, Message};
 use crate::store::Held;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// What becomes of a delivery.
@@ -28,6 +29,8 @@ struct Lane {
     /// By sequence: what is to be acknowledged when the lane has passed it.
     waiting: BTreeMap<u64, DeliveryToken>,
     epoch: Option<u64>,
+    /// Until when the lease lasts for certain, whatever the store's clock says.
+    until: Option<Instant>,
     lost: CancellationToken,
 }
 
@@ -53,6 +56,7 @@ impl Lanes {
         let mut lanes = self.lock();
         let lane = lanes.get_mut(session_id)?;
         lane.epoch = None;
+        lane.until = None;
         lane.lost = CancellationToken::new();
         if let Some((seq, _)) = lane.waiting.range(last_seq + 1..).next() {
             return Some((*seq, lane.first.take().filter(|message| message.seq == *seq)));
@@ -61,12 +65,28 @@ impl Lanes {
         None
     }
 
-    /// Notes that the lane is held; the token is cancelled when the lease is lost.
-    pub(super) fn hold(&self, session_id: &str, epoch: u64) -> CancellationToken {
+    /// Notes that the lane is held, `until` then for certain; the token is cancelled when the lease is lost.
+    pub(super) fn hold(&self, session_id: &str, epoch: u64, until: Instant) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
         lane.epoch = Some(epoch);
+        lane.until = Some(until);
         lane.lost.clone()
+    }
+
+    /// Notes that a lease lasts longer.
+    pub(super) fn renewed(&self, held: &Held, until: Instant) {
+        let mut lanes = self.lock();
+        if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
+            lane.until = Some(until);
+        }
+    }
+
+    /// False when the lease may be over: the process was paused, or could not renew it.
+    pub(super) fn surely_holds(&self, session_id: &str, epoch: u64) -> bool {
+        let lanes = self.lock();
+        let lane = lanes.get(session_id).filter(|lane| lane.epoch == Some(epoch));
+        lane.and_then(|lane| lane.until).is_some_and(|until| Instant::now() < until)
     }
 
     /// The highest sequence that waits.

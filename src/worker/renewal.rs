@@ -2,6 +2,7 @@
 
 use super::Shared;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -20,8 +21,10 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 async fn renew(shared: &Shared) {
     let (held, tokens) = shared.lanes.all();
     if !held.is_empty() {
+        let until = Instant::now() + shared.ack_wait;
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
+                held.iter().filter(|held| !lost.contains(held)).for_each(|held| shared.lanes.renewed(held, until));
                 for held in lost.into_iter().filter(|held| shared.lanes.lost(held)) {
                     warn!(session_id = held.session_id, epoch = held.epoch, "the lease is lost");
                 }
