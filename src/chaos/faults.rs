@@ -40,15 +40,19 @@ pub enum Fault {
     NatsRestart,
     /// SIGKILL to NATS.
     NatsKill,
+    /// SIGSTOP to NATS, SIGCONT later.
+    NatsPause,
     /// MongoDB's primary hands over.
     MongodbStepDown,
     /// SIGKILL to MongoDB's primary.
     MongodbKill,
+    /// SIGSTOP to MongoDB's primary, SIGCONT later: often after another one was elected.
+    MongodbPause,
 }
 
 impl Fault {
     /// All, with how often each comes in comparison.
-    const ALL: [(Self, u32); 9] = [
+    const ALL: [(Self, u32); 11] = [
         (Self::WorkerKill, 8),
         (Self::WorkerPause, 4),
         (Self::SchedulerKill, 2),
@@ -56,8 +60,10 @@ impl Fault {
         (Self::GatewayKill, 2),
         (Self::NatsRestart, 2),
         (Self::NatsKill, 2),
+        (Self::NatsPause, 1),
         (Self::MongodbStepDown, 2),
         (Self::MongodbKill, 2),
+        (Self::MongodbPause, 1),
     ];
 
     /// Its name on the command line.
@@ -70,8 +76,10 @@ impl Fault {
             Self::GatewayKill => "gateway-kill",
             Self::NatsRestart => "nats-restart",
             Self::NatsKill => "nats-kill",
+            Self::NatsPause => "nats-pause",
             Self::MongodbStepDown => "mongodb-step-down",
             Self::MongodbKill => "mongodb-kill",
+            Self::MongodbPause => "mongodb-pause",
         }
     }
 
@@ -82,7 +90,13 @@ impl Fault {
 
     /// True when queue or store suffer.
     const fn hits_servers(self) -> bool {
-        matches!(self, Self::NatsRestart | Self::NatsKill | Self::MongodbStepDown | Self::MongodbKill)
+        match self {
+            Self::NatsRestart | Self::NatsKill | Self::NatsPause => true,
+            Self::MongodbStepDown | Self::MongodbKill | Self::MongodbPause => true,
+            Self::WorkerKill | Self::WorkerPause | Self::SchedulerKill | Self::SchedulerPause | Self::GatewayKill => {
+                false
+            }
+        }
     }
 
     /// For how long, in milliseconds.
@@ -91,9 +105,9 @@ impl Fault {
             Self::WorkerKill | Self::SchedulerKill | Self::GatewayKill => 0..5_000,
             // Around the six seconds of a lease, so that some wake up in time and some do not.
             Self::WorkerPause | Self::SchedulerPause => 1_000..14_000,
-            Self::NatsRestart | Self::NatsKill => 0..4_000,
+            Self::NatsRestart | Self::NatsKill | Self::NatsPause => 0..4_000,
             Self::MongodbStepDown => 0..1,
-            Self::MongodbKill => 500..8_000,
+            Self::MongodbKill | Self::MongodbPause => 500..8_000,
         }
     }
 }
@@ -280,8 +294,8 @@ async fn strike(stage: &Arc<Stage>, plan: Plan) {
                 kill(stage, plan, gateway, false).await;
             }
         }
-        Fault::NatsRestart | Fault::NatsKill => nats(stage, plan).await,
-        Fault::MongodbStepDown | Fault::MongodbKill => mongodb(stage, plan).await,
+        Fault::NatsRestart | Fault::NatsKill | Fault::NatsPause => nats(stage, plan).await,
+        Fault::MongodbStepDown | Fault::MongodbKill | Fault::MongodbPause => mongodb(stage, plan).await,
     }
 }
 
@@ -328,11 +342,12 @@ async fn nats(stage: &Stage, plan: Plan) {
     let outage = stage.outages.begin();
     stage.note(plan.fault, "nats");
     match plan.fault {
+        Fault::NatsPause => nats.pause(),
         Fault::NatsKill => nats.kill().await,
         _ => nats.stop().await,
     }
     sleep(plan.lasts).await;
-    if let Err(error) = nats.start_again().await {
+    if let Err(error) = nats.go_on().await {
         stage.trouble(error.to_string());
     }
     drop(outage);
@@ -343,19 +358,20 @@ async fn mongodb(stage: &Stage, plan: Plan) {
     let Ok(primary) = mongo.has_primary().await else { return };
     let mut outage = Some(stage.outages.begin());
     stage.note(plan.fault, format!("mongod-{}", primary + 1));
-    if plan.fault == Fault::MongodbStepDown {
-        mongo.step_down().await;
-    } else {
-        mongo.kill(primary).await;
-        let back = Instant::now() + plan.lasts;
-        // The others go on as soon as they have agreed on another primary.
-        if tokio::time::timeout(plan.lasts, mongo.has_primary()).await.is_ok_and(|primary| primary.is_ok()) {
-            outage = None;
-        }
-        sleep(back.saturating_duration_since(Instant::now())).await;
-        if let Err(error) = mongo.start_again(primary).await {
-            stage.trouble(error.to_string());
-        }
+    match plan.fault {
+        Fault::MongodbPause => mongo.pause(primary),
+        Fault::MongodbKill => mongo.kill(primary).await,
+        _ => mongo.step_down().await,
+    }
+    let back = Instant::now() + plan.lasts;
+    // The others go on as soon as they have agreed on another primary.
+    let elected = tokio::time::timeout(plan.lasts, mongo.has_primary_beside(primary)).await;
+    if elected.is_ok_and(|elected| elected.is_ok()) {
+        outage = None;
+    }
+    sleep(back.saturating_duration_since(Instant::now())).await;
+    if let Err(error) = mongo.go_on(primary).await {
+        stage.trouble(error.to_string());
     }
     if let Err(error) = mongo.has_primary().await {
         stage.trouble(error.to_string());

@@ -108,6 +108,15 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
+    /// Resumes it, or starts it if it does not run. It listens on return.
+    pub(super) async fn go_on(&mut self, port: u16) -> Result<(), ChaosError> {
+        match self.child {
+            Some(_) => self.resume(),
+            None => self.start()?,
+        }
+        self.listens(port).await
+    }
+
     /// SIGCONT.
     pub(super) fn resume(&self) {
         self.signal(Signal::CONT);

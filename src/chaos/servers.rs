@@ -7,12 +7,15 @@ use crate::config::Environment;
 use bson::{Document, doc};
 use mongodb::Client;
 use mongodb::options::ClientOptions;
+use std::future::IntoFuture;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long the members may take to agree on a primary.
 const ELECTION: Duration = Duration::from_secs(60);
+/// How long a member may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
 /// How long NATS may take to stop when it is asked to.
 const ORDERLY: Duration = Duration::from_secs(15);
 
@@ -81,7 +84,7 @@ impl Nats {
         std::fs::write(&config, text).map_err(error::file(&config))?;
         let process = ground.process("nats", program, vec!["-c".into(), config.display().to_string()]);
         let mut nats = Self { process, port };
-        nats.start_again().await?;
+        nats.go_on().await?;
         Ok(nats)
     }
 
@@ -97,9 +100,13 @@ impl Nats {
         self.process.kill().await;
     }
 
-    pub(super) async fn start_again(&mut self) -> Result<(), ChaosError> {
-        self.process.start()?;
-        self.process.listens(self.port).await
+    pub(super) fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Starts or resumes it.
+    pub(super) async fn go_on(&mut self) -> Result<(), ChaosError> {
+        self.process.go_on(self.port).await
     }
 }
 
@@ -142,19 +149,27 @@ impl Mongo {
 
     /// Waits for a primary.
     pub(super) async fn has_primary(&self) -> Result<usize, ChaosError> {
+        self.has_primary_beside(usize::MAX).await
+    }
+
+    /// Waits for a primary other than this one.
+    pub(super) async fn has_primary_beside(&self, other: usize) -> Result<usize, ChaosError> {
         let deadline = Instant::now() + ELECTION;
-        loop {
-            let hello = self.client.database("admin").run_command(doc! {"hello": 1}).await;
-            let primary = hello.as_ref().ok().and_then(|hello| self.primary_of(hello));
-            if let Some(primary) = primary {
-                return Ok(primary);
-            }
-            if Instant::now() > deadline {
-                let problem = hello.map_or_else(|error| error.to_string(), |hello| hello.to_string());
-                return Err(ChaosError::failed("MongoDB has no primary", problem));
+        let (admin, mut problem) = (self.client.database("admin"), String::new());
+        while Instant::now() < deadline {
+            // A paused primary does not answer, but is not gone either.
+            let hello = timeout(ANSWER, admin.run_command(doc! {"hello": 1}).into_future());
+            match hello.await {
+                Ok(Ok(hello)) => match self.primary_of(&hello).filter(|primary| *primary != other) {
+                    Some(primary) => return Ok(primary),
+                    None => problem = hello.to_string(),
+                },
+                Ok(Err(error)) => problem = error.to_string(),
+                Err(_) => "no answer".clone_into(&mut problem),
             }
             sleep(Duration::from_millis(100)).await;
         }
+        Err(ChaosError::failed("MongoDB has no primary", problem))
     }
 
     fn primary_of(&self, hello: &Document) -> Option<usize> {
@@ -178,10 +193,16 @@ impl Mongo {
         }
     }
 
-    pub(super) async fn start_again(&mut self, member: usize) -> Result<(), ChaosError> {
+    pub(super) fn pause(&self, member: usize) {
+        if let Some(member) = self.members.get(member) {
+            member.process.pause();
+        }
+    }
+
+    /// Starts or resumes a member, unless it runs.
+    pub(super) async fn go_on(&mut self, member: usize) -> Result<(), ChaosError> {
         let Some(member) = self.members.get_mut(member) else { return Ok(()) };
-        member.process.start()?;
-        member.process.listens(member.port).await
+        member.process.go_on(member.port).await
     }
 }
 

@@ -114,14 +114,19 @@ impl Lanes {
         lane.map(|lane| lane.waiting.into_values().collect()).unwrap_or_default()
     }
 
-    /// All leases held and all deliveries that wait.
-    pub(super) fn all(&self) -> (Vec<Held>, Vec<DeliveryToken>) {
+    /// All leases held.
+    pub(super) fn held(&self) -> Vec<Held> {
         let lanes = self.lock();
         let held = lanes
             .iter()
             .filter_map(|(session_id, lane)| lane.epoch.map(|epoch| Held { session_id: session_id.clone(), epoch }));
-        let tokens = lanes.values().flat_map(|lane| lane.waiting.values().cloned());
-        (held.collect(), tokens.collect())
+        held.collect()
+    }
+
+    /// All deliveries that wait.
+    pub(super) fn waiting(&self) -> Vec<DeliveryToken> {
+        let lanes = self.lock();
+        lanes.values().flat_map(|lane| lane.waiting.values().cloned()).collect()
     }
 
     /// Tells a lane's driver that its lease is gone; false when it has given it back meanwhile.

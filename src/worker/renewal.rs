@@ -1,26 +1,36 @@
-//! Keeps every lease and every unacknowledged delivery of the worker alive: two calls each time, however many there are.
+//! Keeps every lease and every unacknowledged delivery of the worker alive: one call each time, however many there are.
+//! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
 
 use super::Shared;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// Renews three times in each ack wait, until `stop`.
 pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(shared.ack_wait / 3);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => renew(&shared).await,
-            () = stop.cancelled() => return,
-        }
+    let forever = async { tokio::join!(leases(&shared), deliveries(&shared)) };
+    tokio::select! {
+        _ = forever => {}
+        () = stop.cancelled() => {}
     }
 }
 
-async fn renew(shared: &Shared) {
-    let (held, tokens) = shared.lanes.all();
-    if !held.is_empty() {
+fn ticks(shared: &Shared) -> Interval {
+    let mut ticks = interval(shared.ack_wait / 3);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn leases(shared: &Shared) {
+    let mut ticks = ticks(shared);
+    loop {
+        ticks.tick().await;
+        let held = shared.lanes.held();
+        if held.is_empty() {
+            continue;
+        }
         let until = Instant::now() + shared.ack_wait;
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
@@ -32,9 +42,17 @@ async fn renew(shared: &Shared) {
             Err(error) => shared.health.failed(&error.to_string()),
         }
     }
-    if !tokens.is_empty()
-        && let Err(error) = shared.queue().progress(&tokens).await
-    {
-        shared.health.failed(&error.to_string());
+}
+
+async fn deliveries(shared: &Shared) {
+    let mut ticks = ticks(shared);
+    loop {
+        ticks.tick().await;
+        let waiting = shared.lanes.waiting();
+        if !waiting.is_empty()
+            && let Err(error) = shared.queue().progress(&waiting).await
+        {
+            shared.health.failed(&error.to_string());
+        }
     }
 }

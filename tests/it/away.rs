@@ -2,16 +2,19 @@
 
 use crate::scenarios::{answer, sales};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
-use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, free_port, private};
+use crate::support::{background, eventually};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use turnwheel::config::Settings;
 use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{Publish, Queue};
 use turnwheel::session::Status;
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::tasks::Tasks;
@@ -94,6 +97,45 @@ async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, 
         assert_eq!(texts, ["您好，我是小智", "好的"], "each reply once");
     }
     assert_eq!(engine.dead_letters().await, [], "no user message is given up for it");
+}
+
+/// A way to `server` on which everything that a client sends with `marker` in it gets lost.
+async fn losing(server: &Server, marker: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("nats://{}", listener.local_addr().unwrap());
+    let target = server.address().trim_start_matches("nats://").to_owned();
+    background(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = TcpStream::connect(&target).await.unwrap().into_split();
+            background(async move { drop(tokio::io::copy(&mut from_server, &mut to_client).await) });
+            background(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(length @ 1..) = from_client.read(&mut bytes).await {
+                    let sent = &bytes[..length];
+                    if !sent.windows(marker.len()).any(|window| window == marker.as_bytes()) {
+                        to_server.write_all(sent).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pull_whose_request_went_down_with_the_server_comes_to_an_end() {
+    let server = Server::nats();
+    let mut settings = quick(Settings::default());
+    settings.nats.url = losing(&server, "\"no_wait\":true").await;
+    let queue = NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap();
+    for session_id in ["s1", "s2"] {
+        let publish = Publish { session_id: session_id.into(), msg_id: None, payload: "{}".into() };
+        queue.publish(publish).await.unwrap();
+    }
+    let pulled = tokio::time::timeout(DEADLINE, queue.pull(10, Duration::from_secs(1))).await;
+    let pulled = pulled.expect("it does not wait for ever").unwrap();
+    assert_eq!(pulled.len(), 1, "what came before the loss is handed out");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 
 mod agents;
 mod away;
+mod chaos;
 mod commands;
 mod conformance;
 mod crash;

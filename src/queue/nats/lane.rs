@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// How often an answer that is behind is asked again, before the stream's leader is asked.
 const LAGGING_RETRIES: u32 = 5;
+/// How long an answer to a pull may take. A server that goes down takes the request with it, and nobody answers any more.
+const ANSWER: Duration = Duration::from_secs(1);
 const MSG_ID: &str = "Nats-Msg-Id";
 
 impl NatsQueue {
@@ -50,7 +52,7 @@ impl NatsQueue {
         // One message is waited for to the end of the request, so that none is handed out to nobody.
         let mut deliveries = Vec::new();
         let mut first = consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
-        while let Some(message) = first.next().await {
+        while let Some(message) = answered(first.next(), wait + ANSWER).await {
             deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?)?);
         }
         if deliveries.is_empty() || max <= 1 {
@@ -60,7 +62,7 @@ impl NatsQueue {
             Ok(more) => more,
             Err(_) => return Ok(deliveries),
         };
-        while let Some(Ok(message)) = more.next().await {
+        while let Some(Ok(message)) = answered(more.next(), ANSWER).await {
             deliveries.push(self.delivery(&message)?);
         }
         Ok(deliveries)
@@ -140,6 +142,11 @@ impl NatsQueue {
     pub(super) async fn answer(&self, token: &DeliveryToken, answer: Bytes) -> Result<()> {
         self.client.publish(token.0.clone(), answer).await.map_err(unavailable)
     }
+}
+
+/// The next answer, unless it takes longer than `limit`. A message that comes later still comes again after the ack wait.
+async fn answered<T>(next: impl Future<Output = Option<T>>, limit: Duration) -> Option<T> {
+    tokio::time::timeout(limit, next).await.ok().flatten()
 }
 
 /// When the stream took it.

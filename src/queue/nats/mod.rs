@@ -29,6 +29,8 @@ use tracing::{info, warn};
 
 /// How long a request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time between two attempts to connect again.
+const RECONNECT: Duration = Duration::from_secs(1);
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -62,7 +64,10 @@ impl NatsQueue {
     }
 
     async fn try_connect(settings: &Settings) -> Result<Self> {
-        let mut options = ConnectOptions::new().name("turnwheel").request_timeout(Some(REQUEST_TIMEOUT));
+        let mut options = ConnectOptions::new()
+            .name("turnwheel")
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .reconnect_delay_callback(reconnect_delay);
         if let Some(path) = &settings.nats.creds {
             let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
             options = options.credentials_file(path).await.map_err(problem)?;
@@ -77,6 +82,12 @@ impl NatsQueue {
         info!("connected to NATS at {}", masked_address(&settings.nats.url));
         Ok(queue)
     }
+}
+
+/// A server that is back is found soon, however long it was away.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let doubled = u32::try_from(attempts.min(10)).map_or(1, |attempts| 1_u64 << attempts);
+    Duration::from_millis(doubled).min(RECONNECT)
 }
 
 #[async_trait]

@@ -17,6 +17,8 @@ use tracing::{info, warn};
 
 /// How long a call looks for a primary before it fails.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often each server is asked whether it is there; it is missed after this and [`SELECTION_TIMEOUT`].
+const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Bulk commands of one kind at once.
 const IN_FLIGHT: usize = 2;
 
@@ -61,6 +63,9 @@ impl Db {
         let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
         options.app_name = Some("turnwheel".into());
         options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+        // A primary that is frozen or cut off refuses nothing: what is asked of it waits until it is missed.
+        options.heartbeat_freq.get_or_insert(HEARTBEAT);
+        options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
         options.write_concern = Some(WriteConcern::majority());
         options.read_concern = Some(ReadConcern::majority());
         let client = Client::with_options(options).map_err(failed)?;

@@ -170,6 +170,11 @@ impl Plan {
         self.strikes.send_modify(|strikes| strikes.push(process));
     }
 
+    /// How many faults are under way or have taken effect.
+    pub fn begun(&self) -> usize {
+        self.progress.lock().unwrap().seen.len() - 1
+    }
+
     pub fn strikes(&self) -> watch::Receiver<Vec<usize>> {
         self.strikes.subscribe()
     }

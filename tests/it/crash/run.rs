@@ -172,7 +172,8 @@ impl<'s> Run<'s> {
             if let Some(process) = strikes.borrow().get(self.struck) {
                 return Next::Strike(*process);
             }
-            if self.is_at_rest().await {
+            // Rest is no rest while a strike is under way: its effect is there before the process is stopped.
+            if self.is_at_rest().await && self.plan.begun() == self.struck {
                 return Next::Rest;
             }
             if begun.elapsed() > self.patience {
