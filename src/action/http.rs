@@ -85,7 +85,7 @@ impl HttpCaller {
         let client = http_client::builder()
             .no_proxy()
             .referer(false)
-            .dns_resolver(GuardedResolver(Arc::clone(&guard)))
+            .dns_resolver(GuardedResolver::new(Arc::clone(&guard)))
             .redirect(redirects(Arc::clone(&guard)))
             .build()
             .map_err(|error| HttpCallerError::Client(Fault::from(error).problem))?;
