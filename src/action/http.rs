@@ -1,7 +1,7 @@
 //! The HTTP calls of skills, tools and handoffs.
 
 use super::ActionResult;
-use super::template::{Filler, Missing, fill_url, lookup, text};
+use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use crate::agent::HttpCall;
 use crate::http_client::private::{BadEntry, Guard, GuardedResolver};
 use crate::http_client::retry::{Fault, Policy, retry, within};
@@ -168,6 +168,13 @@ impl HttpCaller {
         self.guard.check(&url).map_err(|refusal| refusal.to_string())?;
         append_query(&mut url, call, &filler)?;
         let mut headers = headers(call, &filler)?;
+        // A body in another format is one text, in which a value must stay within its place.
+        let escape = call.body.as_ref().filter(|body| body.is_string()).and_then(|_| escape_for(declared(&headers)));
+        let in_body = |path: &str| {
+            let value = lookup(params, path)?;
+            Some(escape.map_or_else(|| value.clone(), |escape| Value::String(escape(&text(value)))))
+        };
+        let filler = Filler { value: &in_body, secret: &secret, missing: Missing::Omit };
         let template = call.body.as_ref().map(|body| filler.json(body)).transpose()?.flatten();
         let sends_params = matches!(method, Method::POST | Method::PUT | Method::PATCH) && call.body.is_none();
         let body = given.cloned().or(template).or_else(|| sends_params.then(|| Value::Object(params.clone())));
@@ -211,11 +218,16 @@ fn headers(call: &HttpCall, filler: &Filler<'_>) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
+fn declared(headers: &HeaderMap) -> &str {
+    headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+}
+
 /// JSON, unless the operator declares another type and writes the body as one text.
 fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
-    let declared = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     match body {
-        Value::String(text) if !declared.is_empty() && !declared.contains("json") => text.into_bytes(),
+        Value::String(text) if !declared(headers).is_empty() && !declared(headers).contains("json") => {
+            text.into_bytes()
+        }
         body => {
             headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
             body.to_string().into_bytes()
@@ -223,7 +235,8 @@ fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
     }
 }
 
-/// Five at most, each checked like the first address, and none from `https` down to `http`.
+/// Five at most, each checked like the first address, none from `https` down to `http`, and none to another server: the
+/// headers and the body, secrets and all, would go with it.
 fn redirects(guard: Arc<Guard>) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         let downgrade = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
@@ -233,8 +246,21 @@ fn redirects(guard: Arc<Guard>) -> redirect::Policy {
             attempt.error("a redirect away from https is not followed")
         } else if let Err(refusal) = guard.check(attempt.url()) {
             attempt.error(refusal)
+        } else if let Some(from) = attempt.previous().last().filter(|from| !same_server(from, attempt.url())) {
+            let (from, to) = (from.host_str().unwrap_or_default(), attempt.url().host_str().unwrap_or_default());
+            let problem = format!(
+                "`{from}` redirects to another server, `{to}`, which is not followed, since the call's headers and body \
+                 would go there; write that address into the agent file"
+            );
+            attempt.error(problem)
         } else {
             attempt.follow()
         }
     })
+}
+
+/// The same host and port, or its way up to `https`.
+fn same_server(from: &Url, to: &Url) -> bool {
+    let upgrade = from.scheme() == "http" && to.scheme() == "https";
+    from.host() == to.host() && (upgrade || from.port_or_known_default() == to.port_or_known_default())
 }

@@ -10,4 +10,5 @@ mod gateway;
 mod http_action;
 mod model;
 mod scenarios;
+mod security;
 mod support;
