@@ -9,6 +9,7 @@ pub mod agent;
 pub mod clock;
 pub mod config;
 pub mod demo;
+pub mod depth;
 pub mod gateway;
 pub mod http_client;
 pub mod ids;

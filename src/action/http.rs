@@ -3,6 +3,7 @@
 use super::ActionResult;
 use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use crate::agent::HttpCall;
+use crate::depth;
 use crate::http_client::private::{BadEntry, Guard, GuardedResolver};
 use crate::http_client::retry::{Fault, Policy, retry, within};
 use crate::http_client::{self, bounded, key_header, read_bounded};
@@ -152,10 +153,11 @@ impl HttpCaller {
             return Err(Fault { status: Some(status.as_u16()), ..Fault::permanent(problem) });
         }
         let text = http_client::decode(&headers, bytes).await;
-        // Null stands for no content, as it does after a way through the journal.
+        // Null stands for no content, as it does after a way through the journal. What no store takes stays text.
         let result = match serde_json::from_str(&text) {
-            Ok(value) => Some(value).filter(|value: &Value| !value.is_null()),
-            Err(_) => Some(Value::String(text)).filter(|text| text != ""),
+            Ok(Value::Null) => None,
+            Ok(value) if depth::is_legal(&value) => Some(value),
+            Ok(_) | Err(_) => Some(Value::String(text)).filter(|text| text != ""),
         };
         Ok(ActionResult { ok: true, result, error: None, status: Some(status.as_u16()), attempts: 1 })
     }

@@ -126,7 +126,7 @@ impl From<JobError> for Reject {
         match error {
             JobError::Id(error) => error.into(),
             JobError::Empty => Self::invalid("empty_message", error.to_string(), "give `text` or `attachments`"),
-            JobError::Malformed(_) | JobError::OtherSession { .. } => {
+            JobError::Malformed(_) | JobError::OtherSession { .. } | JobError::TooDeep(_) => {
                 Self::invalid("invalid_request", error.to_string(), "see the contract's `Job`")
             }
         }

@@ -1,6 +1,7 @@
 //! The project as an attacker sees it: secrets that want out, params that want in, addresses that are none of anyone's
 //! business, and clients that do not play by the rules.
 
+mod depth;
 mod injection;
 mod targets;
 
