@@ -3,6 +3,7 @@
 use super::ActionResult;
 use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use crate::agent::HttpCall;
+use crate::config::mask::MASK;
 use crate::depth;
 use crate::http_client::private::{BadEntry, Guard, GuardedResolver};
 use crate::http_client::retry::{Fault, Policy, retry, within};
@@ -22,6 +23,10 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 1024 * 1024;
 /// The most bytes of a failure's body that its error repeats.
 const MAX_ERROR: usize = 2 * 1024;
+/// The most bytes of a failure's body that are read.
+const MAX_REFUSAL: usize = 128 * 1024;
+/// No secret is longer, so that a longer text can be cut without half a secret at its end.
+const LONGEST_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
 /// Fills `${NAME}` in an operator's text.
@@ -142,8 +147,8 @@ impl HttpCaller {
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
             // The status decides, even when its body breaks off.
-            let (bytes, _) = read_bounded(&mut response, 2 * MAX_ERROR).await.unwrap_or_default();
-            let message = bounded(&http_client::decode(&headers, bytes).await, MAX_ERROR);
+            let (bytes, cut) = read_bounded(&mut response, MAX_REFUSAL).await.unwrap_or_default();
+            let message = self.refusal(http_client::decode(&headers, bytes).await, cut);
             let transient = status.as_u16() == 429 || status.is_server_error();
             return Err(Fault::status(status, &headers, transient, &message));
         }
@@ -156,10 +161,35 @@ impl HttpCaller {
         // Null stands for no content, as it does after a way through the journal. What no store takes stays text.
         let result = match serde_json::from_str(&text) {
             Ok(Value::Null) => None,
-            Ok(value) if depth::is_legal(&value) => Some(value),
-            Ok(_) | Err(_) => Some(Value::String(text)).filter(|text| text != ""),
+            Ok(value) if depth::is_legal(&value) => Some(self.masked(value)),
+            Ok(_) | Err(_) => Some(self.masked(Value::String(text))).filter(|text| text != ""),
         };
         Ok(ActionResult { ok: true, result, error: None, status: Some(status.as_u16()), attempts: 1 })
+    }
+
+    /// What a refusal says, without secrets: masked before it is cut, since half a secret is not recognised.
+    fn refusal(&self, mut said: String, cut: bool) -> String {
+        if cut {
+            said.truncate(said.floor_char_boundary(said.len().saturating_sub(LONGEST_SECRET)));
+        }
+        bounded(&(self.secrets.mask)(&said), MAX_ERROR)
+    }
+
+    /// An answer in which no secret is repeated: it goes to the model, into prompts and steps.
+    fn masked(&self, value: Value) -> Value {
+        let mask = |text: &str| (self.secrets.mask)(text);
+        match value {
+            Value::String(text) => Value::String(mask(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.masked(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(name, field)| (mask(&name), self.masked(field))).collect()
+            }
+            Value::Number(number) => match mask(&number.to_string()) {
+                masked if masked == MASK => Value::String(masked),
+                _ => Value::Number(number),
+            },
+            Value::Null | Value::Bool(_) => value,
+        }
     }
 
     fn prepare(&self, call: &HttpCall, params: &Map<String, Value>, given: Option<&Value>) -> Result<Prepared, String> {

@@ -2,13 +2,14 @@
 //! environment.
 //!
 //! [`Settings`] is what the engine uses; [`load`] makes it from its layers by the table of keys in [`schema`] and refuses
-//! what cannot work (`check`), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`environment`] is the
-//! environment as it was at the start.
+//! what cannot work (`check`), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`mask`] hides what
+//! it filled in, [`environment`] is the environment as it was at the start.
 
 mod check;
 pub mod duration;
 pub mod environment;
 pub mod load;
+pub mod mask;
 pub mod nearest;
 pub mod schema;
 pub mod secrets;

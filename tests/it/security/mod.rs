@@ -3,6 +3,7 @@
 
 mod depth;
 mod injection;
+mod leaks;
 mod targets;
 
 use crate::support::background;
