@@ -9,6 +9,9 @@ pub const MAX_ENTRIES: usize = 100;
 /// The most bytes of text that a session keeps.
 pub const MAX_BYTES: usize = 256 * 1024;
 
+/// The most bytes of text that one entry keeps, and the most of metadata: one long message must not push out all others.
+pub const MAX_ENTRY: usize = 64 * 1024;
+
 /// Who spoke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -43,8 +46,23 @@ pub struct Entry {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum();
-        self.text.len() + self.turn_id.len() + metadata
+        self.text.len() + self.turn_id.len() + self.metadata_bytes()
+    }
+
+    fn metadata_bytes(&self) -> usize {
+        self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum()
+    }
+
+    /// What a session keeps of it: a long text up to [`MAX_ENTRY`], with a mark that it was cut, and metadata only within it.
+    pub fn bounded(mut self) -> Self {
+        if self.text.len() > MAX_ENTRY {
+            self.text.truncate(self.text.floor_char_boundary(MAX_ENTRY - '…'.len_utf8()));
+            self.text.push('…');
+        }
+        if self.metadata_bytes() > MAX_ENTRY {
+            self.metadata.clear();
+        }
+        self
     }
 }
 
