@@ -123,6 +123,10 @@ pub struct Gateway {
     pub grpc_listen: SocketAddr,
     /// Bearer tokens; without any the gateway listens on loopback only.
     pub tokens: Vec<String>,
+    /// The most connections at once; 10,000 unless given. Further ones wait.
+    pub max_connections: usize,
+    /// The most event streams at once; 8,000 unless given. Further ones are refused.
+    pub max_streams: usize,
 }
 
 /// See [`Settings::secrets`].
@@ -222,6 +226,8 @@ impl Default for Settings {
                 listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
                 grpc_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
                 tokens: Vec::new(),
+                max_connections: 10_000,
+                max_streams: 8_000,
             },
             secrets: Secrets::default(),
             http: Http::default(),

@@ -4,6 +4,7 @@
 mod depth;
 mod injection;
 mod leaks;
+mod limits;
 mod targets;
 
 use crate::support::background;
