@@ -326,3 +326,28 @@ async fn a_token_is_not_found_by_asking_in_other_ways() {
         assert!(!answer.contains("sales"), "{path}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_web_page_of_another_site_reaches_nothing() {
+    let gateway = Gateway::start(|_| {}, &[]).await;
+    let close = |headers: &str| {
+        format!(
+            "POST /api/v1/sessions/s1/close HTTP/1.1\r\n{headers}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        )
+    };
+    for headers in [
+        "host: evil.example",
+        "host: localhost\r\norigin: https://evil.example",
+        "host: localhost\r\norigin: null",
+        "host: 127.0.0.1.evil.example:8080",
+    ] {
+        let answer = gateway.ask(close(headers)).await;
+        assert_eq!((status(&answer), code(&answer)), (403, "foreign_page".to_owned()), "{headers}");
+    }
+    assert_eq!(status(&gateway.ask(close("host: 127.0.0.1:8080\r\norigin: http://localhost:3000")).await), 202);
+    // With a token it does not matter: a browser does not add it by itself.
+    let gateway = Gateway::start(|_| {}, &["t0ken"]).await;
+    let asked =
+        GET.replace("/healthz", "/api/v1/agents").replace("localhost", "chat.example\r\nauthorization: Bearer t0ken");
+    assert_eq!(status(&gateway.ask(asked).await), 200);
+}
