@@ -6,6 +6,7 @@ mod away;
 mod commands;
 mod conformance;
 mod demo;
+mod dependencies;
 mod fuzz;
 mod gateway;
 mod http_action;
