@@ -10,6 +10,7 @@ pub mod chaos;
 pub mod clock;
 pub mod config;
 pub mod demo;
+pub mod depth;
 pub mod gateway;
 pub mod http_client;
 pub mod ids;

@@ -188,13 +188,15 @@ fn escaped(text: &str) -> String {
 /// A conversation as lines for a prompt. Further lines of one entry are indented, so that no text can pose as another
 /// speaker's line.
 pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
-    let line = |entry: &Entry| {
+    // What else ends a line to some reader.
+    let split = |line: &'e str| line.split(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
+    let line = |entry: &'e Entry| {
         let speaker = match entry.role {
             Role::User => "User",
             Role::Assistant => "Agent",
             Role::Human => "Human agent",
         };
-        format!("{speaker}: {}", entry.text.trim().lines().collect::<Vec<_>>().join("\n    "))
+        format!("{speaker}: {}", entry.text.trim().lines().flat_map(split).collect::<Vec<_>>().join("\n    "))
     };
     history.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }

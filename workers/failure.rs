@@ -51,7 +51,7 @@ pub fn lines(error: &anyhow::Error) -> Vec<String> {
 /// Prints it.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     for line in lines(error) {
-        eprintln!("{line}");
+        eprintln!("{}", crate::log::masked(&line));
     }
     ExitCode::FAILURE
 }

@@ -25,8 +25,8 @@ mod watch;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use turnwheel::config::Settings;
 use turnwheel::config::load::{Loaded, Sources};
+use turnwheel::config::{SecretValues, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -116,6 +116,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let default = if cli.command.is_role() { "info,tokio_cron_scheduler=warn" } else { "warn" };
     log::start(cli.log.as_deref(), cli.log_json, default, &sources.env)?;
     let loaded = Settings::load(&sources)?;
+    log::hide(SecretValues::new(&loaded.settings, &loaded.env));
     let colour = sources.env.get("NO_COLOR").is_none();
     dispatch(cli.command, loaded, colour).await
 }

@@ -1,8 +1,10 @@
 //! The HTTP calls of skills, tools and handoffs.
 
 use super::ActionResult;
-use super::template::{Filler, Missing, fill_url, lookup, text};
+use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use crate::agent::HttpCall;
+use crate::config::mask::MASK;
+use crate::depth;
 use crate::http_client::private::{BadEntry, Guard, GuardedResolver};
 use crate::http_client::retry::{Fault, Policy, retry, within};
 use crate::http_client::{self, bounded, key_header, read_bounded};
@@ -21,6 +23,10 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 1024 * 1024;
 /// The most bytes of a failure's body that its error repeats.
 const MAX_ERROR: usize = 2 * 1024;
+/// The most bytes of a failure's body that are read.
+const MAX_REFUSAL: usize = 128 * 1024;
+/// No secret is longer, so that a longer text can be cut without half a secret at its end.
+const LONGEST_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
 /// Fills `${NAME}` in an operator's text.
@@ -85,7 +91,7 @@ impl HttpCaller {
         let client = http_client::builder()
             .no_proxy()
             .referer(false)
-            .dns_resolver(GuardedResolver(Arc::clone(&guard)))
+            .dns_resolver(GuardedResolver::new(Arc::clone(&guard)))
             .redirect(redirects(Arc::clone(&guard)))
             .build()
             .map_err(|error| HttpCallerError::Client(Fault::from(error).problem))?;
@@ -141,8 +147,8 @@ impl HttpCaller {
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
             // The status decides, even when its body breaks off.
-            let (bytes, _) = read_bounded(&mut response, 2 * MAX_ERROR).await.unwrap_or_default();
-            let message = bounded(&http_client::decode(&headers, bytes).await, MAX_ERROR);
+            let (bytes, cut) = read_bounded(&mut response, MAX_REFUSAL).await.unwrap_or_default();
+            let message = self.refusal(http_client::decode(&headers, bytes).await, cut);
             let transient = status.as_u16() == 429 || status.is_server_error();
             return Err(Fault::status(status, &headers, transient, &message));
         }
@@ -152,12 +158,38 @@ impl HttpCaller {
             return Err(Fault { status: Some(status.as_u16()), ..Fault::permanent(problem) });
         }
         let text = http_client::decode(&headers, bytes).await;
-        // Null stands for no content, as it does after a way through the journal.
+        // Null stands for no content, as it does after a way through the journal. What no store takes stays text.
         let result = match serde_json::from_str(&text) {
-            Ok(value) => Some(value).filter(|value: &Value| !value.is_null()),
-            Err(_) => Some(Value::String(text)).filter(|text| text != ""),
+            Ok(Value::Null) => None,
+            Ok(value) if depth::is_legal(&value) => Some(self.masked(value)),
+            Ok(_) | Err(_) => Some(self.masked(Value::String(text))).filter(|text| text != ""),
         };
         Ok(ActionResult { ok: true, result, error: None, status: Some(status.as_u16()), attempts: 1 })
+    }
+
+    /// What a refusal says, without secrets: masked before it is cut, since half a secret is not recognised.
+    fn refusal(&self, mut said: String, cut: bool) -> String {
+        if cut {
+            said.truncate(said.floor_char_boundary(said.len().saturating_sub(LONGEST_SECRET)));
+        }
+        bounded(&(self.secrets.mask)(&said), MAX_ERROR)
+    }
+
+    /// An answer in which no secret is repeated: it goes to the model, into prompts and steps.
+    fn masked(&self, value: Value) -> Value {
+        let mask = |text: &str| (self.secrets.mask)(text);
+        match value {
+            Value::String(text) => Value::String(mask(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.masked(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(name, field)| (mask(&name), self.masked(field))).collect()
+            }
+            Value::Number(number) => match mask(&number.to_string()) {
+                masked if masked == MASK => Value::String(masked),
+                _ => Value::Number(number),
+            },
+            Value::Null | Value::Bool(_) => value,
+        }
     }
 
     fn prepare(&self, call: &HttpCall, params: &Map<String, Value>, given: Option<&Value>) -> Result<Prepared, String> {
@@ -168,6 +200,13 @@ impl HttpCaller {
         self.guard.check(&url).map_err(|refusal| refusal.to_string())?;
         append_query(&mut url, call, &filler)?;
         let mut headers = headers(call, &filler)?;
+        // A body in another format is one text, in which a value must stay within its place.
+        let escape = call.body.as_ref().filter(|body| body.is_string()).and_then(|_| escape_for(declared(&headers)));
+        let in_body = |path: &str| {
+            let value = lookup(params, path)?;
+            Some(escape.map_or_else(|| value.clone(), |escape| Value::String(escape(&text(value)))))
+        };
+        let filler = Filler { value: &in_body, secret: &secret, missing: Missing::Omit };
         let template = call.body.as_ref().map(|body| filler.json(body)).transpose()?.flatten();
         let sends_params = matches!(method, Method::POST | Method::PUT | Method::PATCH) && call.body.is_none();
         let body = given.cloned().or(template).or_else(|| sends_params.then(|| Value::Object(params.clone())));
@@ -211,11 +250,16 @@ fn headers(call: &HttpCall, filler: &Filler<'_>) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
+fn declared(headers: &HeaderMap) -> &str {
+    headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+}
+
 /// JSON, unless the operator declares another type and writes the body as one text.
 fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
-    let declared = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     match body {
-        Value::String(text) if !declared.is_empty() && !declared.contains("json") => text.into_bytes(),
+        Value::String(text) if !declared(headers).is_empty() && !declared(headers).contains("json") => {
+            text.into_bytes()
+        }
         body => {
             headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
             body.to_string().into_bytes()
@@ -223,7 +267,8 @@ fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
     }
 }
 
-/// Five at most, each checked like the first address, and none from `https` down to `http`.
+/// Five at most, each checked like the first address, none from `https` down to `http`, and none to another server: the
+/// headers and the body, secrets and all, would go with it.
 fn redirects(guard: Arc<Guard>) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         let downgrade = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
@@ -233,8 +278,21 @@ fn redirects(guard: Arc<Guard>) -> redirect::Policy {
             attempt.error("a redirect away from https is not followed")
         } else if let Err(refusal) = guard.check(attempt.url()) {
             attempt.error(refusal)
+        } else if let Some(from) = attempt.previous().last().filter(|from| !same_server(from, attempt.url())) {
+            let (from, to) = (from.host_str().unwrap_or_default(), attempt.url().host_str().unwrap_or_default());
+            let problem = format!(
+                "`{from}` redirects to another server, `{to}`, which is not followed, since the call's headers and body \
+                 would go there; write that address into the agent file"
+            );
+            attempt.error(problem)
         } else {
             attempt.follow()
         }
     })
+}
+
+/// The same host and port, or its way up to `https`.
+fn same_server(from: &Url, to: &Url) -> bool {
+    let upgrade = from.scheme() == "http" && to.scheme() == "https";
+    from.host() == to.host() && (upgrade || from.port_or_known_default() == to.port_or_known_default())
 }

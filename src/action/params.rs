@@ -44,6 +44,17 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_that_turns_in_circles_ends() {
+        for schema in [
+            json!({"$ref": "#"}),
+            json!({"allOf": [{"$ref": "#"}]}),
+            json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"not": {"$ref": "#"}}]}}, "$ref": "#/$defs/a"}),
+        ] {
+            let _ = verdict(&schema, json!({"a": [1]}));
+        }
+    }
+
+    #[test]
     fn every_error_is_named_with_its_place() {
         let schema = json!({"type": "object", "required": ["order_id"], "properties": {
             "order_id": {"type": "string"}, "items": {"type": "array", "items": {"type": "integer"}}}});

@@ -162,6 +162,34 @@ impl Filler<'_> {
 /// Everything but RFC 3986's unreserved characters is encoded, so that a value stays one segment or one query value.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
+/// Makes a value harmless within a text of some format.
+pub type Escape = fn(&str) -> String;
+
+/// How values are escaped in a body of this content type; `None` for types without a syntax of their own.
+pub fn escape_for(content_type: &str) -> Option<Escape> {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/x-www-form-urlencoded" => Some(|value| utf8_percent_encode(value, ENCODED).to_string()),
+        kind if kind.ends_with("xml") || kind.ends_with("html") => Some(entities),
+        _ => None,
+    }
+}
+
+fn entities(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for char in value.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
 /// Fills an address. Params cannot reach the host, nor add or remove a path segment; secrets are inserted as they are,
 /// because an operator may keep a whole base address in one.
 pub fn fill_url(
@@ -189,10 +217,11 @@ pub fn fill_url(
             }
         }
     }
-    let path = filled.split(['?', '#']).next().unwrap_or_default();
+    // Read as the parser will: it drops line breaks and takes `\` for `/`.
+    let path = filled.split(['?', '#']).next().unwrap_or_default().replace(['\t', '\n', '\r'], "");
     // `.` and `..` would be resolved away. Encoded dots count as dots, and no encoding can help against that.
     let dotted = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
-    if path.split('/').any(dotted) {
+    if path.split(['/', '\\']).any(dotted) {
         return Err("a param makes a path segment of the address `.` or `..`".to_owned());
     }
     let url = url::Url::parse(&filled).map_err(|error| format!("`{template}` is not an address: {error}"))?;
@@ -281,6 +310,9 @@ mod tests {
         }
         let two = url("https://a.example/x/{a}{b}/y", json!({"a": ".", "b": "."}));
         assert!(two.unwrap_err().contains("`..`"));
+        for template in ["https://a.example/{b}/.\n{a}", "https://a.example/x/.{a}\\y", "https://a.example/x/%2e{a}"] {
+            assert!(url(template, json!({"a": ".", "b": "x"})).is_err(), "{template:?}");
+        }
         assert_eq!(
             url("${BASE}/q?a={a}&b=1", json!({"a": "1&b=2"})).unwrap(),
             "https://api.example.com/v1/q?a=1%26b%3D2&b=1"

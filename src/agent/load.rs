@@ -3,6 +3,7 @@
 use super::validate::Finding;
 use super::{AgentConfig, AgentRecord};
 use crate::clock;
+use crate::depth;
 use include_dir::{Dir, include_dir};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,10 @@ pub type Loaded = (PathBuf, Result<AgentRecord, AgentError>);
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     if !document.is_object() {
         let problem = format!("found {}; an agent is a table with `id` and the rest", kind(document));
+        return Err(AgentError::Field { path: "top level".into(), problem });
+    }
+    if !depth::is_legal(document) {
+        let problem = format!("is nested more than {} levels deep; no store takes that", depth::MAX_DEPTH);
         return Err(AgentError::Field { path: "top level".into(), problem });
     }
     serde_path_to_error::deserialize(document).map_err(|error| {
@@ -265,6 +270,26 @@ mod tests {
             for part in parts {
                 assert!(error.contains(part), "{content:?}: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_a_bomb_is_refused() {
+        let deep =
+            |open: &str, close: &str| format!("id: a\nsop: x\nx: {}{}", open.repeat(10_000), close.repeat(10_000));
+        let aliases: String = (1..40).map(|at| format!("x{at}: &x{at} [*x{}, *x{}]\n", at - 1, at - 1)).collect();
+        let indented: String = (0..3_000).map(|at| format!("{}a:\n", " ".repeat(at))).collect();
+        for (name, content) in [
+            ("a.yaml", deep("[", "]")),
+            ("a.yaml", deep("{a: ", "}")),
+            ("a.yaml", deep("- ", "")),
+            ("a.yaml", format!("id: a\nsop: x\nx: {}1{}", "[".repeat(100), "]".repeat(100))),
+            ("a.yaml", format!("x0: &x0 [1]\n{aliases}")),
+            ("a.yaml", indented),
+            ("a.json", "[".repeat(10_000)),
+            ("a.json", format!("{{\"id\":\"a\",\"x\":{}{}}}", "[".repeat(100), "]".repeat(100))),
+        ] {
+            assert!(text(Path::new(name), &content).is_err(), "{name}: {}…", &content[..60]);
         }
     }
 

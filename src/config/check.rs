@@ -145,6 +145,11 @@ impl Check<'_> {
                 self.say(key, found, remedy);
             }
         }
+        if gateway.max_streams >= gateway.max_connections {
+            let found = format!("found {}, which leaves no connection for other requests", gateway.max_streams);
+            let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);
+            self.say("gateway.max_streams", found, remedy);
+        }
         if gateway.listen == gateway.grpc_listen && gateway.listen.port() != 0 {
             self.say("gateway.grpc_listen", "is the same as `gateway.listen`", "give it another port");
         }

@@ -177,9 +177,15 @@ fn read_file(sources: &Sources) -> Result<Option<(PathBuf, Dict)>, SettingsError
         Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(SettingsError::Read { path, named_by, source }),
     };
-    match Toml::from_str::<Dict>(text.trim_start_matches('\u{feff}')) {
+    let text = text.trim_start_matches('\u{feff}');
+    match Toml::from_str::<Dict>(text) {
         Ok(dict) => Ok(Some((path, dict))),
-        Err(error) => Err(SettingsError::Syntax { path, problem: error.to_string().trim_end().to_owned() }),
+        // The error's own text repeats the line, which may hold a password.
+        Err(error) => {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            Err(SettingsError::Syntax { path, problem: format!("line {line}: {}", error.message()) })
+        }
     }
 }
 
@@ -352,7 +358,9 @@ impl Reading {
         let origin = self.origin(raw);
         let names = schema::below(path);
         let (found, remedy) = if !names.is_empty() {
-            (format!("found {}", brief(raw)), format!("it is a table of {}", names.join(", ")))
+            // A text in the place of a whole table may be a secret one.
+            let found = if raw.as_str().is_some() { "found a text".into() } else { format!("found {}", brief(raw)) };
+            (found, format!("it is a table of {}", names.join(", ")))
         } else {
             let from_env = matches!(origin, Some(Origin::Env(_)));
             let spelled = |key: String| {

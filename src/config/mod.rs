@@ -2,13 +2,14 @@
 //! environment.
 //!
 //! [`Settings`] is what the engine uses; [`load`] makes it from its layers by the table of keys in [`schema`] and refuses
-//! what cannot work (`check`), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`environment`] is the
-//! environment as it was at the start.
+//! what cannot work (`check`), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`mask`] hides what
+//! it filled in, [`environment`] is the environment as it was at the start.
 
 mod check;
 pub mod duration;
 pub mod environment;
 pub mod load;
+pub mod mask;
 pub mod nearest;
 pub mod schema;
 pub mod secrets;
@@ -122,6 +123,10 @@ pub struct Gateway {
     pub grpc_listen: SocketAddr,
     /// Bearer tokens; without any the gateway listens on loopback only.
     pub tokens: Vec<String>,
+    /// The most connections at once; 10,000 unless given. Further ones wait.
+    pub max_connections: usize,
+    /// The most event streams at once; 8,000 unless given. Further ones are refused.
+    pub max_streams: usize,
 }
 
 /// See [`Settings::secrets`].
@@ -221,6 +226,8 @@ impl Default for Settings {
                 listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
                 grpc_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
                 tokens: Vec::new(),
+                max_connections: 10_000,
+                max_streams: 8_000,
             },
             secrets: Secrets::default(),
             http: Http::default(),

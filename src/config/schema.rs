@@ -70,6 +70,8 @@ pub const KEYS: &[Key] = &[
     key("gateway.listen", Kind::Address),
     key("gateway.grpc_listen", Kind::Address),
     secret("gateway.tokens", Kind::List),
+    key("gateway.max_connections", Kind::Whole(1, 1_000_000)),
+    key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
     key("secrets.allow", Kind::List),
     key("http.allow_private", Kind::List),
     key("models.*.provider", Kind::Choice(&["openai", "offline"])),

@@ -1,14 +1,14 @@
 //! Secrets: `${NAME}` in agent files, and the keys of models. Nothing here prints a value.
 
+pub use super::mask::MASK;
+use super::mask::Masker;
 use super::{Environment, Settings};
+use percent_encoding::percent_decode_str;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::LazyLock;
 use thiserror::Error;
-
-/// What stands in a secret's place.
-pub const MASK: &str = "***";
 
 static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
 
@@ -35,8 +35,7 @@ pub struct SecretValues {
     allowed: BTreeSet<String>,
     values: BTreeMap<String, String>,
     keys: BTreeMap<String, String>,
-    /// All forms in which values may turn up in a text, longest first.
-    forms: Vec<String>,
+    masker: Masker,
 }
 
 impl SecretValues {
@@ -45,7 +44,8 @@ impl SecretValues {
         Self::new(settings, &Environment::of_process())
     }
 
-    /// Those that `settings` name: `secrets.allow`, the models' keys, and the gateway's tokens for masking.
+    /// Those that `settings` name: `secrets.allow` and the models' keys; and for masking only the gateway's tokens and what
+    /// addresses hold.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
             names.iter().filter_map(|name| Some((name.clone(), env.get(name)?.to_owned()))).collect()
@@ -53,13 +53,11 @@ impl SecretValues {
         let allowed: BTreeSet<String> = settings.secrets.allow.iter().cloned().collect();
         let named: BTreeSet<String> = settings.models.values().filter_map(|model| model.api_key_env.clone()).collect();
         let (values, keys) = (read(&allowed), read(&named));
-        let mut forms: BTreeSet<String> = BTreeSet::new();
-        for value in values.values().chain(keys.values()).chain(&settings.gateway.tokens) {
-            forms.extend(spellings(value));
-        }
-        let mut forms: Vec<String> = forms.into_iter().filter(|form| !form.is_empty()).collect();
-        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
-        Self { allowed, values, keys, forms }
+        let addresses = settings.models.values().map(|model| &model.base_url);
+        let addresses = addresses.chain([&settings.nats.url, &settings.mongodb.uri]);
+        let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
+        let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))));
+        Self { allowed, values, keys, masker }
     }
 
     /// `text` with every `${NAME}` replaced. What was filled in is not read again.
@@ -83,15 +81,9 @@ impl SecretValues {
         self.values.get(name).map(String::as_str).ok_or_else(|| SecretError::NotSet(name.to_owned()))
     }
 
-    /// `text` with every secret value replaced by `***`, also where it is written as in a URL or in JSON.
+    /// `text` with every secret value replaced by `***`, also where it is written as in a URL, in JSON or in HTML.
     pub fn mask(&self, text: &str) -> String {
-        let mut masked = text.to_owned();
-        for form in &self.forms {
-            if masked.contains(form.as_str()) {
-                masked = masked.replace(form.as_str(), MASK);
-            }
-        }
-        masked
+        self.masker.mask(text)
     }
 
     /// The key in the variable that a model's `api_key_env` names.
@@ -103,13 +95,6 @@ impl SecretValues {
     pub fn is_set(&self, name: &str) -> bool {
         self.values.contains_key(name) || self.keys.contains_key(name)
     }
-}
-
-/// How a value may be written in a URL, in JSON and in a Basic header's neighbours.
-fn spellings(value: &str) -> Vec<String> {
-    let encoded: String = url::form_urlencoded::byte_serialize(value.as_bytes()).collect();
-    let json = serde_json::to_string(value).map(|text| text.trim_matches('"').to_owned()).unwrap_or_default();
-    vec![value.to_owned(), encoded.replace('+', "%20"), encoded, json]
 }
 
 impl fmt::Debug for SecretValues {
@@ -127,32 +112,67 @@ impl fmt::Display for SecretValues {
 /// A connection address, or a list of them, without its password, token and secret parameters. It rather hides too much
 /// than too little: a password with `/` or `?` in it is no legal URI, but somebody will write one.
 pub fn masked_address(text: &str) -> String {
+    listed(text).into_iter().map(mask_one).collect::<Vec<_>>().join(",")
+}
+
+/// The addresses of a list. The hosts of a replica set are one address.
+fn listed(text: &str) -> Vec<&str> {
     let parts: Vec<&str> = text.split(',').collect();
-    if parts.len() > 1 && parts.iter().all(|part| part.contains("://")) {
-        return parts.into_iter().map(mask_one).collect::<Vec<_>>().join(",");
-    }
-    mask_one(text)
+    if parts.iter().all(|part| part.contains("://")) { parts } else { vec![text] }
 }
 
 fn mask_one(text: &str) -> String {
-    let (scheme, rest) = text.find("://").map_or(("", text), |at| text.split_at(at + 3));
-    let (user, host) = match rest.rsplit_once('@') {
-        None => (String::new(), rest),
-        Some((user, host)) => match user.split_once(':') {
-            Some((name, _)) => (format!("{name}:{MASK}@"), host),
-            None => (format!("{MASK}@"), host),
-        },
+    let Address { scheme, user, host, query } = Address::of(text);
+    let user = match user.map(|user| user.split_once(':')) {
+        None => String::new(),
+        Some(Some((name, _))) => format!("{name}:{MASK}@"),
+        Some(None) => format!("{MASK}@"),
     };
-    let Some((host, query)) = host.split_once('?') else { return format!("{scheme}{user}{host}") };
-    let query: Vec<String> = query.split('&').map(mask_parameter).collect();
-    format!("{scheme}{user}{host}?{}", query.join("&"))
+    let Some(query) = query else { return format!("{scheme}{user}{host}") };
+    let masked = |parameter: &str| match secret_parameter(parameter) {
+        Some((name, _)) => format!("{name}={MASK}"),
+        None => parameter.to_owned(),
+    };
+    format!("{scheme}{user}{host}?{}", query.split('&').map(masked).collect::<Vec<_>>().join("&"))
 }
 
-fn mask_parameter(parameter: &str) -> String {
-    let Some((name, _)) = parameter.split_once('=') else { return parameter.to_owned() };
+/// Passwords, tokens and secret parameters of an address or a list of them, as written and decoded.
+pub fn in_address(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for address in listed(text) {
+        let Address { user, query, .. } = Address::of(address);
+        found.extend(user.map(|user| user.split_once(':').map_or(user, |(_, password)| password)));
+        found.extend(
+            query.into_iter().flat_map(|query| query.split('&')).filter_map(secret_parameter).map(|(_, value)| value),
+        );
+    }
+    let decoded = |value: &&str| percent_decode_str(value).decode_utf8_lossy().into_owned();
+    found.iter().map(|value| (*value).to_owned()).chain(found.iter().map(decoded)).collect()
+}
+
+/// The parts of an address that matter here.
+struct Address<'a> {
+    scheme: &'a str,
+    user: Option<&'a str>,
+    host: &'a str,
+    query: Option<&'a str>,
+}
+
+impl<'a> Address<'a> {
+    fn of(text: &'a str) -> Self {
+        let (scheme, rest) = text.find("://").map_or(("", text), |at| text.split_at(at + 3));
+        let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(user, host)| (Some(user), host));
+        let (host, query) = host.split_once('?').map_or((host, None), |(host, query)| (host, Some(query)));
+        Self { scheme, user, host, query }
+    }
+}
+
+/// Name and value of a parameter whose name says that it is secret.
+fn secret_parameter(parameter: &str) -> Option<(&str, &str)> {
+    let (name, value) = parameter.split_once('=')?;
     let lower = name.to_lowercase();
     let secret = ["password", "token", "secret", "key", "properties"].iter().any(|word| lower.contains(word));
-    if secret { format!("{name}={MASK}") } else { parameter.to_owned() }
+    secret.then_some((name, value))
 }
 
 #[cfg(test)]
@@ -187,6 +207,17 @@ mod tests {
         let text = values.mask(r#"GET /?t=s+e%2Fc%22ret+%24%7BGONE%7D {"a":"s e/c\"ret ${GONE}"} tok-1"#);
         assert_eq!(text, r#"GET /?t=*** {"a":"***"} ***"#);
         assert!(!format!("{values:?}{values}").contains("s e/c"));
+    }
+
+    #[test]
+    fn what_addresses_hold_is_hidden_too() {
+        let mut settings = Settings::default();
+        settings.nats.url = "nats://u:hidden-1@a:4222,nats://hidden-2@b".into();
+        settings.mongodb.uri =
+            "mongodb://u:hidden%2F3@a:1,b:2/?tlsCertificateKeyFilePassword=hidden-4&w=majority".into();
+        let values = SecretValues::new(&settings, &Environment::default());
+        let text = values.mask("hidden-1 hidden-2 hidden%2F3 hidden/3 hidden-4 majority");
+        assert_eq!(text, "*** *** *** *** *** majority");
     }
 
     #[test]

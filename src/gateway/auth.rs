@@ -1,12 +1,15 @@
-//! Bearer tokens: with `gateway.tokens` set, every endpoint but the health checks asks for one.
+//! Bearer tokens: with `gateway.tokens` set, every endpoint but the health checks asks for one. Without any, the gateway is
+//! for programs of its own machine, and web pages from elsewhere are kept out.
 
 use super::{GatewayState, Reject};
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::hint::black_box;
 use std::sync::Arc;
+use url::{Host, Url};
 
 /// The tokens of the settings.
 #[derive(Clone)]
@@ -42,10 +45,34 @@ pub(super) async fn require(
     request: Request,
     next: Next,
 ) -> Result<Response, Reject> {
-    if state.tokens.is_empty() || bearer(&request).is_some_and(|given| state.tokens.admit(given)) {
-        return Ok(next.run(request).await);
+    let admitted = match state.tokens.is_empty() {
+        true => local(request.headers()).map_err(Reject::foreign)?,
+        false => bearer(&request).is_some_and(|given| state.tokens.admit(given)),
+    };
+    if admitted { Ok(next.run(request).await) } else { Err(Reject::unauthorized()) }
+}
+
+/// A page of another site can make the browser call this machine: under the site's own name, which it lets resolve to this
+/// machine, or across sites. The browser then says so in `host` or `origin`.
+fn local(headers: &HeaderMap) -> Result<bool, &'static str> {
+    let names_this_machine = |authority: &str| {
+        let parsed = Url::parse(&format!("http://{authority}/"));
+        parsed.is_ok_and(|url| match url.host() {
+            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        })
+    };
+    for (header, scheme_ends) in [(HOST, ""), (ORIGIN, "://")] {
+        let Some(value) = headers.get(&header) else { continue };
+        let value = value.to_str().unwrap_or_default();
+        let authority = value.split_once(scheme_ends).map_or("", |(_, authority)| authority);
+        if !names_this_machine(authority) {
+            return Err(if header == HOST { "host" } else { "origin" });
+        }
     }
-    Err(Reject::unauthorized())
+    Ok(true)
 }
 
 fn bearer(request: &Request) -> Option<&str> {
@@ -65,6 +92,34 @@ mod tests {
             [("s3cret", true), ("other", true), ("s3cre", false), ("s3crets3cret", false), ("", false), (" ", false)]
         {
             assert_eq!(tokens.admit(given), admitted, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_s_own_pages_are_local() {
+        let headers = |host: &str, origin: &str| {
+            let named = [(HOST, host), (ORIGIN, origin)].into_iter().filter(|(_, value)| !value.is_empty());
+            HeaderMap::from_iter(named.map(|(name, value)| (name, value.parse().unwrap())))
+        };
+        for (host, origin) in [
+            ("127.0.0.1:8080", ""),
+            ("localhost", "http://localhost:3000"),
+            ("[::1]:8080", "https://127.0.0.1"),
+            ("app.localhost:8080", ""),
+            ("", ""),
+        ] {
+            assert!(local(&headers(host, origin)).is_ok(), "{host} {origin}");
+        }
+        for (host, origin, refused) in [
+            ("evil.example:8080", "", "host"),
+            ("localhost.evil.example", "", "host"),
+            ("127.0.0.1@evil.example", "", "host"),
+            ("10.0.0.1", "", "host"),
+            ("127.0.0.1:8080", "https://evil.example", "origin"),
+            ("localhost", "null", "origin"),
+            ("localhost", "file://", "origin"),
+        ] {
+            assert_eq!(local(&headers(host, origin)), Err(refused), "{host} {origin}");
         }
     }
 

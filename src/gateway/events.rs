@@ -37,10 +37,15 @@ pub(super) async fn follow(
 ) -> Result<Response, Reject> {
     let from = begin(&headers, position.last_event_id.as_deref())?;
     intake::require_known(state.queue.as_ref(), state.store.as_ref(), &session_id).await?;
+    let slot = state.streams.take()?;
     // Opened before the answer begins: "from now" counts from then.
     let opened = state.queue.events(&session_id, from).await?;
     let feed = Feed { queue: state.queue, session_id, from, opened: Some(opened), pause: FIRST_PAUSE };
-    let frames = feed.into_stream().map(|event| Ok::<_, Infallible>(frame(&event)));
+    // The slot goes with the stream.
+    let frames = feed.into_stream().map(move |event| {
+        let _held = &slot;
+        Ok::<_, Infallible>(frame(&event))
+    });
     let frames = frames.take_until(state.stop.cancelled_owned());
     let sse = Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
     // Proxies that buffer would hold the events back.

@@ -1,5 +1,6 @@
 //! Reading path, query and body, with our own refusals in place of the framework's.
 
+use super::limits::TooSlow;
 use super::{MAX_BODY, Reject};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -72,6 +73,9 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
 
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Reject> {
     Bytes::from_request(request, state).await.map_err(|problem| match problem.status() {
+        _ if let Some(slow) = TooSlow::behind(&problem) => {
+            Reject::new(StatusCode::REQUEST_TIMEOUT, "slow_body", slow.to_string(), "send the body without pauses")
+        }
         StatusCode::PAYLOAD_TOO_LARGE => Reject::too_large(format!("the body has more than {MAX_BODY} bytes")),
         _ => Reject::invalid("unreadable_body", problem.body_text(), "send the request again"),
     })

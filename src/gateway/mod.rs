@@ -1,6 +1,7 @@
 //! The HTTP gateway (CONTRACT.md, "HTTP").
 //!
-//! A request's way: [`trace`] gives it an id, `auth` asks for its token, `input` reads path, query and body, then the
+//! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `auth` asks for its token,
+//! `input` reads path, query and body, then the
 //! handler: `messages` and `control` publish by [`intake`], `sessions`, `agents` and `health` ask the store, `events`
 //! follows the out stream. Every refusal is a [`Reject`].
 
@@ -11,13 +12,17 @@ mod events;
 mod health;
 mod input;
 pub mod intake;
+mod limits;
 mod messages;
 pub mod reject;
+mod serve;
 mod sessions;
 mod trace;
 
 pub use agents::AgentSummary;
+pub use limits::Limits;
 pub use reject::Reject;
+pub use serve::serve;
 pub use sessions::SessionSummary;
 
 use crate::config::Settings;
@@ -30,16 +35,12 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
-use std::future::IntoFuture;
+use limits::Streams;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// The largest body: 1 MiB of text, and 64 KiB for what is around it.
 pub const MAX_BODY: usize = 1024 * 1024 + 64 * 1024;
-/// How long open requests may take after the stop.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// What the handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -54,6 +55,8 @@ pub struct GatewayState {
     flows: Arc<[String]>,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
+    limits: Limits,
+    streams: Streams,
     stop: CancellationToken,
 }
 
@@ -62,7 +65,14 @@ impl GatewayState {
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: Arc<Settings>) -> Self {
         let tokens = Tokens::new(&settings.gateway.tokens);
         let flows = Flows::builtin().ids().into();
-        Self { queue, store, settings, flows, models: None, tokens, stop: CancellationToken::new() }
+        let limits = Limits::new(&settings);
+        let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
+        Self { queue, store, settings, flows, models: None, tokens, limits, streams, stop }
+    }
+
+    /// The same within other limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, streams: Streams::new(&limits), ..self }
     }
 
     /// The same, for a program with flows of its own.
@@ -99,30 +109,11 @@ pub fn router(state: GatewayState) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(async || Reject::wrong_method());
-    api.merge(health).layer(DefaultBodyLimit::max(MAX_BODY)).layer(from_fn(trace::request_id)).with_state(state)
-}
-
-/// Serves until `stop`: event streams end then, other open requests are finished, within a few seconds. Without
-/// `gateway.tokens` it refuses any listener but a loopback one.
-pub async fn serve(listener: TcpListener, state: GatewayState, stop: CancellationToken) -> std::io::Result<()> {
-    let address = listener.local_addr()?;
-    if !address.ip().to_canonical().is_loopback() && state.tokens.is_empty() {
-        return Err(std::io::Error::other(format!(
-            "gateway.tokens: none is set, so gateway.listen = {address} would be open to everybody; set tokens, or \
-             listen on 127.0.0.1"
-        )));
-    }
-    let state = GatewayState { stop: stop.clone(), ..state };
-    let served = axum::serve(listener, router(state)).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let overdue = async {
-        stop.cancelled().await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        ended = served.into_future() => ended,
-        // A client that does not read its answer must not hold the process.
-        () = overdue => Ok(()),
-    }
+    api.merge(health)
+        .layer(from_fn_with_state(state.limits, limits::body_in_time))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn(trace::request_id))
+        .with_state(state)
 }
 
 #[cfg(test)]

@@ -80,6 +80,14 @@ impl Reject {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "the request has no valid bearer token", hint)
     }
 
+    /// 403 for a web page of another site; `header` tells on it.
+    pub(super) fn foreign(header: &'static str) -> Self {
+        let message = format!("the request's `{header}` header names another machine");
+        let hint =
+            "without `gateway.tokens` this gateway serves only programs and pages of its own machine; set tokens";
+        Self::new(StatusCode::FORBIDDEN, "foreign_page", message, hint)
+    }
+
     /// 413.
     pub(super) fn too_large(message: impl Into<String>) -> Self {
         let hint = "send less text, or put large content somewhere else and send its address as an attachment";
@@ -126,7 +134,7 @@ impl From<JobError> for Reject {
         match error {
             JobError::Id(error) => error.into(),
             JobError::Empty => Self::invalid("empty_message", error.to_string(), "give `text` or `attachments`"),
-            JobError::Malformed(_) | JobError::OtherSession { .. } => {
+            JobError::Malformed(_) | JobError::OtherSession { .. } | JobError::TooDeep(_) => {
                 Self::invalid("invalid_request", error.to_string(), "see the contract's `Job`")
             }
         }

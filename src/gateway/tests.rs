@@ -6,6 +6,7 @@ use crate::store::embedded::{EmbeddedFile, EmbeddedStore};
 use crate::tasks::{OnPanic, Tasks};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 struct Running {
     base: String,

@@ -3,8 +3,10 @@
 //! Names are judged by the addresses that they resolve to, at the moment of connecting: a name that changes its answer
 //! between a check and the connection gains nothing.
 
+use futures::future::BoxFuture;
 use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use thiserror::Error;
@@ -45,13 +47,22 @@ impl Guard {
                 guard.ranges.push(range);
             } else if let Ok(address) = text.parse::<IpAddr>() {
                 guard.ranges.push(address.into());
-            } else if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || "/:*@".contains(c)) {
-                guard.hosts.push(text);
             } else {
-                return Err(BadEntry(entry.clone()));
+                guard.name(&text).ok_or_else(|| BadEntry(entry.clone()))?;
             }
         }
         Ok(guard)
+    }
+
+    /// Adds a host, spelled as it will be in an address: `内网.example` is `xn--…`, `127.1` is `127.0.0.1`.
+    fn name(&mut self, text: &str) -> Option<()> {
+        match Host::parse(text).ok()? {
+            Host::Domain(name) if name.contains(|c: char| c.is_whitespace() || "/:*@".contains(c)) => return None,
+            Host::Domain(name) => self.hosts.push(name.trim_end_matches('.').to_ascii_lowercase()),
+            Host::Ipv4(address) => self.ranges.push(IpAddr::V4(address).into()),
+            Host::Ipv6(address) => self.ranges.push(IpAddr::V6(address).into()),
+        }
+        Some(())
     }
 
     /// Checks an address that is written as numbers; names are checked when they are resolved.
@@ -88,15 +99,34 @@ impl Guard {
     }
 }
 
-/// Resolves names and leaves out what the guard does not admit.
-pub struct GuardedResolver(pub Arc<Guard>);
+/// Finds the addresses of a name.
+pub type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+/// Resolves names and leaves out what the guard does not admit. What it answers is what is connected to: a name is asked
+/// for once for each connection.
+pub struct GuardedResolver {
+    guard: Arc<Guard>,
+    lookup: Lookup,
+}
+
+impl GuardedResolver {
+    /// Asks the system.
+    pub fn new(guard: Arc<Guard>) -> Self {
+        let system = |name: String| async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) };
+        Self::with_lookup(guard, Arc::new(move |name| Box::pin(system(name))))
+    }
+
+    /// Asks another source of names.
+    pub fn with_lookup(guard: Arc<Guard>, lookup: Lookup) -> Self {
+        Self { guard, lookup }
+    }
+}
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let guard = Arc::clone(&self.0);
+        let (guard, found) = (Arc::clone(&self.guard), (self.lookup)(name.as_str().to_owned()));
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let admitted: Addrs = Box::new(guard.filter(name.as_str(), found)?.into_iter());
+            let admitted: Addrs = Box::new(guard.filter(name.as_str(), found.await?)?.into_iter());
             Ok(admitted)
         })
     }
@@ -120,6 +150,7 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
         || a >= 224 // multicast, reserved, broadcast
         || (a == 100 && b & 0xc0 == 64) // carrier-grade NAT
         || (a == 192 && b == 0 && c == 0)
+        || (a == 192 && b == 88 && c == 99) // relays to IPv6, given up
         || (a == 198 && b & 0xfe == 18) // benchmarks
 }
 
@@ -132,7 +163,8 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_private_v4(embedded(high, low)),
         [0x64, 0xff9b, 1, ..] => true,
         [0x2002, high, low, ..] => is_private_v4(embedded(high, low)),
-        [0x2001, 0xdb8, ..] => true,
+        // Tunnels and other protocols' own (2001::/23), and documentation.
+        [0x2001, ..=0x1ff | 0xdb8, ..] | [0x3fff, ..=0xfff, ..] => true,
         // Only 2000::/3 is global unicast; the rest is local, multicast or unassigned.
         _ => s[0] & 0xe000 != 0x2000,
     }
@@ -163,11 +195,38 @@ mod tests {
             "http://[64:ff9b::a00:1]/",
             "http://[fd00:ec2::254]/",
             "http://[fe80::1]/",
+            "http://0177.0.0.1/",
+            "http://0x7f000001/",
+            "http://017700000001/",
+            "http://127.1/",
+            "http://127.0.0.1./",
+            "http://①②⑦.0.0.1/",
+            "http://127。0。0。1/",
+            "http://user:8.8.8.8@10.0.0.1/",
+            "http://255.255.255.255/",
+            "http://224.0.0.1/",
+            "http://198.18.0.1/",
+            "http://192.0.0.8/",
+            "http://192.88.99.1/",
+            "http://[::]/",
+            "http://[::127.0.0.1]/",
+            "http://[::ffff:a9fe:a9fe]/",
+            "http://[::ffff:0:127.0.0.1]/",
+            "http://[64:ff9b:1::1]/",
+            "http://[2002:7f00:1::]/",
+            "http://[2001:0:4136:e378:8000:63bf:3fff:fdd2]/",
+            "http://[2001:db8::1]/",
+            "http://[3fff::1]/",
+            "http://[fec0::1]/",
+            "http://[ff02::1]/",
+            "http://[100::1]/",
         ] {
             let error = guard(&[]).check(&Url::parse(url).unwrap()).unwrap_err();
             assert!(error.to_string().contains("`http.allow_private`"), "{url}: {error}");
         }
-        for url in ["http://8.8.8.8/", "http://[2606:4700::1111]/", "http://example.com/"] {
+        for url in
+            ["http://8.8.8.8/", "http://[2606:4700::1111]/", "http://[2001:4860:4860::8888]/", "http://example.com/"]
+        {
             guard(&[]).check(&Url::parse(url).unwrap()).unwrap();
         }
     }
@@ -181,7 +240,24 @@ mod tests {
         guard(&["192.168.0.0/16", "crm.internal"]).check(&url).unwrap_err();
         let found = vec!["10.1.2.3:0".parse().unwrap()];
         assert_eq!(guard(&["CRM.internal"]).filter("crm.internal", found.clone()).unwrap(), found);
-        assert_eq!(guard(&[]).filter("crm.internal", found).unwrap_err().host, "crm.internal");
+        assert_eq!(guard(&["crm.internal."]).filter("CRM.internal.", found.clone()).unwrap(), found);
+        assert_eq!(guard(&[]).filter("crm.internal", found.clone()).unwrap_err().host, "crm.internal");
+        for other in ["internal", "m.internal", "crm.internal.example", "xcrm.internal"] {
+            guard(&["crm.internal"]).filter(other, found.clone()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn entries_open_exactly_what_they_say() {
+        let allowed = |entries: &[&str], url: &str| guard(entries).check(&Url::parse(url).unwrap()).is_ok();
+        assert!(allowed(&["10.1.0.0/16"], "http://10.1.255.255/") && !allowed(&["10.1.0.0/16"], "http://10.2.0.0/"));
+        assert!(allowed(&["127.1"], "http://127.0.0.1/") && !allowed(&["127.1"], "http://127.0.0.2/"));
+        assert!(allowed(&["10.0.0.0/8"], "http://[::ffff:10.0.0.1]/"), "a mapped address is that address");
+        assert!(!allowed(&["10.0.0.0/8"], "http://[64:ff9b::a00:1]/"), "a tunnel to it is another");
+        assert!(allowed(&["[::1]"], "http://[::1]/") && !allowed(&["[::1]"], "http://127.0.0.1/"));
+        assert!(!allowed(&["localhost"], "http://127.0.0.1/"), "a name opens no addresses");
+        let found: Vec<SocketAddr> = vec!["10.1.2.3:0".parse().unwrap()];
+        assert!(guard(&["内网.example"]).filter("xn--v6q792i.example", found).is_ok());
     }
 
     #[test]
@@ -193,7 +269,7 @@ mod tests {
 
     #[test]
     fn entries_that_mean_nothing_are_refused() {
-        for entry in ["10.0.0.0/99", "host:8080", "http://x", "", "*.internal"] {
+        for entry in ["10.0.0.0/99", "host:8080", "http://x", "", "*.internal", "a b", "user@host", "a..b/c"] {
             assert!(Guard::new(&[entry.to_owned()]).is_err(), "{entry}");
         }
     }

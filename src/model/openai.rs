@@ -6,6 +6,8 @@
 use super::registry::ModelSettingsError;
 use super::{Model, ModelError, ModelReply, ModelRequest, PromptRole, ResponseSchema};
 use crate::config;
+use crate::config::mask::Masker;
+use crate::config::secrets::{in_address, masked_address};
 use crate::http_client::retry::{Fault, Policy, retry, within};
 use crate::http_client::{self, bounded, key_header, read_bounded};
 use crate::journal::Tokens;
@@ -56,7 +58,9 @@ pub struct OpenAi {
     name: String,
     client: Client,
     url: Url,
-    key: Option<(String, HeaderValue)>,
+    bearer: Option<HeaderValue>,
+    /// Whatever the server or a library says, the key is not repeated.
+    masker: Masker,
     settings: config::Model,
     format: AtomicU8,
 }
@@ -73,7 +77,7 @@ impl OpenAi {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| {
-                let found = bounded(&settings.base_url, 200);
+                let found = bounded(&masked_address(&settings.base_url), 200);
                 wrong("base_url", format!("`{found}` is not an address such as `https://api.example.com/v1`"))
             })?;
         if let Ok(mut path) = url.path_segments_mut() {
@@ -82,7 +86,7 @@ impl OpenAi {
         if settings.model.is_empty() {
             return Err(wrong("model", "is missing; give the model's name at its server".into()));
         }
-        let key = key.map(|key| bearer(key.trim())).transpose().map_err(|()| {
+        let bearer = key.as_deref().map(|key| bearer(key.trim())).transpose().map_err(|()| {
             let variable = settings.api_key_env.as_deref().unwrap_or_default();
             wrong("api_key_env", format!("the key in `{variable}` is empty or holds characters that no header can"))
         })?;
@@ -90,8 +94,9 @@ impl OpenAi {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| wrong("base_url", format!("the HTTP client cannot start: {}", Fault::from(error))))?;
+        let masker = Masker::new(key.into_iter().chain(in_address(&settings.base_url)));
         let settings = settings.clone();
-        Ok(Self { name: name.to_owned(), client, url, key, settings, format: AtomicU8::new(0) })
+        Ok(Self { name: name.to_owned(), client, url, bearer, masker, settings, format: AtomicU8::new(0) })
     }
 
     fn body(&self, request: &ModelRequest, format: Format) -> Value {
@@ -123,7 +128,7 @@ impl OpenAi {
 
     async fn attempt(&self, body: &Value, key: &str) -> Result<ModelReply, Fault> {
         let mut request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(key)).json(body);
-        if let Some((_, bearer)) = &self.key {
+        if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
         }
         let mut response = request.send().await?;
@@ -131,22 +136,17 @@ impl OpenAi {
         let read = read_bounded(&mut response, MAX_ANSWER).await;
         // The status of a refusal decides, even when its body breaks off.
         let (bytes, cut) = if status.is_success() { read? } else { read.unwrap_or_default() };
-        let text = http_client::decode(&headers, bytes).await;
+        // Before anything is cut, logged or recorded: half a key is no longer recognised.
+        let text = self.masker.mask(&http_client::decode(&headers, bytes).await);
         if !status.is_success() {
             return Err(Fault::status(status, &headers, is_transient(status), &message_of(&text)));
         }
         if cut {
             return Err(Fault::permanent(format!("the answer is larger than {} MiB", MAX_ANSWER >> 20)));
         }
-        read_reply(&text, &self.settings.model)
-    }
-
-    /// Whatever a server or library says, the key is not repeated.
-    fn mask(&self, text: &str) -> String {
-        match &self.key {
-            Some((key, _)) => text.replace(key.as_str(), "***"),
-            None => text.to_owned(),
-        }
+        let reply = read_reply(&text, &self.settings.model)?;
+        // Once more without the answer's own escapes.
+        Ok(ModelReply { content: self.masker.mask(&reply.content), ..reply })
     }
 }
 
@@ -178,7 +178,7 @@ impl Model for OpenAi {
                     format = next;
                 }
                 _ => {
-                    let (model, problem) = (self.name.clone(), self.mask(&fault.problem));
+                    let (model, problem) = (self.name.clone(), self.masker.mask(&fault.problem));
                     return Err(if fault.transient {
                         ModelError::Unavailable { model, attempts, problem }
                     } else {
@@ -190,10 +190,10 @@ impl Model for OpenAi {
     }
 }
 
-fn bearer(key: &str) -> Result<(String, HeaderValue), ()> {
+fn bearer(key: &str) -> Result<HeaderValue, ()> {
     let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| ())?;
     value.set_sensitive(true);
-    if key.is_empty() { Err(()) } else { Ok((key.to_owned(), value)) }
+    if key.is_empty() { Err(()) } else { Ok(value) }
 }
 
 fn is_transient(status: StatusCode) -> bool {

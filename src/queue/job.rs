@@ -3,6 +3,7 @@
 use super::Message;
 use crate::action::Action;
 use crate::clock::Timestamp;
+use crate::depth;
 use crate::ids;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -161,6 +162,9 @@ pub enum JobError {
     /// There is neither text nor attachment.
     #[error("text is empty and there are no attachments")]
     Empty,
+    /// It could not be stored.
+    #[error("{0} is nested more than {limit} levels deep; send it flatter, or as a text", limit = depth::MAX_DEPTH)]
+    TooDeep(&'static str),
 }
 
 impl Job {
@@ -194,8 +198,14 @@ impl Job {
         }
         match &self.body {
             JobBody::UserMessage(message) => message.check(),
-            JobBody::Timer { timer_id, .. } => Ok(ids::check("timer_id", timer_id)?),
-            JobBody::Resume { run_id, .. } => Ok(ids::check("run_id", run_id)?),
+            JobBody::Timer { timer_id, action, .. } => {
+                ids::check("timer_id", timer_id)?;
+                action.iter().try_for_each(|action| shallow("action", action.params.values()))
+            }
+            JobBody::Resume { run_id, outcome } => {
+                ids::check("run_id", run_id)?;
+                shallow("outcome", [outcome])
+            }
             JobBody::Run { workflow_id, .. } => Ok(ids::check("workflow_id", workflow_id)?),
             JobBody::Reply { text, .. } if text.trim().is_empty() => Err(JobError::Empty),
             JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Wake => Ok(()),
@@ -227,8 +237,13 @@ impl UserMessage {
         if self.text.trim().is_empty() && self.attachments.is_empty() {
             return Err(JobError::Empty);
         }
-        Ok(())
+        shallow("metadata", self.metadata.values())?;
+        shallow("attachments", self.attachments.iter().flat_map(|attachment| attachment.rest.values()))
     }
+}
+
+fn shallow<'v>(field: &'static str, values: impl IntoIterator<Item = &'v Value>) -> Result<(), JobError> {
+    if values.into_iter().all(depth::is_legal) { Ok(()) } else { Err(JobError::TooDeep(field)) }
 }
 
 fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {

@@ -10,7 +10,7 @@ pub const MAX_ENTRIES: usize = 100;
 /// The most bytes of text that a session keeps.
 pub const MAX_BYTES: usize = 256 * 1024;
 
-/// The most bytes of one entry's text: what is longer is kept as its beginning and a note.
+/// The most bytes of one entry's text, and the most of its metadata: one long message must not push out all others.
 pub const MAX_TEXT: usize = 64 * 1024;
 
 /// The beginning of a text that is longer than `limit` bytes, and a note of how long it was.
@@ -56,8 +56,22 @@ pub struct Entry {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum();
-        self.text.len() + self.turn_id.len() + metadata
+        self.text.len() + self.turn_id.len() + self.metadata_bytes()
+    }
+
+    fn metadata_bytes(&self) -> usize {
+        self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum()
+    }
+
+    /// What a session keeps of it: a long text up to [`MAX_TEXT`], with a note that it was cut, and metadata only within it.
+    pub fn bounded(mut self) -> Self {
+        if self.text.len() > MAX_TEXT {
+            self.text = cut(&self.text, MAX_TEXT).into_owned();
+        }
+        if self.metadata_bytes() > MAX_TEXT {
+            self.metadata.clear();
+        }
+        self
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
 
 use crate::action::{Action, ActionKind};
+use crate::depth;
 use crate::http_client::bounded;
 use crate::model::ResponseSchema;
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,9 @@ fn action_json_schema() -> Value {
 fn object(content: &str) -> Result<Map<String, Value>, String> {
     let text = unwrapped(content);
     match serde_json::from_str(text) {
+        Ok(answer) if !depth::is_legal(&answer) => {
+            Err(format!("the answer is nested more than {} levels deep; flatten it", depth::MAX_DEPTH))
+        }
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(format!("the answer has to be one JSON object, but is {}", kind(&other))),
         Err(error) => Err(format!(

@@ -194,14 +194,9 @@ impl<'a> Turn<'a> {
 
     /// Adds to the conversation.
     pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
-        self.entries.push(Entry {
-            role,
-            text: history::cut(text, history::MAX_TEXT).into_owned(),
-            at: clock::now(),
-            turn_id: self.turn_id.clone(),
-            kind: kind.map(|kind| kind.as_str().to_owned()),
-            metadata,
-        });
+        let (at, turn_id) = (clock::now(), self.turn_id.clone());
+        let kind = kind.map(|kind| kind.as_str().to_owned());
+        self.entries.push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
     }
 
     /// Adds the user's own words to the conversation.

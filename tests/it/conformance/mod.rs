@@ -3,7 +3,7 @@
 
 mod cluster;
 mod embedded;
-mod kit;
+pub mod kit;
 mod lanes;
 mod queue;
 mod store;

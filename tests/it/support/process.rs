@@ -12,6 +12,11 @@ pub struct Process {
 impl Process {
     /// Starts `turnwheel <args>` with the given settings written to a file in `dir`.
     pub fn start(dir: &Path, settings: &Settings, args: &[&str]) -> Self {
+        Self::start_with(dir, settings, args, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub fn start_with(dir: &Path, settings: &Settings, args: &[&str], env: &[(&str, &str)]) -> Self {
         let config = dir.join("turnwheel.toml");
         std::fs::write(&config, toml(settings)).unwrap();
         let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
@@ -22,6 +27,7 @@ impl Process {
             .current_dir(dir)
             .env_remove("NATS_URL")
             .env_remove("MONGODB_URI")
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone().unwrap()))
             .stderr(Stdio::from(log))

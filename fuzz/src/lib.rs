@@ -1,0 +1,176 @@
+//! What the fuzz targets call: each function takes any bytes, and panics only when the project breaks a promise.
+//! `tests/it/fuzz.rs` calls the same functions for a second each.
+
+use serde_json::{Map, Value};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use turnwheel::action::template::{self, Filler, Missing, Piece};
+use turnwheel::agent::validate::{self, validate};
+use turnwheel::agent::{AgentConfig, AgentRecord, canonical, load};
+use turnwheel::clock::Timestamp;
+use turnwheel::config::mask::{MASK, Masker, SHORTEST};
+use turnwheel::ids;
+use turnwheel::model::offline::Offline;
+use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
+use turnwheel::queue::{Job, Message};
+use turnwheel::turn::decision::{parse_decision, parse_plan_and_decision};
+
+/// A target by its name; its corpus is in `corpus/<name>`.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 7] = [
+    ("job", job),
+    ("agent", agent),
+    ("template", template),
+    ("rules", rules),
+    ("decision", decision),
+    ("canonical", canonical),
+    ("mask", mask),
+];
+
+/// A job as it comes from the stream: refused, or the same after another way through the stream.
+pub fn job(data: &[u8]) {
+    let named = serde_json::from_slice::<Value>(data).ok();
+    let named = named.as_ref().and_then(|job| job["session_id"].as_str()).filter(|id| ids::is_legal(id));
+    let message = |payload: Vec<u8>| Message {
+        session_id: named.unwrap_or("s1").to_owned(),
+        seq: 1,
+        payload: payload.into(),
+        msg_id: Some("s1:m-1".into()),
+        default_id: "1-1".into(),
+        at: Timestamp::from_millis(0),
+    };
+    let Ok(job) = Job::decode(&message(data.to_vec())) else { return };
+    job.check().expect("what was decoded is legal");
+    assert!(ids::is_legal(&job.job_id), "a turn has a legal id");
+    let again = Job::decode(&message(job.encode().to_vec())).expect("what was encoded can be decoded");
+    assert_eq!(again, job);
+}
+
+/// An agent file as YAML and as JSON: refused with a reason, or stored and read back as the same configuration.
+pub fn agent(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for name in ["a.yaml", "a.json"] {
+        match load::text(Path::new(name), &text) {
+            Err(problem) => assert!(!problem.to_string().is_empty()),
+            Ok(agent) => {
+                let report = validate(&agent.config, &agent.document, validate::Context::default());
+                assert_eq!(report.is_ok(), report.errors.is_empty(), "{report}");
+                let stored = serde_json::to_string(&agent.to_stored()).expect("it can be stored");
+                let stored = serde_json::from_str(&stored).expect("it can be read again");
+                let again = AgentRecord::from_stored(stored).expect("it is still an agent");
+                assert_eq!((again.hash, again.config), (agent.hash, agent.config));
+            }
+        }
+    }
+}
+
+/// The first line is a template, the rest are params: no param moves the address to another place.
+pub fn template(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (template, rest) = text.split_once('\n').unwrap_or((&text, "{}"));
+    let params: Map<String, Value> = serde_json::from_str(rest).unwrap_or_default();
+    let pieces = template::pieces(template);
+    let whole: String = pieces
+        .iter()
+        .map(|piece| match piece {
+            Piece::Text(text) | Piece::Secret(text) => (*text).to_owned(),
+            Piece::Placeholder(path) => format!("{{{path}}}"),
+        })
+        .collect();
+    assert_eq!(whole, template);
+    let secret = |_: &str| Ok("SECRET".to_owned());
+    let value = |path: &str| template::lookup(&params, path).cloned();
+    for missing in [Missing::Omit, Missing::Empty] {
+        let filler = Filler { value: &value, secret: &secret, missing };
+        let filled = filler.text(template).expect("no secret is refused");
+        let whole = filler.json(&Value::Array(vec![Value::String(template.to_owned()), Value::from(rest)]));
+        assert!(whole.is_ok() && (missing == Missing::Omit || filled.is_some()));
+    }
+    let Ok(url) = template::fill_url(template, &params, &secret) else { return };
+    let names = pieces.iter().filter_map(|piece| match piece {
+        Piece::Placeholder(path) => Some(*path),
+        Piece::Text(_) | Piece::Secret(_) => None,
+    });
+    if names.clone().any(|path| template::lookup(&params, path).is_some_and(|value| template::text(value).is_empty())) {
+        return;
+    }
+    let plain: Map<String, Value> = names.map(|path| (path.to_owned(), Value::from("x"))).collect();
+    let plain = template::fill_url(template, &plain, &secret).expect("with harmless params it is an address");
+    assert_eq!(
+        (url.scheme(), url.host(), url.port(), url.username(), url.password()),
+        (plain.scheme(), plain.host(), plain.port(), plain.username(), plain.password()),
+    );
+    let segments = |url: &str| url.split(['?', '#']).next().unwrap_or_default().matches('/').count();
+    assert_eq!(segments(url.as_str()), segments(plain.as_str()), "{url} {plain}");
+    let parameters = |url: Option<&str>| url.unwrap_or_default().matches(['&', ';', '=']).count();
+    assert_eq!(parameters(url.query()), parameters(plain.query()), "{url} {plain}");
+    assert_eq!(url.fragment().is_some(), plain.fragment().is_some());
+}
+
+/// The first line is what a user wrote, the rest an agent's rules: the offline model answers or refuses.
+pub fn rules(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (message, rest) = text.split_once('\n').unwrap_or((&text, "[]"));
+    let Ok(rules) = serde_json::from_str::<Vec<Value>>(rest) else { return };
+    let config = serde_json::json!({ "id": "a", "sop": "x", "rules": rules });
+    let Ok(config) = serde_json::from_value::<AgentConfig>(config) else { return };
+    let agent = Some(Arc::new(config));
+    let result = serde_json::json!({ "ok": true, "result": { "status": "{message} ${HOME}" } });
+    for last_action in [None, Some(("a".to_owned(), result))] {
+        let facts = Facts { agent: agent.clone(), message: message.to_owned(), last_action, plan: false };
+        if let Some(content) = answer(facts) {
+            serde_json::from_str::<Value>(&content).expect("an answer is JSON");
+            let _ = parse_decision(&content);
+        }
+    }
+}
+
+/// The offline model waits for nothing: one poll is all.
+fn answer(facts: Facts) -> Option<String> {
+    let schema = Some(ResponseSchema { name: "decision".into(), strict: false, schema: Value::Null });
+    let request = ModelRequest { messages: Vec::new(), schema, idempotency_key: String::new(), facts };
+    let model = Offline::new();
+    match pin!(model.complete(request)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(reply) => reply.ok().map(|reply| reply.content),
+        Poll::Pending => panic!("the offline model waits"),
+    }
+}
+
+/// What a model says, as a decision.
+pub fn decision(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for problem in [parse_decision(&text).err(), parse_plan_and_decision(&text).err()].into_iter().flatten() {
+        assert!(!problem.is_empty() && problem.len() < 64 * 1024, "{} bytes", problem.len());
+    }
+    if let Ok(decision) = parse_decision(&text) {
+        let again = serde_json::to_string(&decision).expect("a decision can be recorded");
+        assert_eq!(parse_decision(&again), Ok(decision));
+    }
+}
+
+/// The canonical form is a fixed point, and formatting does not change the hash.
+pub fn canonical(data: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
+    let text = canonical::to_string(&value);
+    let again: Value = serde_json::from_str(&text).expect("the canonical form is JSON");
+    assert_eq!(canonical::to_string(&again), text);
+    let pretty = serde_json::to_string_pretty(&value).expect("it is JSON");
+    let pretty: Value = serde_json::from_str(&pretty).expect("it is still JSON");
+    assert_eq!(canonical::hash(&pretty), canonical::hash(&value));
+}
+
+/// The first line is a secret, the rest a text in which it is not found afterwards.
+pub fn mask(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (secret, rest) = text.split_once('\n').unwrap_or((&text, &text));
+    let masked = Masker::new([secret.to_owned()]).mask(rest);
+    let secret = secret.trim();
+    if secret.len() >= SHORTEST && !MASK.chars().any(|char| secret.contains(char)) {
+        assert!(!masked.contains(secret), "{masked}");
+    }
+    assert!(masked.len() <= rest.len());
+}

@@ -1,0 +1,136 @@
+//! Serving connections within the [`Limits`]. The framework's own server bounds neither the time for a request's head nor
+//! the number of connections.
+
+use super::{GatewayState, Limits, router};
+use crate::tasks::{OnPanic, Tasks};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+/// How long open requests may take after the stop.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a lack of connections is told.
+const TOLD: Duration = Duration::from_secs(60);
+/// After a failed accept, such as for want of file descriptors.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves until `stop`: event streams end then, other open requests are finished, within a few seconds. Without
+/// `gateway.tokens` it refuses any listener but a loopback one.
+pub async fn serve(listener: TcpListener, state: GatewayState, stop: CancellationToken) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    if !address.ip().to_canonical().is_loopback() && state.tokens.is_empty() {
+        return Err(io::Error::other(format!(
+            "gateway.tokens: none is set, so gateway.listen = {address} would be open to everybody; set tokens, or \
+             listen on 127.0.0.1"
+        )));
+    }
+    let state = GatewayState { stop: stop.clone(), ..state };
+    let server = Server {
+        slots: Arc::new(Semaphore::new(state.limits.connections.min(Semaphore::MAX_PERMITS))),
+        limits: state.limits,
+        router: router(state),
+        stop,
+        cut: CancellationToken::new(),
+    };
+    let connections = Tasks::new();
+    server.accept(&listener, &connections).await;
+    drop(listener);
+    connections.shutdown(GRACE).await;
+    // A client that does not read its answer must not hold the process.
+    server.cut.cancel();
+    Ok(())
+}
+
+struct Server {
+    slots: Arc<Semaphore>,
+    limits: Limits,
+    router: Router,
+    stop: CancellationToken,
+    /// Ends connections at once.
+    cut: CancellationToken,
+}
+
+impl Server {
+    /// Takes connections while there are slots; others wait in the listener's own queue.
+    async fn accept(&self, listener: &TcpListener, connections: &Tasks) {
+        let mut told = None;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                accepted = async {
+                    let slot = self.slot(&mut told).await;
+                    (listener.accept().await, slot)
+                } => accepted,
+            };
+            match accepted {
+                (Ok((stream, _)), Some(slot)) => {
+                    let served = serve_one(stream, self.router.clone(), self.limits, slot, self.stop.clone());
+                    let cut = self.cut.clone();
+                    connections.spawn("connection", OnPanic::Log, async move {
+                        tokio::select! {
+                            () = served => {}
+                            () = cut.cancelled() => {}
+                        }
+                    });
+                }
+                (Err(error), _) if is_of_the_peer(&error) => {}
+                (Err(error), _) => {
+                    warn!("the gateway cannot take a connection, and tries again: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                (Ok(_), None) => return,
+            }
+        }
+    }
+
+    async fn slot(&self, told: &mut Option<Instant>) -> Option<OwnedSemaphorePermit> {
+        if self.slots.available_permits() == 0 && told.is_none_or(|told: Instant| told.elapsed() > TOLD) {
+            *told = Some(Instant::now());
+            warn!("`gateway.max_connections` ({}) are open; others wait until one closes", self.limits.connections);
+        }
+        Arc::clone(&self.slots).acquire_owned().await.ok()
+    }
+}
+
+/// Faults of one connection, which say nothing about the next one.
+fn is_of_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    router: Router,
+    limits: Limits,
+    slot: OwnedSemaphorePermit,
+    stop: CancellationToken,
+) {
+    // Events are small and must not wait for more to come.
+    let _ = stream.set_nodelay(true);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
+    http.max_header_size(limits.head_bytes).max_buf_size(limits.head_bytes);
+    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(problem) = ended {
+        debug!("a connection has ended: {problem}");
+    }
+    drop(slot);
+}

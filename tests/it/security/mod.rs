@@ -1,0 +1,101 @@
+//! The project as an attacker sees it: secrets that want out, params that want in, addresses that are none of anyone's
+//! business, and clients that do not play by the rules.
+
+mod depth;
+mod injection;
+mod leaks;
+mod limits;
+mod targets;
+
+use crate::support::background;
+use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use turnwheel::action::ActionResult;
+use turnwheel::action::http::{HttpCaller, SecretFill};
+use turnwheel::agent::HttpCall;
+
+type Script = dyn Fn(&str) -> String + Send + Sync;
+
+/// A server that keeps every request as it came over the wire.
+#[derive(Clone)]
+struct Raw {
+    port: u16,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Raw {
+    /// Answers each request with what `script` makes of it: a status line with headers, an empty line, a body.
+    async fn start(script: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let raw = Self { port: listener.local_addr().unwrap().port(), seen: Arc::default() };
+        let (seen, script): (_, Arc<Script>) = (Arc::clone(&raw.seen), Arc::new(script));
+        background(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (seen, script) = (Arc::clone(&seen), Arc::clone(&script));
+                background(async move {
+                    let _ = answer(stream, &seen, script.as_ref()).await;
+                });
+            }
+        });
+        raw
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+/// One request for each connection.
+async fn answer(mut stream: TcpStream, seen: &Mutex<Vec<String>>, script: &Script) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    while !whole(&bytes) {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(());
+        }
+    }
+    let request = String::from_utf8_lossy(&bytes).into_owned();
+    let response = script(&request);
+    seen.lock().unwrap().push(request);
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+    let head = format!("{head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await
+}
+
+fn whole(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Some((head, _)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().filter_map(|line| line.split_once(": ")).find(|(name, _)| *name == "content-length");
+    let length = length.map_or(0, |(_, value)| value.parse::<usize>().unwrap());
+    let begin = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    bytes.len() >= begin + length
+}
+
+/// A JSON answer with status 200.
+fn ok(body: &Value) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{body}")
+}
+
+/// Calls as an agent would, with the one secret `${TOKEN}`.
+async fn call(allow: &[&str], template: Value, params: Value) -> ActionResult {
+    let fill = |token: &str| match token {
+        "${TOKEN}" => Ok("s3cret".to_owned()),
+        other => Err(format!("{other} is not allowed")),
+    };
+    let secrets = SecretFill::new(Arc::new(fill), Arc::new(|text| text.replace("s3cret", "***")));
+    let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();
+    let template: HttpCall = serde_json::from_value(template).unwrap();
+    let params: Map<String, Value> = serde_json::from_value(params).unwrap();
+    HttpCaller::new(secrets, &allow).unwrap().call(&template, &params, "s1/m-1/0/act").await
+}
+
+fn text(result: &ActionResult) -> &str {
+    result.error.as_deref().unwrap_or_default()
+}
