@@ -6,6 +6,7 @@
 
 mod access;
 mod agents;
+mod bench;
 mod chat;
 mod client;
 mod config;
@@ -81,6 +82,8 @@ enum Command {
     /// Conversations: list, show, cancel, release, close
     #[command(subcommand)]
     Sessions(sessions::Sessions),
+    /// Measure throughput, latency, memory and recovery
+    Bench(bench::Bench),
     /// Print the effective settings and where each comes from
     Config(config::Config),
 }
@@ -128,6 +131,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Bench(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Config(command) => command.run(&loaded).map(done),
     }
 }
