@@ -3,7 +3,7 @@
 
 use super::agent::{self, Paced};
 use super::floor;
-use super::process::Process;
+use super::process::{Memory, Process};
 use super::site::Ground;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::config::duration::Text;
@@ -25,6 +25,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
+
+/// How long members may take to end.
+const END: Duration = Duration::from_secs(10);
 
 /// What a member of the crew is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +61,7 @@ struct Orders {
 
 /// See the module. Its members end when it is dropped.
 pub(super) struct Crew {
-    pub(super) processes: Vec<Process>,
+    processes: Vec<Process>,
     instances: Tasks,
 }
 
@@ -104,9 +107,17 @@ impl Crew {
         Ok(())
     }
 
-    /// Ends all members once they have nothing in hand; instances hold the embedded file until then.
-    pub(super) async fn end(self) {
-        self.instances.shutdown(Duration::from_secs(10)).await;
+    /// Ends all members once they have nothing in hand.
+    pub(super) async fn end(mut self) {
+        self.instances.shutdown(END).await;
+        for process in self.processes.drain(..) {
+            process.end(END).await;
+        }
+    }
+
+    /// Memory of a member; instances share that of this process.
+    pub(super) fn memory(&self) -> anyhow::Result<Memory> {
+        Memory::of(self.processes.first().map_or_else(std::process::id, Process::pid))
     }
 }
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-/// Turns at once while sessions are made.
-const FILLING: usize = 256;
+/// Turns at once while sessions are made, unless more are asked for.
+pub(super) const FILLING: usize = 256;
 /// How long replies are awaited after the last message.
 const DRAIN: Duration = Duration::from_secs(60);
 /// Seed of everything that is random.
@@ -45,6 +45,8 @@ pub(super) struct Measured {
     pub(super) unanswered: usize,
     /// Messages that the queue refused because it was full.
     pub(super) refused: u64,
+    /// The most turns at once that had begun and not replied; known when their beginnings are watched.
+    pub(super) begun_peak: usize,
 }
 
 impl Measured {
@@ -74,6 +76,9 @@ pub(super) struct Load {
     random: StdRng,
     sent: u64,
     refused: u64,
+    /// Turns seen to begin whose replies are not there.
+    begun: usize,
+    begun_peak: usize,
 }
 
 /// The measured span, and what falls into it.
@@ -96,11 +101,11 @@ impl Window {
 }
 
 impl Load {
-    /// Users of `sessions` sessions.
-    pub(super) async fn new(ground: &Ground, sessions: usize) -> anyhow::Result<Self> {
+    /// Users of `sessions` sessions. With `begun` it also sees turns begin.
+    pub(super) async fn new(ground: &Ground, sessions: usize, begun: bool) -> anyhow::Result<Self> {
         Ok(Self {
             queue: Arc::clone(&ground.queue),
-            seen: ground.watch(false).await?,
+            seen: ground.watch(begun).await?,
             pending: HashMap::new(),
             publishing: FuturesUnordered::new(),
             idle: (0..sessions).collect(),
@@ -108,27 +113,34 @@ impl Load {
             random: StdRng::seed_from_u64(SEED),
             sent: 0,
             refused: 0,
+            begun: 0,
+            begun_peak: 0,
         })
     }
 
-    /// One turn in each session, so that none is new any more.
-    pub(super) async fn fill(&mut self, progress: &dyn Progress) -> anyhow::Result<()> {
+    /// One turn in each of the first `sessions` sessions, `at_once` at a time, so that they are not new any more.
+    pub(super) async fn fill(
+        &mut self,
+        sessions: usize,
+        at_once: usize,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<()> {
         let (mut next, mut buffer) = (0, Vec::new());
-        self.idle.clear();
-        while next < self.sessions || !self.pending.is_empty() {
-            while next < self.sessions && self.pending.len() < FILLING {
+        self.idle.retain(|session| *session >= sessions);
+        while next < sessions || !self.pending.is_empty() {
+            while next < sessions && self.pending.len() < at_once {
                 self.send(next, Some(next), Instant::now());
                 next += 1;
             }
             tokio::select! {
-                count = self.seen.recv_many(&mut buffer, FILLING) => anyhow::ensure!(count > 0, "no replies come any more"),
+                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "no replies come any more"),
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
                 () = tokio::time::sleep(DRAIN) => anyhow::bail!("no reply within {} s; is the machine too slow?", DRAIN.as_secs()),
             }
             for seen in buffer.drain(..) {
                 self.settled(&seen);
             }
-            progress.tick(&format!("{} of {} sessions", next - self.pending.len(), self.sessions));
+            progress.tick(&format!("{} of {} sessions", next - self.pending.len(), sessions));
         }
         self.idle.sort_unstable();
         Ok(())
@@ -145,11 +157,43 @@ impl Load {
         let from = Instant::now() + warm_up;
         let mut window = Window { from, until: from + measure, latencies: Latencies::new()?, turns: 0 };
         self.refused = 0;
+        self.begun_peak = self.begun;
         self.drive(arrivals, &mut window, progress).await?;
         self.drain(&mut window).await?;
         let Window { latencies, turns, .. } = window;
         let unanswered = std::mem::take(&mut self.pending).len();
-        Ok(Measured { latencies, turns, seconds: measure.as_secs_f64(), unanswered, refused: self.refused })
+        let (seconds, refused, begun_peak) = (measure.as_secs_f64(), self.refused, self.begun_peak);
+        Ok(Measured { latencies, turns, seconds, unanswered, refused, begun_peak })
+    }
+
+    /// One message to each session; returns when all turns have begun.
+    pub(super) async fn begin_all(&mut self, progress: &dyn Progress) -> anyhow::Result<()> {
+        for session in std::mem::take(&mut self.idle) {
+            self.send(session, Some(session), Instant::now());
+        }
+        let end = tokio::time::Instant::now() + DRAIN;
+        while self.begun < self.pending.len() || !self.publishing.is_empty() {
+            tokio::select! {
+                Some(seen) = self.seen.recv() => drop(self.settled(&seen)),
+                Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
+                () = tokio::time::sleep_until(end) => anyhow::bail!("the turns do not begin within {} s", DRAIN.as_secs()),
+            }
+            progress.tick(&format!("{} turns have begun", self.begun));
+        }
+        Ok(())
+    }
+
+    /// Awaits the replies to all that is on its way, with latencies from `since` on.
+    pub(super) async fn await_all(&mut self, since: Instant) -> anyhow::Result<Measured> {
+        let mut window = Window { from: since, until: since + 2 * DRAIN, latencies: Latencies::new()?, turns: 0 };
+        for pending in self.pending.values_mut() {
+            pending.intended = since;
+        }
+        self.drain(&mut window).await?;
+        let unanswered = std::mem::take(&mut self.pending).len();
+        let seconds = since.elapsed().as_secs_f64();
+        let Window { latencies, turns, .. } = window;
+        Ok(Measured { latencies, turns, seconds, unanswered, refused: self.refused, begun_peak: self.begun_peak })
     }
 
     async fn drive(&mut self, arrivals: Arrivals, window: &mut Window, progress: &dyn Progress) -> anyhow::Result<()> {
@@ -269,7 +313,16 @@ impl Load {
     }
 
     fn settled(&mut self, seen: &Seen) -> Option<Pending> {
-        if seen.mark == Mark::Answered { self.forget(&seen.turn_id) } else { None }
+        if !self.pending.contains_key(&seen.turn_id) {
+            return None;
+        }
+        if seen.mark == Mark::Begun {
+            self.begun += 1;
+            self.begun_peak = self.begun_peak.max(self.begun);
+            return None;
+        }
+        self.begun = self.begun.saturating_sub(1);
+        self.forget(&seen.turn_id)
     }
 
     fn forget(&mut self, turn_id: &str) -> Option<Pending> {

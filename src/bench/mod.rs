@@ -1,6 +1,6 @@
 //! The benchmark suite (`turnwheel bench …`): how many turns, how quickly, and how far from what the servers could do.
 //!
-//! One file for each benchmark: [`turns`]. What they share: [`site`] has the servers (its own ones by [`servers`]) and a
+//! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`]. What they share: [`site`] has the servers (its own ones by [`servers`]) and a
 //! fresh [`site::Ground`] for each measurement; [`crew`] runs workers there, as processes of their own where the backend
 //! allows it; [`load`] publishes messages and awaits their replies, which [`replies`] sees; [`floor`] takes the workers'
 //! place and issues the same commands with no engine between them; [`figures`] and [`report`] say what came of it, with
@@ -11,13 +11,17 @@ mod conditions;
 pub mod crew;
 mod figures;
 mod floor;
+pub mod inflight;
 mod load;
 pub mod options;
 mod process;
+pub mod recovery;
 mod replies;
 pub mod report;
 mod servers;
+pub mod sessions;
 mod site;
+pub mod timers;
 pub mod turns;
 
 use thiserror::Error;

@@ -69,6 +69,80 @@ pub struct TurnsOptions {
     pub no_floor: bool,
 }
 
+/// What is asked of `bench inflight`.
+#[derive(Args, Clone, Debug)]
+pub struct InflightOptions {
+    /// See there
+    #[command(flatten)]
+    pub site: SiteOptions,
+    /// Turns at once, all in one worker
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = positive)]
+    pub turns: usize,
+    /// How long the model thinks
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
+    pub model_latency: Duration,
+    /// How long it is measured
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// How long the load runs before that
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub warm_up: Duration,
+}
+
+/// What is asked of `bench recovery`.
+#[derive(Args, Clone, Debug)]
+pub struct RecoveryOptions {
+    /// See there
+    #[command(flatten)]
+    pub site: SiteOptions,
+    /// Turns that the killed worker has in hand
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
+    pub turns: usize,
+    /// How often; each makes a row
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive)]
+    pub rounds: usize,
+}
+
+/// What is asked of `bench sessions`.
+#[derive(Args, Clone, Debug)]
+pub struct SessionsOptions {
+    /// See there
+    #[command(flatten)]
+    pub site: SiteOptions,
+    /// Sessions that had one turn and are idle
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = positive)]
+    pub sessions: usize,
+    /// Turns by which the growth with retention is measured
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = positive)]
+    pub turns: usize,
+    /// How long turns and events are kept while the growth is measured
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub retention: Duration,
+}
+
+/// What is asked of `bench timers`.
+#[derive(Args, Clone, Debug)]
+pub struct TimersOptions {
+    /// See there
+    #[command(flatten)]
+    pub site: SiteOptions,
+    /// Timers that are armed and not due while others fire; several make a row each
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100000", value_parser = positive)]
+    pub pending: Vec<usize>,
+    /// Timers due in each second; several make a row each
+    #[arg(long, value_name = "PER_SECOND", value_delimiter = ',', default_value = "2000", value_parser = positive)]
+    pub fire_rate: Vec<usize>,
+    /// For how long they fire
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive)]
+    pub seconds: usize,
+    /// Workers that run the timers' turns
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub workers: usize,
+    /// Do not kill the leading scheduler afterwards
+    #[arg(long)]
+    pub no_takeover: bool,
+}
+
 fn backend(text: &str) -> Result<Backend, String> {
     match text {
         "cluster" => Ok(Backend::Cluster),

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Starts the program in the background, says its pid, and kills it when the benchmark's end of the pipe is gone.
 const KEEPER: &str =
@@ -49,6 +50,15 @@ impl Process {
         Ok(Self { child, pid })
     }
 
+    /// Lets a process of our own end by itself, within `limit`.
+    pub(super) async fn end(mut self, limit: Duration) {
+        self.child.stdin.take();
+        let until = Instant::now() + limit;
+        while Instant::now() < until && !matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
@@ -62,7 +72,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // The keeper kills its program when its input ends; our own binary is killed at once.
-        if self.child.stdin.take().is_some() && self.pid == self.child.id() {
+        self.child.stdin.take();
+        if self.pid == self.child.id() {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
@@ -90,4 +101,12 @@ impl Memory {
         let missing = || format!("{path} has no VmRSS; memory is measured on Linux only");
         Ok(Self { resident: resident.with_context(missing)?, peak: peak.with_context(missing)? })
     }
+}
+
+/// Bytes that a process has had written to disks so far.
+pub(super) fn written(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/io");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let bytes = text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok());
+    bytes.with_context(|| format!("{path} has no write_bytes"))
 }

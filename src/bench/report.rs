@@ -56,3 +56,8 @@ fn figure(number: f64) -> String {
 pub(super) fn rounded(number: f64) -> Value {
     Value::from((number * 1_000.0).round() / 1_000.0)
 }
+
+/// Bytes as MiB.
+pub(super) fn mib(bytes: u64) -> Value {
+    rounded(bytes as f64 / (1024.0 * 1024.0))
+}

@@ -2,7 +2,7 @@
 
 use super::agent::{self, agent};
 use super::crew::{Crew, Duty, Role};
-use super::load::{Arrivals, Load, Measured};
+use super::load::{Arrivals, FILLING, Load, Measured};
 use super::options::TurnsOptions;
 use super::report::{Column, Report, Row, rounded};
 use super::site::Site;
@@ -102,9 +102,9 @@ impl Bench<'_> {
         let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
         ground.store.put_agent(agent(self.actions, self.http)?).await?;
         let duty = Duty { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
-        let mut load = Load::new(&ground, self.sessions()).await?;
+        let mut load = Load::new(&ground, self.sessions(), false).await?;
         let crew = Crew::start(&ground, &duty, options.workers, self.site.dir())?;
-        load.fill(progress).await?;
+        load.fill(self.sessions(), FILLING, progress).await?;
         let measured = load.run(arrivals, options.warm_up, Duration::from_secs(options.seconds), progress).await?;
         crew.end().await;
         ground.close().await?;

@@ -3,6 +3,7 @@
 
 mod agents;
 mod away;
+mod bench;
 mod commands;
 mod conformance;
 mod demo;
