@@ -82,7 +82,7 @@ impl Bench<'_> {
             progress.phase(&format!("floor: {}", self.described()));
             let arrivals = match self.arrivals {
                 Arrivals::Open(_) => Arrivals::Closed(FLOOR_USERS),
-                closed => closed,
+                closed @ Arrivals::Closed(_) => closed,
             };
             let floor = self.measure(Role::Floor, arrivals, progress).await?;
             if floor.turns == 0 {
