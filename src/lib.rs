@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod agent;
+pub mod bench;
 pub mod chaos;
 pub mod clock;
 pub mod config;

@@ -6,6 +6,7 @@
 
 mod access;
 mod agents;
+mod bench;
 mod chaos;
 mod chat;
 mod client;
@@ -83,6 +84,8 @@ enum Command {
     /// Conversations: list, show, cancel, release, close
     #[command(subcommand)]
     Sessions(sessions::Sessions),
+    /// Measure throughput, latency, memory and recovery
+    Bench(bench::Bench),
     /// Print the effective settings and where each comes from
     Config(config::Config),
     /// Try the guarantees: kill, pause and restart everything under load, then check that nothing is lost or twice
@@ -134,6 +137,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Config(command) => command.run(&loaded).map(done),
+        Command::Bench(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Chaos(command) => Box::pin(command.run(loaded)).await,
     }
 }

@@ -21,7 +21,7 @@ const MAX_WAITING: usize = 8_192;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// Something to be grouped.
-pub(super) trait Weigh {
+pub(crate) trait Weigh {
     /// Its size in a command, roughly: what a user or a model may have made large counts.
     fn bytes(&self) -> usize;
 }
@@ -73,7 +73,7 @@ struct Item<I, O> {
 }
 
 /// See the module. Cheap to clone.
-pub(super) struct Group<I, O> {
+pub(crate) struct Group<I, O> {
     sender: mpsc::Sender<Item<I, O>>,
 }
 
@@ -86,7 +86,7 @@ impl<I, O> Clone for Group<I, O> {
 impl<I: Weigh + Clone + Send + 'static, O: Send + 'static> Group<I, O> {
     /// A group whose commands are made by `run`, `in_flight` of them at once. `run` answers one outcome for each item, in
     /// order; its error reaches every caller of the command.
-    pub(super) fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
+    pub(crate) fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
     where
         F: Fn(Vec<I>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<Result<O>>>> + Send + 'static,
@@ -101,7 +101,7 @@ impl<I: Weigh + Clone + Send + 'static, O: Send + 'static> Group<I, O> {
     }
 
     /// Has one item handled with whatever else is waiting.
-    pub(super) async fn submit(&self, asked: I) -> Result<O> {
+    pub(crate) async fn submit(&self, asked: I) -> Result<O> {
         let ended = || StoreError::Unavailable("the store is shutting down".into());
         let (answer, answered) = oneshot::channel();
         self.sender.send(Item { asked, answer }).await.map_err(|_| ended())?;

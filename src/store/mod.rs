@@ -4,7 +4,7 @@
 //! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped").
 
 pub mod embedded;
-mod group;
+pub(crate) mod group;
 pub mod mongo;
 pub mod types;
 

@@ -3,6 +3,7 @@
 
 mod agents;
 mod away;
+mod bench;
 mod chaos;
 mod commands;
 mod conformance;

@@ -1,0 +1,39 @@
+//! Latencies, and what is said of them.
+
+use super::report::{Row, rounded};
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// Latencies with three significant digits, from a microsecond to an hour.
+pub(super) struct Latencies {
+    histogram: Histogram<u64>,
+}
+
+impl Latencies {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        Ok(Self { histogram: Histogram::new_with_bounds(1, 3_600_000_000, 3)? })
+    }
+
+    pub(super) fn record(&mut self, latency: Duration) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).max(1);
+        self.histogram.saturating_record(micros);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// In milliseconds.
+    pub(super) fn quantile(&self, quantile: f64) -> f64 {
+        self.histogram.value_at_quantile(quantile) as f64 / 1_000.0
+    }
+
+    /// Puts `p50_ms` and so on into a row.
+    pub(super) fn put(&self, row: &mut Row) {
+        for (name, quantile) in
+            [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0)]
+        {
+            row.insert(name.to_owned(), rounded(self.quantile(quantile)));
+        }
+    }
+}

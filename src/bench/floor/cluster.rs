@@ -1,0 +1,263 @@
+//! The floor on NATS and MongoDB, over their drivers.
+
+use super::{OUTPUT, last_events, steps, think};
+use crate::bench::crew::Duty;
+use crate::config::Settings;
+use crate::store::group::{Group, Weigh};
+use crate::store::{Result as StoreResult, StoreError};
+use crate::tasks::{OnPanic, Tasks};
+use anyhow::Context;
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::{self, Message};
+use bson::{Document, RawDocumentBuf, doc};
+use futures::{StreamExt, TryStreamExt, future};
+use mongodb::Database;
+use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+/// Messages asked for at once.
+const BATCH: usize = 1_000;
+/// Bulk commands of one kind at once, as in the store.
+const IN_FLIGHT: usize = 2;
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
+
+/// One turn's part of a bulk command.
+#[derive(Clone)]
+struct Item {
+    session_id: String,
+    turn_id: String,
+    seq: u64,
+    /// The step to record.
+    step: String,
+}
+
+impl Weigh for Item {
+    fn bytes(&self) -> usize {
+        2_048
+    }
+}
+
+struct Floor {
+    duty: Duty,
+    context: jetstream::Context,
+    jobs: Stream<()>,
+    namespace: String,
+    acquires: Group<Item, ()>,
+    records: Group<Item, ()>,
+    commits: Group<Item, ()>,
+}
+
+/// Works until `stop`.
+pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: CancellationToken) -> anyhow::Result<()> {
+    let tasks = Tasks::child_of(&stop);
+    let context = jetstream::new(async_nats::connect(&settings.nats.url).await?);
+    let jobs = format!("{}_JOBS", settings.namespace.to_uppercase());
+    let config = pull::Config {
+        durable_name: Some("workers".to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: settings.worker.ack_wait.0,
+        max_ack_pending: -1,
+        ..pull::Config::default()
+    };
+    let stream = context.get_stream(&jobs).await?;
+    let consumer = stream.get_or_create_consumer("workers", config).await?;
+    let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
+    let (acquired, recorded, committed) = {
+        let database = database(settings).await?;
+        (database.clone(), database.clone(), database)
+    };
+    let floor = Arc::new(Floor {
+        duty: duty.clone(),
+        jobs: context.get_stream_no_info(&jobs).await?,
+        context,
+        namespace: settings.namespace.clone(),
+        acquires: Group::start(&tasks, "acquire", IN_FLIGHT, move |items| acquire(acquired.clone(), items)),
+        records: Group::start(&tasks, "record", IN_FLIGHT, move |items| record(recorded.clone(), items)),
+        commits: Group::start(&tasks, "commit", IN_FLIGHT, move |items| commit(committed.clone(), items)),
+    });
+    while let Some(Some(message)) = stop.run_until_cancelled(messages.next()).await {
+        let (floor, message) = (Arc::clone(&floor), message?);
+        let turn = async move {
+            if let Err(problem) = floor.turn(&message).await {
+                error!("a turn of the floor fails: {problem:#}");
+            }
+        };
+        // One lane is one turn after the other.
+        if duty.hot { turn.await } else { tasks.spawn("turn", OnPanic::Log, turn) }
+    }
+    Ok(())
+}
+
+/// With the write and read concerns of the engine.
+async fn database(settings: &Settings) -> anyhow::Result<Database> {
+    let mut options = ClientOptions::parse(&settings.mongodb.uri).await?;
+    options.write_concern = Some(WriteConcern::majority());
+    options.read_concern = Some(ReadConcern::majority());
+    Ok(mongodb::Client::with_options(options)?.database(&settings.mongodb.database))
+}
+
+impl Floor {
+    async fn turn(&self, message: &Message) -> anyhow::Result<()> {
+        let subject = message.subject.as_str();
+        let session_id = subject.rsplit('.').next().unwrap_or_default().to_owned();
+        let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id")).map(|id| id.as_str());
+        let turn_id = id.and_then(|id| id.split_once(':')).context("a job without an id")?.1.to_owned();
+        let seq = message.info().map_err(|error| anyhow::anyhow!("{error}"))?.stream_sequence;
+        let item =
+            |step: &str| Item { session_id: session_id.clone(), turn_id: turn_id.clone(), seq, step: step.to_owned() };
+        let event = |key: String, payload: &'static str| self.event(&session_id, &turn_id, key, payload);
+        // Who holds a hot lane keeps it.
+        if !self.duty.hot {
+            self.acquires.submit(item("")).await?;
+        }
+        self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
+        for (number, step) in steps(self.duty.actions).iter().enumerate() {
+            event(format!("event/{number}"), super::STATUS).await?.await?;
+            think(&self.duty, step).await;
+            self.records.submit(item(step)).await?;
+        }
+        let mut acks = Vec::new();
+        for (key, payload) in last_events(self.duty.actions) {
+            acks.push(event(key, payload).await?.into_future());
+        }
+        future::try_join_all(acks).await?;
+        self.commits.submit(item("respond")).await?;
+        message.ack().await.map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    async fn event(
+        &self,
+        session_id: &str,
+        turn_id: &str,
+        key: String,
+        payload: &'static str,
+    ) -> anyhow::Result<jetstream::context::PublishAckFuture> {
+        let kind = if key.ends_with("respond") { "reply" } else { "status" };
+        let subject = format!("{}.out.bench.{session_id}.{kind}", self.namespace);
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", format!("{session_id}/{turn_id}/{key}").as_str());
+        Ok(self.context.publish_with_headers(subject, headers, payload.into()).await?)
+    }
+}
+
+async fn bulk(database: &Database, mut command: Document) -> StoreResult<()> {
+    command.insert("ordered", false);
+    command.insert("writeConcern", doc! {"w": "majority", "j": true});
+    let answer = database.run_command(command).await.map_err(failed)?;
+    match answer.get_array("writeErrors") {
+        Ok(errors) => Err(StoreError::Refused(format!("{errors:?}"))),
+        Err(_) => Ok(()),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+fn failed(error: mongodb::error::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+/// Reads documents back, as the engine does to learn what became of its updates.
+async fn read_back(database: &Database, items: &[Item], fields: Option<Document>) -> StoreResult<()> {
+    let ids: Vec<&str> = items.iter().map(|item| item.session_id.as_str()).collect();
+    let sessions = database.collection::<RawDocumentBuf>("sessions");
+    let mut find = sessions.find(doc! {"_id": {"$in": ids}});
+    if let Some(fields) = fields {
+        find = find.projection(fields);
+    }
+    let found: Vec<RawDocumentBuf> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+    if found.is_empty() { Err(StoreError::Refused("no session is there".to_owned())) } else { Ok(()) }
+}
+
+fn now() -> bson::DateTime {
+    bson::DateTime::from_millis(crate::clock::now().as_millis())
+}
+
+fn in_a_week() -> bson::DateTime {
+    bson::DateTime::from_millis(crate::clock::now().plus(WEEK).as_millis())
+}
+
+async fn acquire(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
+    let statement = |item: &Item| {
+        let lease = doc! {"owner": "floor", "until": now(), "token": &item.turn_id, "resumed": false};
+        let turn = doc! {"seq": item.seq as i64, "agent_id": "bench", "hash": "", "status": "ready", "at": now(), "attempt": 1};
+        let set = doc! {"lease": lease, "turn": turn, "workflow_state.status": "processing", "updated_at": now()};
+        let new = doc! {
+            "agent_id": "bench", "user_id": "u", "channel": "bench", "kind": "chat", "timers": [], "profile": {},
+            "timer_generation": 0_i64, "created_at": now(),
+        };
+        let update = doc! {
+            "$set": set, "$inc": {"epoch": 1_i64}, "$max": {"pending_seq": item.seq as i64}, "$setOnInsert": new,
+        };
+        doc! {"q": {"_id": &item.session_id}, "u": update, "upsert": true}
+    };
+    let statements: Vec<Document> = items.iter().map(statement).collect();
+    bulk(&database, doc! {"update": "sessions", "updates": statements}).await?;
+    read_back(&database, &items, None).await?;
+    Ok(items.iter().map(|_| Ok(())).collect())
+}
+
+fn step_document(item: &Item) -> Document {
+    doc! {
+        "_id": format!("{}/{}/{}", item.session_id, item.turn_id, item.step),
+        "session_id": &item.session_id,
+        "turn_id": &item.turn_id,
+        "key": &item.step,
+        "kind": "model",
+        "target": "default",
+        "input_hash": "99914b932bd37a50b983c5e7c90ae93b",
+        "output": OUTPUT,
+        "ok": true,
+        "ms": 0_i64,
+        "model": "offline",
+        "at": now(),
+        "expires_at": in_a_week(),
+    }
+}
+
+async fn record(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
+    let steps: Vec<Document> = items.iter().map(step_document).collect();
+    bulk(&database, doc! {"insert": "steps", "documents": steps}).await?;
+    Ok(items.iter().map(|_| Ok(())).collect())
+}
+
+async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
+    let turn = |item: &Item| {
+        let id = format!("{}/{}", item.session_id, item.turn_id);
+        let statuses: Vec<Document> =
+            ["processing", "typing", "ready"].iter().map(|status| doc! {"status": *status, "at": now()}).collect();
+        let update = doc! {
+            "_id": &id, "session_id": &item.session_id, "turn_id": &item.turn_id, "job": OUTPUT, "statuses": statuses,
+            "outcome": "answered", "attempts": 1, "started_at": now(), "committed_at": now(), "expires_at": in_a_week(),
+        };
+        doc! {"q": {"_id": &id}, "u": update, "upsert": true}
+    };
+    let session = |item: &Item| {
+        let entry =
+            |role: &str| doc! {"role": role, "text": OUTPUT, "at": now(), "turn_id": &item.turn_id, "metadata": {}};
+        let update = doc! {
+            "$set": {
+                "workflow_state": {"hash": "", "need_greeting": false, "status": "ready"}, "last_seq": item.seq as i64,
+                "updated_at": now(),
+            },
+            "$push": {
+                "history": {"$each": [entry("user"), entry("assistant")], "$slice": -100},
+                "recent_jobs": {"$each": [&item.turn_id], "$slice": -100},
+            },
+            "$unset": {"lease": "", "turn": ""},
+        };
+        doc! {"q": {"_id": &item.session_id}, "u": update, "upsert": true}
+    };
+    let turns: Vec<Document> = items.iter().map(turn).collect();
+    let steps: Vec<Document> = items.iter().map(step_document).collect();
+    let turns = bulk(&database, doc! {"update": "turns", "updates": turns});
+    let (turns, steps) = future::join(turns, bulk(&database, doc! {"insert": "steps", "documents": steps})).await;
+    turns.and(steps)?;
+    let sessions: Vec<Document> = items.iter().map(session).collect();
+    bulk(&database, doc! {"update": "sessions", "updates": sessions}).await?;
+    read_back(&database, &items, Some(doc! {"epoch": 1, "lease": 1})).await?;
+    Ok(items.iter().map(|_| Ok(())).collect())
+}

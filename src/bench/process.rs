@@ -1,0 +1,112 @@
+//! Processes of the benchmark's own, which end with it however it goes, and what they use.
+
+use anyhow::Context;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts the program in the background, says its pid, and kills it when the benchmark's end of the pipe is gone.
+const KEEPER: &str =
+    "log=$1; shift; \"$@\" >\"$log\" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null; wait";
+
+/// A process; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    pid: u32,
+}
+
+impl Process {
+    /// Any program, its output in `log`.
+    pub(super) fn program(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", KEEPER, "sh"])
+            .arg(log)
+            .arg(program)
+            .args(args)
+            // The terminal's signals are for the benchmark, which ends its servers by itself.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let mut said = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut said)?;
+        }
+        let pid = said.trim().parse().with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self { child, pid })
+    }
+
+    /// This binary with other arguments; it ends when its standard input does.
+    pub(super) fn own(args: &[&str]) -> anyhow::Result<Self> {
+        let binary = std::env::current_exe().context("cannot find the running binary")?;
+        let mut command = Command::new(&binary);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        let child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
+        let pid = child.id();
+        Ok(Self { child, pid })
+    }
+
+    /// Lets a process of our own end by itself, within `limit`.
+    pub(super) async fn end(mut self, limit: Duration) {
+        self.child.stdin.take();
+        let until = Instant::now() + limit;
+        while Instant::now() < until && !matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        // A zombie still has its folder, but no memory.
+        Memory::of(self.pid).is_ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The keeper kills its program when its input ends; our own binary is killed at once.
+        self.child.stdin.take();
+        if self.pid == self.child.id() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memory {
+    /// Now (`VmRSS`).
+    pub(super) resident: u64,
+    /// At most so far (`VmHWM`).
+    pub(super) peak: u64,
+}
+
+impl Memory {
+    pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{pid}/status");
+        let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let field = |name: &str| -> Option<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+        };
+        let (resident, peak) = (field("VmRSS"), field("VmHWM"));
+        let missing = || format!("{path} has no VmRSS; memory is measured on Linux only");
+        Ok(Self { resident: resident.with_context(missing)?, peak: peak.with_context(missing)? })
+    }
+}
+
+/// Bytes that a process has had written to disks so far.
+pub(super) fn written(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/io");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let bytes = text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok());
+    bytes.with_context(|| format!("{path} has no write_bytes"))
+}

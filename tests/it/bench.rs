@@ -1,0 +1,57 @@
+//! The benchmarks run and report; what they measure is for release builds.
+
+use crate::support::servers::cluster;
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+/// What it reports, and which process it was.
+async fn bench(args: &[&str]) -> (Value, u32) {
+    let (mut command, dir) = (Command::new(env!("CARGO_BIN_EXE_turnwheel")), tempfile::tempdir().unwrap());
+    command.arg("bench").args(args).arg("--json").arg("--dir").arg(dir.path()).current_dir(dir.path());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("bench: turns") && said.contains("bench: floor"), "progress is shown: {said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    (serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}")), pid)
+}
+
+const QUICK: [&str; 11] =
+    ["turns", "--actions", "0", "--concurrency", "8", "--seconds", "1", "--sessions", "32", "--warm-up", "200ms"];
+
+fn check(report: &Value) {
+    let (environment, row) = (&report["environment"], &report["rows"][0]);
+    assert!(environment["cores"].as_u64().is_some_and(|cores| cores > 0), "{report}");
+    assert_eq!(environment["turnwheel"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(report["rows"].as_array().map(Vec::len), Some(1));
+    for field in ["turns_per_s", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "floor_turns_per_s", "floor_ratio"] {
+        assert!(row[field].as_f64().is_some_and(|figure| figure > 0.0), "{field}: {report}");
+    }
+    assert!(row["p50_ms"].as_f64() <= row["p999_ms"].as_f64());
+    assert_eq!((&row["actions"], &row["concurrency"], &row["unanswered"]), (&0.into(), &8.into(), &0.into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_are_measured_beside_the_floor_on_the_embedded_file() {
+    let (report, _) = bench(&[&QUICK[..], &["--backend", "embedded"]].concat()).await;
+    check(&report);
+    assert!(report["environment"]["embedded_sync"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_are_measured_beside_the_floor_on_given_servers() {
+    let servers = cluster().await;
+    let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
+    let (report, pid) = bench(&[&QUICK[..], &given].concat()).await;
+    check(&report);
+    let cluster = &report["environment"]["cluster"];
+    for field in ["nats_server", "nats_sync_interval", "mongod", "mongodb_write_concern"] {
+        assert!(cluster[field].is_string(), "{field}: {report}");
+    }
+    assert_eq!(cluster["mongodb_members"], 1);
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let left = client.list_database_names().await.unwrap();
+    assert!(!left.iter().any(|name| name.starts_with(&format!("bench{pid:x}x"))), "{left:?}");
+}
