@@ -101,7 +101,7 @@ async fn json_of_any_depth_crashes_nobody(backend: Backend) {
     );
     engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: job.into() }).await.unwrap();
     // What a job may nest is kept.
-    let metadata: Value = serde_json::from_str(&nested(90)).unwrap();
+    let metadata: Value = serde_json::from_str(&nested(turnwheel::depth::MAX_DEPTH - 2)).unwrap();
     let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-2", "text": "x", "metadata": {"deep": metadata}});
     engine.publish_job("s1", job).await;
     engine.turn("s1", "m-2").await;
