@@ -3,7 +3,7 @@
 //!
 //! A turn of `n` actions is: the job's publication and delivery; reading it from its lane; taking the lease; `1 + 2n`
 //! times an event and a recorded step; the four last events with the reply; the turn's record with its last step, then
-//! the session; the acknowledgement. [`cluster`] does it on NATS and MongoDB, [`embedded`] on the file.
+//! the session; the acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the file.
 
 mod cluster;
 mod embedded;
