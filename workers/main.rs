@@ -42,6 +42,10 @@ Examples:
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
 Exit status: 0 done, 1 failed, 2 wrong use.";
 
+// A turn is thousands of small allocations on many threads: this costs a fraction of what the system's allocator does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A durable workflow engine for conversational agents.
 #[derive(Debug, Parser)]
 #[command(name = "turnwheel", version, after_help = EXAMPLES)]

@@ -1,10 +1,12 @@
 //! What the engine keeps: sessions, journals, plans, timers, agents.
 //!
 //! [`Store`] is the seam; [`mongo`] and [`embedded`] implement it. Callers ask one at a time, implementations gather what
-//! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped").
+//! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped"). [`lane`] has the
+//! lane's rules on a session in memory, which both share.
 
 pub mod embedded;
 pub(crate) mod group;
+mod lane;
 pub mod mongo;
 pub mod types;
 

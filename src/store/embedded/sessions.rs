@@ -2,12 +2,12 @@
 //! sweep for abandoned lanes reads no file at all.
 
 use super::fault::Fault;
-use super::lane::{self, Taken};
 use super::tables::{HISTORY, SESSIONS, Tables, decode, encode};
 use super::{EmbeddedFile, queries};
 use crate::clock::{self, Timestamp};
 use crate::session::history::MAX_ENTRIES;
 use crate::session::{Entry, Kind, Session, Status};
+use crate::store::lane::{self, Taken};
 use crate::store::{AbandonedLane, Acquire, Acquired, Grant};
 use redb::{ReadTransaction, ReadableTable};
 use std::collections::HashMap;

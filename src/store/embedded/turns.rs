@@ -1,14 +1,13 @@
 //! Recording steps, committing turns, and deleting them when they have expired.
 
 use super::fault::Fault;
-use super::lane;
 use super::queries::turn_name;
 use super::sessions::{Sessions, append_history};
 use super::tables::{Tables, decode, encode};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Record, Recorded};
+use crate::store::{Change, Commit, Committed, Record, Recorded, lane};
 use crate::timer::Timer;
 use redb::ReadableTable;
 

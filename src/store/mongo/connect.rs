@@ -1,24 +1,28 @@
 //! Connecting, and the indexes.
 
 use super::document::failed;
+use super::known::{Known, ServerClock};
 use super::{Db, MongoStore};
 use crate::config::Settings;
 use crate::config::show::masked_address;
 use crate::store::group::Group;
 use crate::store::{Result, StoreError};
-use crate::tasks::Tasks;
+use crate::tasks::{OnPanic, Tasks};
 use bson::{Document, doc};
 use moka::sync::Cache;
 use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, WriteConcern};
 use mongodb::{Client, IndexModel};
 use std::future::IntoFuture;
 use std::time::Duration;
-use tracing::{info, warn};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
 
 /// How long a call looks for a primary before it fails.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often each server is asked whether it is there; it is missed after this and [`SELECTION_TIMEOUT`].
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How often the server is asked for its time.
+const CLOCK: Duration = Duration::from_secs(10);
 /// Bulk commands of one kind at once.
 const IN_FLIGHT: usize = 2;
 
@@ -44,6 +48,7 @@ impl MongoStore {
             }
         };
         info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
+        tasks.spawn("server clock", OnPanic::Log, db.clone().keep_time(tasks.stop_token()));
         let of = || db.clone();
         let (acquires, records, commits, agents) = (of(), of(), of(), of());
         Ok(Self {
@@ -70,10 +75,19 @@ impl Db {
         options.read_concern = Some(ReadConcern::majority());
         let client = Client::with_options(options).map_err(failed)?;
         let database = client.database(&settings.mongodb.database);
-        let db = Self { client, database, retention: settings.retention.turns.0 };
-        db.ping().await?;
+        let clock = ServerClock::ask(&client).await?;
+        let db = Self { client, database, retention: settings.retention.turns.0, known: Known::new(), clock };
         db.ensure_indexes().await?;
         Ok(db)
+    }
+
+    /// Asks for the server's time again and again. When there is no answer the last one is good enough.
+    async fn keep_time(self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(CLOCK)).await.is_some() {
+            if let Err(error) = self.clock.ask_again(&self.client).await {
+                debug!("the server does not say what time it is: {error}");
+            }
+        }
     }
 
     pub(super) async fn ping(&self) -> Result<()> {

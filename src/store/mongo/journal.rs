@@ -2,7 +2,7 @@
 
 use super::Db;
 use super::document::{self, date, failed, free, int, read, turn_document, unseal};
-use super::lane::Term;
+use super::lane::{Failure, Term};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
 use crate::store::{Commit, Record, Recorded, Result, StoreError, TurnRecord};
@@ -85,9 +85,7 @@ impl Db {
         for (epoch, change) in items.iter().filter_map(|item| Some((int(item.epoch), item.change.as_deref()?))) {
             let mut document = turn_document(&change.turn, expires_at)?;
             document.insert("epoch", epoch);
-            // A holder that has lost its lease does not write over the record of the one after it.
-            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": {"$gt": epoch}}};
-            turns.push(doc! {"q": filter, "u": document, "upsert": true});
+            turns.push(document);
             for step in &change.steps {
                 steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
             }
@@ -95,16 +93,15 @@ impl Db {
         if turns.is_empty() {
             return Ok(None);
         }
-        let turns = self.bulk_before(doc! {"update": "turns", "updates": turns});
         let steps = async {
             match steps.is_empty() {
                 true => Ok(None),
                 false => self.bulk_before(doc! {"insert": "steps", "documents": steps}).await.map(Some),
             }
         };
-        let (turns, steps) = futures::join!(turns, steps);
+        let (turns, steps) = futures::join!(self.put_turns(turns), steps);
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
-        for (failed, term) in [Some(turns?), steps?].into_iter().flatten() {
+        for (failed, term) in turns?.into_iter().chain(steps?) {
             failures.extend(failed.into_values());
             terms.push(term);
         }
@@ -114,6 +111,26 @@ impl Db {
             None if terms.iter().any(|term| term.is_none() || *term != terms[0]) => Ok(Some(-1)),
             None => Ok(terms[0]),
         }
+    }
+
+    /// Inserts records, or writes them over those that earlier attempts have left.
+    async fn put_turns(&self, turns: Vec<Document>) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
+        let inserted = self.bulk_before(doc! {"insert": "turns", "documents": turns.clone()}).await?;
+        let again = |(index, document): (usize, Document)| {
+            if !inserted.0.get(&index)?.is_duplicate() {
+                return None;
+            }
+            // A holder that has lost its lease does not write over the record of the one after it.
+            let newer = doc! {"$gt": document.get("epoch").cloned()};
+            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": newer}};
+            Some(doc! {"q": filter, "u": document, "upsert": true})
+        };
+        let again: Vec<Document> = turns.into_iter().enumerate().filter_map(again).collect();
+        let updated = match again.is_empty() {
+            true => None,
+            false => Some(self.bulk_before(doc! {"update": "turns", "updates": again}).await?),
+        };
+        Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
 
     pub(super) async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {

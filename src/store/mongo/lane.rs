@@ -1,12 +1,12 @@
-//! The lane's updates as pipelines: acquire, commit, release, renew. Each is one atomic update of one document; a group of
-//! them is one command.
+//! The lane's updates: commit, release, renew. Each is one atomic update of one document; a group of them is one command.
 
 use super::Db;
 use super::commit::{Leaves, statement};
-use super::document::{date, failed, int, literal, millis, read, unseal_fields};
+use super::document::{date, failed, int, millis, read, unseal_fields};
+use super::known::left;
 use crate::clock::Timestamp;
 use crate::session::Session;
-use crate::store::{Acquire, Acquired, Commit, Committed, Grant, Held, Result, StoreError};
+use crate::store::{Commit, Committed, Held, Result, StoreError};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
+/// Its code for a change of what must not change; see [`super::commit::to_be_refused`].
+const IMMUTABLE_FIELD: i32 = 66;
 
 /// The term of the primary that ran a command; `None` when it does not say.
 pub(super) type Term = Option<i64>;
@@ -29,9 +31,9 @@ impl Failure {
         self.code == DUPLICATE_KEY
     }
 
-    /// See the first stage of a commit. The code differs between server versions, the words do not.
-    fn is_of_unknown(&self) -> bool {
-        self.problem.contains("$divide by zero")
+    /// The statement matched nothing. The code of a pipeline's `$divide` differs between server versions, its words do not.
+    fn matched_nothing(&self) -> bool {
+        self.is_duplicate() || self.code == IMMUTABLE_FIELD || self.problem.contains("$divide by zero")
     }
 }
 
@@ -65,7 +67,7 @@ impl Db {
     }
 
     /// Session documents by id, with all or only the named fields.
-    async fn session_documents(
+    pub(super) async fn session_documents(
         &self,
         ids: Vec<&str>,
         fields: Option<Document>,
@@ -80,28 +82,10 @@ impl Db {
         Ok(documents.into_iter().map(|document| (id(&document), document)).collect())
     }
 
-    pub(super) async fn acquire_all(self, items: Vec<Acquire>) -> Result<Vec<Result<Acquired>>> {
-        let statements: Vec<_> = items
-            .iter()
-            .map(|item| doc! {"q": {"_id": &item.session_id}, "u": acquire_pipeline(item), "upsert": true})
-            .collect();
-        let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
-        let documents =
-            self.session_documents(items.iter().map(|item| item.session_id.as_str()).collect(), None).await?;
-        let outcome = |(index, item): (usize, &Acquire)| {
-            // Two processes that create one session at once: the loser tries again.
-            if let Some(failure) = failures.get(&index) {
-                return Err(StoreError::Unavailable(failure.problem.clone()));
-            }
-            match documents.get(&item.session_id) {
-                Some(document) => acquired(item, document),
-                None => Err(StoreError::Unavailable("the session was deleted meanwhile".into())),
-            }
-        };
-        Ok(items.iter().enumerate().map(outcome).collect())
-    }
-
     pub(super) async fn commit_all(self, items: Vec<Commit>) -> Result<Vec<Result<Committed>>> {
+        // Known anew once it is clear what became of them.
+        let granted: Vec<Option<Session>> =
+            items.iter().map(|item| self.known.take_granted(&item.session_id, item.epoch)).collect();
         // The journal first: what is committed is also on record.
         let written = self.write_turns(&items).await?;
         // Most lanes have nothing else to do, so that is tried first; the rest is a second command.
@@ -110,8 +94,16 @@ impl Db {
             // Another primary by now: the records may have been lost with the one before.
             self.write_turns(&items).await?;
         }
-        let open: Vec<usize> =
-            (0..items.len()).filter(|index| matches!(outcomes[*index], Ok(Committed::Fenced))).collect();
+        let mut open = Vec::new();
+        for (index, (item, granted)) in items.iter().zip(granted).enumerate() {
+            match (&outcomes[index], granted, &item.change) {
+                (Ok(Committed::Released), Some(session), Some(change)) => {
+                    self.known.put(left(session, item, change, self.clock.now()));
+                }
+                (Ok(Committed::Fenced), ..) => open.push(index),
+                _ => {}
+            }
+        }
         if !open.is_empty() {
             let rest: Vec<Commit> = open.iter().map(|index| items[*index].clone()).collect();
             for (index, outcome) in open.into_iter().zip(self.commit_as(&rest, Leaves::Held).await?.0) {
@@ -128,7 +120,7 @@ impl Db {
         let (failures, term) = self.bulk_with(command, durable).await?;
         let committed = if leaves == Leaves::Released { Committed::Released } else { Committed::Held };
         let outcome = |index: usize| match failures.get(&index) {
-            Some(failure) if failure.is_duplicate() || failure.is_of_unknown() => Ok(Committed::Fenced),
+            Some(failure) if failure.matched_nothing() => Ok(Committed::Fenced),
             Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
             None => Ok(committed),
         };
@@ -176,20 +168,6 @@ fn holds(document: &RawDocumentBuf, epoch: u64) -> bool {
     document.get_i64("epoch").is_ok_and(|found| found == int(epoch)) && document.get_document("lease").is_ok()
 }
 
-fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
-    let lease = document.get_document("lease").ok();
-    if lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str()) {
-        let resumed = lease.and_then(|lease| lease.get_bool("resumed").ok()).unwrap_or(true);
-        let session = read_session(document)?;
-        return Ok(Acquired::Granted(Box::new(Grant { session, resumed })));
-    }
-    if document.get_i64("last_seq").is_ok_and(|last_seq| last_seq >= int(item.seq)) {
-        return Ok(Acquired::Handled);
-    }
-    let until = lease.and_then(|lease| lease.get_datetime("until").ok()).map_or(0, bson::DateTime::timestamp_millis);
-    Ok(Acquired::Busy(Timestamp::from_millis(until)))
-}
-
 /// A session as stored.
 pub(super) fn read_session(document: &RawDocumentBuf) -> Result<Session> {
     let what = format!("session `{}`", document.get_str("_id").unwrap_or("?"));
@@ -204,79 +182,4 @@ pub(super) fn read_session(document: &RawDocumentBuf) -> Result<Session> {
         }
     }
     Ok(session)
-}
-
-/// See [`crate::store::Store::acquire`]. The first stage says what is the case, the second acts on it.
-fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
-    let seq = int(item.seq);
-    let nothing = bson::DateTime::from_millis(0);
-    let facts = doc! {
-        "_new": {"$lt": [{"$ifNull": ["$last_seq", 0_i64]}, seq]},
-        "_free": {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
-        "_resumed": {"$eq": [{"$type": "$turn"}, "object"]},
-    };
-    let granted = doc! {"_granted": {"$and": ["$_new", "$_free"]}};
-    let if_granted =
-        |then: Bson, otherwise: &str| doc! {"$cond": ["$_granted", then, {"$ifNull": [otherwise, "$$REMOVE"]}]};
-    let pin = item.pin.as_ref();
-    let fresh = doc! {
-        "seq": if pin.is_some() { seq } else { 0 },
-        "agent_id": literal(pin.map(|pin| pin.agent_id.clone()).unwrap_or_default()),
-        "hash": literal(pin.map(|pin| pin.hash.clone()).unwrap_or_default()),
-        "status": {"$ifNull": ["$workflow_state.status", "ready"]},
-        "at": "$$NOW",
-        "attempt": 1,
-    };
-    let again = doc! {"$mergeObjects": ["$turn", {"attempt": {"$add": [{"$ifNull": ["$turn.attempt", 0]}, 1]}}]};
-    let lease = doc! {
-        "owner": literal(item.owner.clone()),
-        "until": {"$add": ["$$NOW", millis(item.lease)]},
-        "token": literal(item.token.clone()),
-        "resumed": "$_resumed",
-    };
-    let mut changes = defaults(item);
-    changes.extend(doc! {
-        "pending_seq": {"$cond": ["$_new", {"$max": ["$pending_seq", seq]}, {"$ifNull": ["$pending_seq", 0_i64]}]},
-        "epoch": {"$add": [{"$ifNull": ["$epoch", 0_i64]}, {"$cond": ["$_granted", 1_i64, 0_i64]}]},
-        "turn": if_granted(doc! {"$cond": ["$_resumed", again, fresh]}.into(), "$turn"),
-        "lease": if_granted(lease.into(), "$lease"),
-        "waiting_since": if_granted("$$REMOVE".into(), "$waiting_since"),
-        "updated_at": if_granted("$$NOW".into(), "$updated_at"),
-    });
-    let mut pipeline = vec![doc! {"$set": facts}, doc! {"$set": granted}, doc! {"$set": changes}];
-    if let Some(pin) = pin.filter(|pin| pin.announce) {
-        let announced = doc! {"$and": [
-            "$_granted",
-            {"$not": ["$_resumed"]},
-            {"$eq": ["$workflow_state.hash", literal(pin.hash.clone())]},
-            {"$in": ["$workflow_state.status", ["ready", "cancelled"]]},
-        ]};
-        let status = doc! {"$cond": [announced, "processing", "$workflow_state.status"]};
-        pipeline.push(doc! {"$set": {"workflow_state.status": status}});
-    }
-    pipeline.push(doc! {"$unset": ["_new", "_free", "_resumed", "_granted"]});
-    pipeline
-}
-
-/// What an unknown session starts with.
-fn defaults(item: &Acquire) -> Document {
-    let new = &item.new_session;
-    let or = |field: &str, value: Bson| doc! {"$ifNull": [field, value]};
-    let kind = bson::serialize_to_bson(&new.kind).unwrap_or(Bson::Null);
-    doc! {
-        "agent_id": or("$agent_id", literal(new.agent_id.clone())),
-        "user_id": or("$user_id", literal(new.user_id.clone())),
-        "channel": or("$channel", literal(new.channel.clone())),
-        "kind": or("$kind", literal(kind)),
-        "workflow_state": or("$workflow_state", literal(doc! {"hash": "", "need_greeting": true, "status": "ready"})),
-        "status_reason": or("$status_reason", Bson::Null),
-        "profile": or("$profile", literal(doc! {})),
-        "history": or("$history", Bson::Array(vec![])),
-        "timers": or("$timers", Bson::Array(vec![])),
-        "timer_generation": or("$timer_generation", Bson::Int64(0)),
-        "last_seq": or("$last_seq", Bson::Int64(0)),
-        "recent_jobs": or("$recent_jobs", Bson::Array(vec![])),
-        "closed_at": or("$closed_at", Bson::Null),
-        "created_at": or("$created_at", "$$NOW".into()),
-    }
 }

@@ -1,11 +1,14 @@
-//! The store on MongoDB. [`lane`] has acquire, commit and renewal as pipelines, grouped by [`super::group`]; [`journal`] the
-//! steps; [`queries`] and [`agents`] the rest. [`document`] maps to and from BSON.
+//! The store on MongoDB. [`acquire`], [`mod@commit`] and [`lane`] have the lane's updates, grouped by [`super::group`], and
+//! [`known`] spares most of them a look at the document; [`journal`] has the steps; [`queries`] and [`agents`] the rest.
+//! [`document`] maps to and from BSON.
 
+mod acquire;
 mod agents;
 mod commit;
 mod connect;
 mod document;
 mod journal;
+mod known;
 mod lane;
 mod queries;
 mod timers;
@@ -21,6 +24,7 @@ use crate::journal::StepRecord;
 use crate::plan::Plan;
 use crate::session::Session;
 use async_trait::async_trait;
+use known::{Known, ServerClock};
 use moka::sync::Cache;
 use mongodb::{Client, Database};
 use std::sync::Arc;
@@ -46,6 +50,8 @@ struct Db {
     database: Database,
     /// How long turns and steps are kept.
     retention: Duration,
+    known: Known,
+    clock: ServerClock,
 }
 
 #[async_trait]

@@ -1,5 +1,6 @@
-//! The lane's rules on a session in memory: who holds it, and what a commit makes of it. The history is not here: it has
-//! a table of its own, so that taking a lane costs the same however long the conversation is.
+//! The lane's rules on a session in memory: who holds it, and what a commit makes of it. The embedded store works by them;
+//! the one on MongoDB knows by them what became of a session that it has left itself. The history is not here: the embedded
+//! store has a table of its own for it.
 
 use crate::clock::Timestamp;
 use crate::session::{Lease, OpenTurn, Session, Status, remember_jobs};
