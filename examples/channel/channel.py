@@ -93,7 +93,8 @@ async def replies(jetstream, delivered):
             consumer = await jetstream.pull_subscribe(subject, config.durable_name, "TW_OUT", config)
             while True:
                 try:
-                    [message] = await consumer.fetch(1, timeout=30)
+                    # Asked again after a while: a server that went down has forgotten that somebody waits.
+                    [message] = await consumer.fetch(1, timeout=5)
                 except TimeoutError:
                     continue
                 deliver(json.loads(message.data), delivered)
@@ -122,8 +123,12 @@ async def messages(jetstream):
             print(f"{parts[0]} {parts[1]} is refused: not an id", file=sys.stderr)
 
 
+async def report(problem):
+    print(f"NATS: {problem}", file=sys.stderr)
+
+
 async def main():
-    connection = await nats.connect(NATS_URL, name="channel", max_reconnect_attempts=-1)
+    connection = await nats.connect(NATS_URL, name="channel", max_reconnect_attempts=-1, error_cb=report)
     jetstream = connection.jetstream()
     await asyncio.gather(messages(jetstream), replies(jetstream, Delivered(STATE)))
 
