@@ -191,6 +191,7 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use turnwheel::session::{Entry, Lease};
     use turnwheel::timer::Timer;
 
@@ -208,16 +209,18 @@ mod tests {
             action: None,
             message: None,
         });
-        session.history = (0..12)
-            .map(|i| Entry {
-                role: Role::User,
-                text: format!("第{i}句\u{1b}"),
-                at: now,
-                turn_id: String::new(),
-                kind: None,
-                metadata: serde_json::Map::new(),
-            })
-            .collect();
+        session.history = Arc::new(
+            (0..12)
+                .map(|i| Entry {
+                    role: Role::User,
+                    text: format!("第{i}句\u{1b}"),
+                    at: now,
+                    turn_id: String::new(),
+                    kind: None,
+                    metadata: serde_json::Map::new(),
+                })
+                .collect(),
+        );
         let text = describe(&session, now).join("\n");
         assert!(text.contains("follow_up due in 30m") && text.contains("w1, for 5s more"), "{text}");
         assert!(text.contains("第11句") && !text.contains("第1句") && text.contains("2 earlier"), "{text}");

@@ -16,7 +16,7 @@ use thiserror::Error;
 pub const DEFAULT_FILE: &str = "turnwheel.toml";
 
 /// Variables with our prefix that are no settings: the file's name, and what belongs to the command line.
-pub const NOT_SETTINGS: &[&str] = &["CONFIG", "LOG", "URL", "TOKEN"];
+pub const NOT_SETTINGS: &[&str] = &["BIN", "CONFIG", "LOG", "URL", "TOKEN"];
 
 const PREFIX: &str = "TURNWHEEL_";
 

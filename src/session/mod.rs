@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// How many job ids a session remembers to drop repeats (CONTRACT.md).
 pub const RECENT_JOBS: usize = 100;
@@ -114,9 +115,9 @@ pub struct Session {
     /// What `update_profile` has collected.
     #[serde(default)]
     pub profile: Map<String, Value>,
-    /// The last entries of the conversation, oldest first.
+    /// The last entries of the conversation, oldest first; shared, since a turn passes its session on several times.
     #[serde(default)]
-    pub history: Vec<Entry>,
+    pub history: Arc<Vec<Entry>>,
     /// Pending timers, all of `timer_generation`.
     #[serde(default)]
     pub timers: Vec<Timer>,
@@ -165,7 +166,7 @@ impl Session {
             workflow_state: WorkflowState::default(),
             status_reason: None,
             profile: Map::new(),
-            history: Vec::new(),
+            history: Arc::default(),
             timers: Vec::new(),
             timer_generation: 0,
             last_seq: 0,

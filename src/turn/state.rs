@@ -4,7 +4,7 @@ use super::published::is_answer;
 use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
 use crate::clock::{self, Timestamp};
-use crate::journal::{Journal, Label, Stepped};
+use crate::journal::{Journal, Stepped};
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
@@ -174,8 +174,6 @@ impl<'a> Turn<'a> {
             metadata,
         };
         self.publish(EventType::Reply, key, &reply);
-        let output = json!({ "reply_id": reply.reply_id, "text": reply.text });
-        self.journal.note(key, Label { kind: "reply", target: kind.as_str() }, &text, output);
     }
 
     /// Publishes that a step has finished.

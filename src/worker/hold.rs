@@ -6,12 +6,13 @@ use super::lane::{Stop, acknowledge};
 use super::opening::{self, Begun};
 use crate::queue::{Cause, Job, JobBody, Message};
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Grant, Held, StoreError, TimerChange};
+use crate::store::{Change, Commit, Committed, Grant, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{self, CancelReason, TurnError, TurnInput};
 use futures::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
@@ -89,10 +90,11 @@ impl<'a> Hold<'a> {
             change,
         };
         let until = Instant::now() + self.shared.ack_wait;
+        // A lease that the commit gives back is not lost; the commit itself tells when it was.
+        self.shared.lanes.ending(&self.session.session_id);
         let committed = self.shared.store().commit(commit).await?;
         if committed == Committed::Held {
-            let (session_id, epoch) = (self.session.session_id.clone(), self.session.epoch);
-            self.shared.lanes.renewed(&Held { session_id, epoch }, until);
+            self.shared.lanes.hold(&self.session.session_id, self.session.epoch, until);
         }
         if committed == Committed::Fenced {
             warn!(epoch = self.session.epoch, "the lane was taken over; this turn's result is dropped");
@@ -149,7 +151,8 @@ impl<'a> Hold<'a> {
 
     async fn run(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
-        let turn = AssertUnwindSafe(Box::pin(turn::run(services, input.clone()))).catch_unwind();
+        let (jobs, agent) = (input.jobs.clone(), Arc::clone(&input.agent));
+        let turn = AssertUnwindSafe(Box::pin(turn::run(services, input))).catch_unwind();
         let ended = tokio::select! {
             ended = turn => ended,
             () = self.lost.cancelled() => return Err(Stop::Lost),
@@ -161,18 +164,19 @@ impl<'a> Hold<'a> {
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Replay(problem))) => {
-                self.bury(message, &input, Cause::Replay, problem.clone(), attempt).await?;
+                self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt).await?;
                 CancelReason::new("replay", problem)
             }
             Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
         };
+        let input = TurnInput { session: self.session.clone(), jobs, agent, resumed: self.resumed };
         self.give_up(input, reason).await
     }
 
     async fn exhausted(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
         let problem = format!("the job was begun {tried} times without coming to an end");
-        self.bury(message, &input, Cause::Attempts, problem.clone(), tried).await?;
+        self.bury(message, &input.jobs, Cause::Attempts, problem.clone(), tried).await?;
         self.give_up(input, CancelReason::new("attempts", problem)).await
     }
 
@@ -189,12 +193,12 @@ impl<'a> Hold<'a> {
     async fn bury(
         &self,
         message: &Message,
-        input: &TurnInput,
+        jobs: &[Job],
         cause: Cause,
         reason: String,
         attempts: u32,
     ) -> Result<(), Stop> {
-        let job_id = input.jobs.first().map(|job: &Job| job.job_id.clone());
+        let job_id = jobs.first().map(|job| job.job_id.clone());
         Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
     }
 

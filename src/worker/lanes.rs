@@ -31,6 +31,8 @@ struct Lane {
     epoch: Option<u64>,
     /// Until when the lease lasts for certain, whatever the store's clock says.
     until: Option<Instant>,
+    /// A commit is under way that may give the lease back.
+    ending: bool,
     lost: CancellationToken,
 }
 
@@ -71,6 +73,7 @@ impl Lanes {
         let lane = lanes.entry(session_id.to_owned()).or_default();
         lane.epoch = Some(epoch);
         lane.until = Some(until);
+        lane.ending = false;
         lane.lost.clone()
     }
 
@@ -79,6 +82,13 @@ impl Lanes {
         let mut lanes = self.lock();
         if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
             lane.until = Some(until);
+        }
+    }
+
+    /// Notes that a commit which may give the lease back is under way.
+    pub(super) fn ending(&self, session_id: &str) {
+        if let Some(lane) = self.lock().get_mut(session_id) {
+            lane.ending = true;
         }
     }
 
@@ -132,7 +142,7 @@ impl Lanes {
     /// Tells a lane's driver that its lease is gone; false when it has given it back meanwhile.
     pub(super) fn lost(&self, held: &Held) -> bool {
         let lanes = self.lock();
-        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
+        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch) && !lane.ending);
         lane.inspect(|lane| lane.lost.cancel()).is_some()
     }
 

@@ -311,7 +311,7 @@ async fn sessions_and_turns_can_be_read() {
     assert_eq!(ids, ["m-2", "m-1"]);
     let turn = gateway.json("/api/v1/sessions/s1/turns/m-1").await;
     assert_eq!(turn["outcome"], "answered");
-    assert!(turn["steps"].as_array().unwrap().iter().any(|step| step["kind"] == "reply"), "{turn}");
+    assert!(turn["steps"].as_array().unwrap().iter().any(|step| step["kind"] == "model"), "{turn}");
     let unknown = gateway.get("/api/v1/sessions/s1/turns/m-9").await;
     assert_eq!(refusal(unknown).await, (404, "unknown_turn".to_owned()));
 }

@@ -11,8 +11,8 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Message};
-use bson::{Document, RawDocumentBuf, doc};
-use futures::{StreamExt, TryStreamExt, future};
+use bson::{Document, doc};
+use futures::{StreamExt, future};
 use mongodb::Database;
 use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
 use std::sync::Arc;
@@ -145,9 +145,13 @@ impl Floor {
     }
 }
 
-async fn bulk(database: &Database, mut command: Document) -> StoreResult<()> {
+async fn bulk(database: &Database, command: Document) -> StoreResult<()> {
+    bulk_with(database, command, doc! {"w": "majority", "j": true}).await
+}
+
+async fn bulk_with(database: &Database, mut command: Document, concern: Document) -> StoreResult<()> {
     command.insert("ordered", false);
-    command.insert("writeConcern", doc! {"w": "majority", "j": true});
+    command.insert("writeConcern", concern);
     let answer = database.run_command(command).await.map_err(failed)?;
     match answer.get_array("writeErrors") {
         Ok(errors) => Err(StoreError::Refused(format!("{errors:?}"))),
@@ -158,18 +162,6 @@ async fn bulk(database: &Database, mut command: Document) -> StoreResult<()> {
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
 fn failed(error: mongodb::error::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
-}
-
-/// Reads documents back, as the engine does to learn what became of its updates.
-async fn read_back(database: &Database, items: &[Item], fields: Option<Document>) -> StoreResult<()> {
-    let ids: Vec<&str> = items.iter().map(|item| item.session_id.as_str()).collect();
-    let sessions = database.collection::<RawDocumentBuf>("sessions");
-    let mut find = sessions.find(doc! {"_id": {"$in": ids}});
-    if let Some(fields) = fields {
-        find = find.projection(fields);
-    }
-    let found: Vec<RawDocumentBuf> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
-    if found.is_empty() { Err(StoreError::Refused("no session is there".to_owned())) } else { Ok(()) }
 }
 
 fn now() -> bson::DateTime {
@@ -196,7 +188,6 @@ async fn acquire(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreR
     };
     let statements: Vec<Document> = items.iter().map(statement).collect();
     bulk(&database, doc! {"update": "sessions", "updates": statements}).await?;
-    read_back(&database, &items, None).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }
 
@@ -229,11 +220,10 @@ async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreRe
         let id = format!("{}/{}", item.session_id, item.turn_id);
         let statuses: Vec<Document> =
             ["processing", "typing", "ready"].iter().map(|status| doc! {"status": *status, "at": now()}).collect();
-        let update = doc! {
+        doc! {
             "_id": &id, "session_id": &item.session_id, "turn_id": &item.turn_id, "job": OUTPUT, "statuses": statuses,
             "outcome": "answered", "attempts": 1, "started_at": now(), "committed_at": now(), "expires_at": in_a_week(),
-        };
-        doc! {"q": {"_id": &id}, "u": update, "upsert": true}
+        }
     };
     let session = |item: &Item| {
         let entry =
@@ -252,12 +242,9 @@ async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreRe
         doc! {"q": {"_id": &item.session_id}, "u": update, "upsert": true}
     };
     let turns: Vec<Document> = items.iter().map(turn).collect();
-    let steps: Vec<Document> = items.iter().map(step_document).collect();
-    let turns = bulk(&database, doc! {"update": "turns", "updates": turns});
-    let (turns, steps) = future::join(turns, bulk(&database, doc! {"insert": "steps", "documents": steps})).await;
-    turns.and(steps)?;
+    // The session's majority covers what was written before it.
+    bulk_with(&database, doc! {"insert": "turns", "documents": turns}, doc! {"w": 1}).await?;
     let sessions: Vec<Document> = items.iter().map(session).collect();
     bulk(&database, doc! {"update": "sessions", "updates": sessions}).await?;
-    read_back(&database, &items, Some(doc! {"epoch": 1, "lease": 1})).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }

@@ -80,14 +80,13 @@ async fn put_session(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
     Ok(file.write(write).await?)
 }
 
-/// The turn's record, its last step, its part of the history, and the session.
+/// The turn's record, its part of the history, and the session.
 async fn put_turn(file: &EmbeddedFile, session: &str, job: &str, seq: u64) -> anyhow::Result<()> {
     let (session, job, now) = (session.to_owned(), job.to_owned(), clock::now().as_millis());
     let write = move |tables: &mut Tables<'_>| {
         let (session, job) = (session.as_str(), job.as_str());
         tables.turns.insert((session, job), (now, REPLY.as_bytes()))?;
         tables.turn_ages.insert((now, session, job), ())?;
-        tables.steps.insert((session, job, "respond"), OUTPUT.as_bytes())?;
         tables.history.insert((session, 2 * seq), STATUS.as_bytes())?;
         tables.history.insert((session, 2 * seq + 1), REPLY.as_bytes())?;
         tables.sessions.insert(session, (now, 0, SESSION))?;

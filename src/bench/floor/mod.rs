@@ -2,7 +2,7 @@
 //! them. It takes a worker's place: what an engine's turn reaches of its throughput is the engine's efficiency.
 //!
 //! A turn of `n` actions is: the job's publication and delivery; reading it from its lane; taking the lease; `1 + 2n`
-//! times an event and a recorded step; the four last events with the reply; the turn's record with its last step, then
+//! times an event and a recorded step; the four last events with the reply; the turn's record, then
 //! the session; the acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the file.
 
 mod cluster;

@@ -10,6 +10,7 @@ use crate::session::{Entry, Lease, Role, Session, Status};
 use crate::store::{Outcome, StatusAt, TurnRecord};
 use crate::timer::timer_id;
 use serde_json::{Map, json};
+use std::sync::Arc;
 
 /// A session as it should be, built turn by turn.
 struct World {
@@ -104,7 +105,14 @@ impl World {
 
     fn remember(&mut self, role: Role, turn_id: &str, text: &str) {
         let (at, turn_id, text) = (self.tick(), turn_id.to_owned(), text.to_owned());
-        self.session.history.push(Entry { role, text, at, turn_id, kind: None, metadata: Map::new() });
+        Arc::make_mut(&mut self.session.history).push(Entry {
+            role,
+            text,
+            at,
+            turn_id,
+            kind: None,
+            metadata: Map::new(),
+        });
     }
 
     fn reply(&mut self, turn_id: &str, kind: ReplyKind, key: &str, text: &str) {
@@ -294,10 +302,10 @@ fn a_reply_under_a_known_id_counts_once_unless_it_says_something_else() {
 fn a_history_that_differs_from_what_was_said_is_found() {
     let twice = |facts: &mut Facts| {
         let entry = facts.sessions[0].history[0].clone();
-        facts.sessions[0].history.insert(1, entry);
+        Arc::make_mut(&mut facts.sessions[0].history).insert(1, entry);
     };
     assert_eq!(broken(plain(), twice), [Promise::History]);
-    let missing = |facts: &mut Facts| drop(facts.sessions[0].history.pop());
+    let missing = |facts: &mut Facts| drop(Arc::make_mut(&mut facts.sessions[0].history).pop());
     assert_eq!(broken(plain(), missing), [Promise::History]);
 }
 

@@ -56,7 +56,7 @@ impl Store for EmbeddedStore {
         let acquired = self.file.write(move |tables| sessions.acquire(tables, &request)).await?;
         let Acquired::Granted(mut grant) = acquired else { return Ok(acquired) };
         // Read outside the writer: the holder's history changes by nobody else's hand.
-        grant.session.history = self.file.read(|read| sessions::history(read, &grant.session.session_id))?;
+        grant.session.history = Arc::new(self.file.read(|read| sessions::history(read, &grant.session.session_id))?);
         Ok(Acquired::Granted(grant))
     }
 

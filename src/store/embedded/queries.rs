@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::store::{DueTimer, SessionQuery, TurnRecord};
 use redb::{ReadTransaction, ReadableTable};
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// How errors name a session.
 pub(super) fn session_name(id: &str) -> String {
@@ -23,7 +24,7 @@ pub(super) fn turn_name(session: &str, turn: &str) -> String {
 /// One session with its history.
 pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, Fault> {
     let Some(mut session) = head(&read.open_table(SESSIONS)?, id)? else { return Ok(None) };
-    session.history = history(read, id)?;
+    session.history = Arc::new(history(read, id)?);
     Ok(Some(session))
 }
 

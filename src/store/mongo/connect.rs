@@ -108,9 +108,7 @@ impl Db {
             ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
             ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
             ("sessions", doc! {"updated_at": -1}, None),
-            ("sessions", doc! {"agent_id": 1, "updated_at": -1}, None),
             ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
-            ("turns", doc! {"session_id": 1, "started_at": -1}, None),
             ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
             ("steps", doc! {"expires_at": 1}, Some(expiring)),
         ];

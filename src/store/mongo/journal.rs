@@ -135,7 +135,9 @@ impl Db {
 
     pub(super) async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
         let collection = self.database.collection::<RawDocumentBuf>("turns");
-        let find = collection.find(doc! {"session_id": session_id}).sort(doc! {"started_at": -1});
+        // By id, which costs no index of its own: a session has few turns that are still kept.
+        let filter = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
+        let find = collection.find(filter).sort(doc! {"started_at": -1});
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
         let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
         found.iter().map(document::read_turn).collect()

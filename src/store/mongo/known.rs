@@ -56,8 +56,9 @@ fn weigh(_: &String, session: &Arc<Session>) -> u32 {
 /// What a session is after a commit that released its lane.
 pub(super) fn left(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
     lane::apply(&mut session, change, now);
-    session.history.extend(change.history.iter().cloned());
-    session.history.drain(..change.history_drop.min(session.history.len()));
+    let history = Arc::make_mut(&mut session.history);
+    history.extend(change.history.iter().cloned());
+    history.drain(..change.history_drop.min(history.len()));
     session.pending_seq = session.pending_seq.min(commit.last_seq);
     lane::finish(&mut session, commit.last_seq, commit.lease, now);
     session

@@ -10,6 +10,7 @@ use crate::store::{Commit, Committed, Held, Result, StoreError};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// MongoDB's code for a duplicate key.
@@ -173,7 +174,7 @@ pub(super) fn read_session(document: &RawDocumentBuf) -> Result<Session> {
     let what = format!("session `{}`", document.get_str("_id").unwrap_or("?"));
     let mut session: Session = read(document, &what)?;
     session.profile = unseal_fields(session.profile);
-    for entry in &mut session.history {
+    for entry in Arc::make_mut(&mut session.history) {
         entry.metadata = unseal_fields(std::mem::take(&mut entry.metadata));
     }
     for timer in &mut session.timers {

@@ -22,7 +22,7 @@ pub async fn odd_keys_and_values_survive_in_the_profile_and_history(store: Arc<d
     })
     .await;
     assert_eq!(session.profile, odd_map());
-    assert_eq!(session.history, [kept]);
+    assert_eq!(*session.history, [kept]);
     assert_eq!(session.timers[0].action, armed.action);
     let again = grant(&store, "s", 2).await;
     assert_eq!((again.session.profile, again.session.history), (session.profile, session.history));

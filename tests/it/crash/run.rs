@@ -268,7 +268,7 @@ impl<'s> Run<'s> {
                 if sent.session_id == "s1" && !(self.scenario.end)(&session) {
                     violations.push(format!("s1 does not end as it should: {session:?}"));
                 }
-                let lines = session.history.into_iter().map(|entry| (entry.role, entry.text)).collect();
+                let lines = session.history.iter().map(|entry| (entry.role, entry.text.clone())).collect();
                 said.insert(session.session_id, lines);
             }
         }
