@@ -15,6 +15,7 @@ pub mod depth;
 pub mod gateway;
 pub mod http_client;
 pub mod ids;
+pub mod invariants;
 pub mod journal;
 pub mod model;
 pub mod plan;

@@ -186,7 +186,8 @@ impl Run<'_> {
         facts.calls = self.api.calls();
         (facts.sent, facts.bad) = (sent, bad);
         facts.troubles = [troubles, self.stage.troubles()].concat();
-        let findings = checker::check(&facts);
+        let mut findings = checker::check(&facts);
+        findings.violations.extend(self.observer.invariants(&facts).await?);
         if self.options.keep || !findings.violations.is_empty() {
             write(&facts, &folder.join("facts.json"))?;
         }

@@ -1,10 +1,12 @@
 //! The run's own eyes on queue and store: how much waits, whether all is quiet, and at the end everything that is known.
 
+use super::checker::{Promise, Violation};
 use super::error::ChaosError;
 use super::facts::{Facts, Letter, SeenStatus};
 use crate::config::Settings;
+use crate::invariants::{self, Evidence, Seen};
 use crate::queue::nats::NatsQueue;
-use crate::queue::{KeptLetter, Queue, Reply, StatusEvent};
+use crate::queue::{Job, JobBody, KeptLetter, Queue, Reply, StatusEvent, UserMessage};
 use crate::store::Store;
 use crate::store::mongo::MongoStore;
 use crate::tasks::Tasks;
@@ -124,6 +126,23 @@ impl Observer {
         Ok(facts)
     }
 
+    /// What is wrong whatever the conversations were about. Pauses outlive leases; what became of payloads that are no jobs
+    /// is the script's to know.
+    pub(super) async fn invariants(&self, facts: &Facts) -> Result<Vec<Violation>, ChaosError> {
+        let sent = facts.sent.iter().filter(|sent| sent.accepted).zip(1..).map(|(sent, seq)| {
+            let job = Job { session_id: sent.session_id.clone(), job_id: sent.job_id.clone(), body: said(&sent.text) };
+            invariants::Sent { session_id: sent.session_id.clone(), seq, payload: job.encode() }
+        });
+        let api = facts.calls.iter().map(|call| {
+            let (key, what) = (call.key.clone(), format!("{:?}", call.asked));
+            Seen { key, what, at: call.at, began: Instant::now().into_std(), ended: None }
+        });
+        let evidence = Evidence { sent: sent.collect(), model: Vec::new(), api: api.collect(), outlived: true };
+        let found = invariants::check(self.queue.as_ref(), self.store.as_ref(), &evidence).await.map_err(away)?;
+        let violation = |what| Violation { promise: Promise::Invariants, session_id: String::new(), what };
+        Ok(found.into_iter().map(violation).collect())
+    }
+
     /// Replies and status events in stream order.
     async fn read_events(&self, facts: &mut Facts) -> Result<(), ChaosError> {
         let stream = self.streams.get_stream(self.names.out).await.map_err(away)?;
@@ -157,6 +176,10 @@ impl Observer {
 
 fn read<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, ChaosError> {
     serde_json::from_slice(payload).map_err(|error| ChaosError::failed("an event cannot be read", error))
+}
+
+fn said(text: &str) -> JobBody {
+    JobBody::UserMessage(UserMessage { text: text.to_owned(), ..UserMessage::default() })
 }
 
 fn letter(kept: KeptLetter) -> Letter {

@@ -45,6 +45,8 @@ pub enum Promise {
     DeadLetters,
     /// No process ends of its own accord.
     Processes,
+    /// What holds after any run ([`crate::invariants`]).
+    Invariants,
 }
 
 /// A promise that was broken.

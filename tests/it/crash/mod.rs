@@ -2,7 +2,7 @@
 //!
 //! A run has its own backend in memory, workers (and a scheduler) that are killed or frozen like processes ([`process`]),
 //! and a [`wire`] between the two, which [`plan`] tells where to strike. [`run`] recovers, waits until all is at rest, and
-//! asks [`crate::support::invariants`] what is wrong. [`mutants`] show that something would be.
+//! asks [`turnwheel::invariants`] what is wrong. [`mutants`] show that something would be.
 
 mod faulty;
 mod mutants;
@@ -10,6 +10,7 @@ mod plan;
 mod process;
 mod run;
 mod scenario;
+mod seen;
 mod site;
 mod suite;
 mod wire;

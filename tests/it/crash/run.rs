@@ -4,17 +4,18 @@ use super::faulty::{FaultyQueue, FaultyStore};
 use super::plan::{Fault, Operation, Plan, Point};
 use super::process::{Process, Reach, Role};
 use super::scenario::{self, Message, Scenario};
+use super::seen;
 use super::site::Site;
 use super::wire::{State, Wire};
 use crate::support::backend;
 use crate::support::engine::{Backend, with_model};
-use crate::support::invariants::{self, Evidence, Seen, Sent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use turnwheel::agent::AgentRecord;
 use turnwheel::clock;
 use turnwheel::config::Settings;
+use turnwheel::invariants::{self, Evidence, Sent};
 use turnwheel::queue::Publish;
 use turnwheel::session;
 
@@ -222,7 +223,7 @@ impl<'s> Run<'s> {
     }
 
     async fn is_at_rest(&self) -> bool {
-        invariants::at_rest(self.backend.queue.as_ref(), self.backend.store.as_ref(), &self.sent).await
+        invariants::at_rest(self.backend.queue.as_ref(), self.backend.store.as_ref(), &self.sent).await.unwrap()
     }
 
     async fn rests(&self) -> bool {
@@ -255,13 +256,13 @@ impl<'s> Run<'s> {
         let pauses = points.iter().any(|point| point.fault.pauses());
         let evidence = Evidence {
             sent: self.sent.clone(),
-            model: self.site.model.asked().iter().map(Seen::from).collect(),
-            api: self.site.api.calls("").iter().map(Seen::from).collect(),
+            model: self.site.model.asked().iter().map(seen::asked).collect(),
+            api: self.site.api.calls("").iter().map(seen::called).collect(),
             outlived: pauses || self.plan.has_lost(),
         };
         let (queue, store) = (self.backend.queue.as_ref(), self.backend.store.as_ref());
         let mut violations = std::mem::take(&mut self.violations);
-        violations.extend(invariants::check(queue, store, &evidence).await);
+        violations.extend(invariants::check(queue, store, &evidence).await.unwrap());
         let mut said = BTreeMap::new();
         for sent in &self.sent {
             if let Some(session) = store.session(&sent.session_id).await.unwrap() {

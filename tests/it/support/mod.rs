@@ -4,7 +4,6 @@
 pub mod api;
 pub mod backend;
 pub mod engine;
-pub mod invariants;
 pub mod model_server;
 pub mod process;
 pub mod script;

@@ -1,10 +1,10 @@
 //! What was done outside: calls of models and APIs, and timers.
 
 use super::evidence::{Lane, Seen};
+use crate::queue::JobBody;
+use crate::store::{Outcome, TurnRecord};
+use crate::timer::timer_id;
 use std::collections::HashMap;
-use turnwheel::queue::JobBody;
-use turnwheel::store::{Outcome, TurnRecord};
-use turnwheel::timer::timer_id;
 
 pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
     let mut found = calls(lane);

@@ -1,20 +1,18 @@
 //! What one lane shows, in public.
 
-use crate::support::api::Called;
-use crate::support::script::Asked;
+use super::Unreadable;
+use crate::clock::{self, Timestamp};
+use crate::journal::StepRecord;
+use crate::queue::{Event, EventType, From, Job, Message, OutEvent, Queue, Reply, ReplyKind, StatusEvent};
+use crate::session::{RECENT_JOBS, Session};
+use crate::store::{Store, TurnRecord};
 use bytes::Bytes;
 use futures::StreamExt;
-use percent_encoding::percent_decode_str;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::journal::StepRecord;
-use turnwheel::queue::{Event, EventType, From, Job, Message, OutEvent, Queue, Reply, ReplyKind, StatusEvent};
-use turnwheel::session::{RECENT_JOBS, Session};
-use turnwheel::store::{Store, TurnRecord};
 
-pub use turnwheel::queue::DeadLetter as Letter;
+pub(super) use crate::queue::DeadLetter as Letter;
 
 /// A timer due later than this is not waited for.
 const SOON: Duration = Duration::from_secs(60);
@@ -24,7 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A message that the queue accepted.
 #[derive(Clone, Debug)]
 pub struct Sent {
+    /// The session.
     pub session_id: String,
+    /// Its place in the queue.
     pub seq: u64,
     /// A job, which names its `job_id`; or something that is none.
     pub payload: Bytes,
@@ -37,28 +37,12 @@ pub struct Seen {
     pub key: String,
     /// What was asked.
     pub what: String,
+    /// When, by the wall clock.
     pub at: Timestamp,
+    /// The same, to be compared with other calls.
     pub began: Instant,
+    /// When it was answered.
     pub ended: Option<Instant>,
-}
-
-impl std::convert::From<&Called> for Seen {
-    fn from(call: &Called) -> Self {
-        let Called { path, body, idempotency_key, at, began, ended } = call.clone();
-        Self { key: decoded(&idempotency_key), what: format!("{path} {body}"), at, began, ended }
-    }
-}
-
-impl std::convert::From<&Asked> for Seen {
-    fn from(asked: &Asked) -> Self {
-        let Asked { idempotency_key, at, began, ended, user, .. } = asked.clone();
-        Self { key: decoded(&idempotency_key), what: user, at, began, ended }
-    }
-}
-
-/// Header values are ASCII: what is not is percent-encoded.
-fn decoded(key: &str) -> String {
-    percent_decode_str(key).decode_utf8_lossy().into_owned()
 }
 
 /// What is known of a run from outside.
@@ -66,7 +50,9 @@ fn decoded(key: &str) -> String {
 pub struct Evidence {
     /// Everything that the queue accepted, in its order.
     pub sent: Vec<Sent>,
+    /// Calls that models have seen.
     pub model: Vec<Seen>,
+    /// Calls that APIs have seen.
     pub api: Vec<Seen>,
     /// Some worker lived on after its lease was over. What such a worker still asks for may coincide with, and repeat,
     /// what its successor does, but must not count: nothing of it is recorded. So in such a run it is not a violation when
@@ -75,64 +61,64 @@ pub struct Evidence {
 }
 
 /// One session, with all that it has left behind.
-pub struct Lane {
-    pub session: Option<Session>,
-    pub sent: Vec<Sent>,
+pub(super) struct Lane {
+    pub(super) session: Option<Session>,
+    pub(super) sent: Vec<Sent>,
     jobs: Vec<(u64, Option<Job>)>,
     /// In the order in which they were handled.
-    pub turns: Vec<TurnRecord>,
+    pub(super) turns: Vec<TurnRecord>,
     /// Job ids in the order in which they were handled.
-    pub handled: Vec<String>,
-    pub events: Vec<Event>,
-    pub letters: Vec<Letter>,
-    pub steps: HashMap<String, Vec<StepRecord>>,
-    pub model: Vec<Seen>,
-    pub api: Vec<Seen>,
+    pub(super) handled: Vec<String>,
+    pub(super) events: Vec<Event>,
+    pub(super) letters: Vec<Letter>,
+    pub(super) steps: HashMap<String, Vec<StepRecord>>,
+    pub(super) model: Vec<Seen>,
+    pub(super) api: Vec<Seen>,
 }
 
 impl Lane {
-    pub async fn read(
+    pub(super) async fn read(
         queue: &dyn Queue,
         store: &dyn Store,
         evidence: &Evidence,
         session_id: &str,
         letters: &[Letter],
-    ) -> Self {
-        let session = store.session(session_id).await.expect("the session can be read");
-        let mut turns = store.turns(session_id, usize::MAX >> 1).await.expect("the turns can be read");
+    ) -> Result<Self, Unreadable> {
+        let session = store.session(session_id).await?;
+        let mut turns = store.turns(session_id, usize::MAX >> 1).await?;
         turns.sort_by_key(|turn| turn.committed_at);
         let handled = handled(session.as_ref(), &turns);
         turns.sort_by_key(|turn| handled.iter().position(|id| *id == turn.turn_id));
         let mut steps = HashMap::new();
         for turn in &turns {
-            let of_turn = store.steps(session_id, &turn.turn_id).await.expect("the steps can be read");
+            let of_turn = store.steps(session_id, &turn.turn_id).await?;
             steps.insert(turn.turn_id.clone(), of_turn);
         }
         let sent: Vec<_> = evidence.sent.iter().filter(|sent| sent.session_id == session_id).cloned().collect();
         let subject = format!(".{session_id}");
         let prefix = format!("{session_id}/");
         let of_lane = |seen: &[Seen]| seen.iter().filter(|seen| seen.key.starts_with(&prefix)).cloned().collect();
-        Self {
+        Ok(Self {
             session,
             jobs: sent.iter().map(|sent| (sent.seq, decode(sent))).collect(),
             sent,
             turns,
             handled,
-            events: events(queue, session_id).await,
+            events: events(queue, session_id).await?,
             letters: letters.iter().filter(|letter| letter.subject.ends_with(&subject)).cloned().collect(),
             steps,
             model: of_lane(&evidence.model),
             api: of_lane(&evidence.api),
-        }
+        })
     }
 
     /// Messages that are no jobs.
-    pub fn undecodable(&self) -> impl Iterator<Item = &Sent> {
+    pub(super) fn undecodable(&self) -> impl Iterator<Item = &Sent> {
         self.sent.iter().zip(&self.jobs).filter(|(_, (_, job))| job.is_none()).map(|(sent, _)| sent)
     }
 
     /// The ids of the jobs sent, each once, in order.
-    pub fn job_ids(&self) -> Vec<&String> {
+    pub(super) fn job_ids(&self) -> Vec<&String> {
         let mut ids = Vec::new();
         for (_, job) in &self.jobs {
             ids.extend(job.as_ref().map(|job| &job.job_id).filter(|id| !ids.contains(id)));
@@ -140,25 +126,25 @@ impl Lane {
         ids
     }
 
-    pub fn job(&self, job_id: &str) -> Option<&Job> {
+    pub(super) fn job(&self, job_id: &str) -> Option<&Job> {
         self.jobs.iter().filter_map(|(_, job)| job.as_ref()).find(|job| job.job_id == job_id)
     }
 
     /// The turn that a handled job is part of: its own, or that of the job which it was merged with.
-    pub fn turn_of(&self, job_id: &str) -> Option<&str> {
+    pub(super) fn turn_of(&self, job_id: &str) -> Option<&str> {
         let place = self.handled.iter().position(|id| id == job_id)?;
         let own = |id: &&String| self.turns.iter().any(|turn| turn.turn_id == **id);
         self.handled[..=place].iter().rev().find(own).map(String::as_str)
     }
 
-    pub fn replies(&self) -> impl Iterator<Item = &Reply> {
+    pub(super) fn replies(&self) -> impl Iterator<Item = &Reply> {
         self.events.iter().filter_map(|event| match event {
             Event::Reply(reply) if reply.kind != ReplyKind::Chunk => Some(reply),
             _ => None,
         })
     }
 
-    pub fn statuses(&self) -> impl Iterator<Item = &StatusEvent> {
+    pub(super) fn statuses(&self) -> impl Iterator<Item = &StatusEvent> {
         self.events.iter().filter_map(|event| if let Event::Status(status) = event { Some(status) } else { None })
     }
 }
@@ -184,23 +170,25 @@ fn decode(sent: &Sent) -> Option<Job> {
 }
 
 /// Everything published for a session so far: up to a mark that this call publishes itself.
-pub async fn events(queue: &dyn Queue, session_id: &str) -> Vec<Event> {
+async fn events(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
     let mark = json!({ "mark": uuid::Uuid::new_v4().to_string() });
     let event = OutEvent {
         channel: "test".into(),
         session_id: session_id.into(),
         event_type: EventType::Run,
         msg_id: None,
-        payload: serde_json::to_vec(&mark).unwrap().into(),
+        payload: mark.to_string().into(),
     };
-    queue.emit(vec![event]).await.expect("the mark is published");
-    let mut stream = queue.events(session_id, From::After(0)).await.expect("the events can be read");
+    queue.emit(vec![event]).await?;
+    let mut stream = queue.events(session_id, From::After(0)).await?;
     let mut events = Vec::new();
+    let unreadable = |problem: &str| Unreadable::Events(session_id.to_owned(), problem.to_owned());
     loop {
-        let next = tokio::time::timeout(PATIENCE, stream.next()).await.expect("the mark comes");
-        let event = next.expect("events are without end").expect("the events can be read");
-        match Event::decode(event.event_type, &event.payload).expect("an event can be read") {
-            Event::Run(value) if value == mark => return events,
+        let next = tokio::time::timeout(PATIENCE, stream.next()).await;
+        let next = next.map_err(|_| unreadable("the last of them does not come"))?;
+        let event = next.ok_or_else(|| unreadable("they end too early"))??;
+        match Event::decode(event.event_type, &event.payload).map_err(|error| unreadable(&error.to_string()))? {
+            Event::Run(value) if value == mark => return Ok(events),
             Event::Run(_) => {}
             event => events.push(event),
         }
@@ -208,12 +196,12 @@ pub async fn events(queue: &dyn Queue, session_id: &str) -> Vec<Event> {
 }
 
 /// What is left to be done in a lane, in words.
-pub async fn unrest(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Vec<String> {
+pub(super) async fn unrest(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<Vec<String>, Unreadable> {
     let mut left = Vec::new();
-    if let Some(message) = queue.next_in_lane(session_id, 0, 0).await.expect("the lane can be read") {
+    if let Some(message) = queue.next_in_lane(session_id, 0, 0).await? {
         left.push(format!("message {} is still in the lane", message.seq));
     }
-    let Some(session) = store.session(session_id).await.expect("the session can be read") else { return left };
+    let Some(session) = store.session(session_id).await? else { return Ok(left) };
     if let Some(lease) = &session.lease {
         left.push(format!("the lane is held by {}", lease.owner));
     }
@@ -229,5 +217,5 @@ pub async fn unrest(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> V
             .filter(|timer| timer.due_at < soon)
             .map(|timer| format!("timer {} of generation {} has not fired", timer.name, timer.generation)),
     );
-    left
+    Ok(left)
 }

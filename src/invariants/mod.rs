@@ -1,7 +1,7 @@
 //! What holds after any run, whatever went wrong in it: nothing lost, nothing twice.
 //!
 //! [`check`] looks at a deployment that has come to rest, through the public traits, and at what the model and the API
-//! behind it have seen. It answers every violation in words; none means that all holds. It knows nothing of the backend
+//! behind it have seen. The crash-point tests ask it after every fault, and `turnwheel chaos` at the end of a run. It answers every violation in words; none means that all holds. It knows nothing of the backend
 //! or of the faults, but for [`Evidence::outlived`].
 //!
 //! [`evidence`] gathers what one lane shows, [`conversation`] checks what was said, [`effects`] what was done outside.
@@ -12,45 +12,80 @@ mod evidence;
 
 pub use evidence::{Evidence, Seen, Sent};
 
+use crate::queue::{Cause, Queue, QueueError};
+use crate::session::Status;
+use crate::store::{Outcome, Store, StoreError, TurnRecord};
 use evidence::{Lane, Letter};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use turnwheel::queue::{Cause, Queue};
-use turnwheel::session::Status;
-use turnwheel::store::{Outcome, Store, TurnRecord};
+use thiserror::Error;
 
 /// The most dead letters that are looked at.
 const LETTERS: usize = 100_000;
+/// Sessions looked at side by side.
+const READERS: usize = 8;
+
+/// Why it cannot be told whether all holds.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    /// The queue's fault.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The store's fault.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A session's events.
+    #[error("the events of session `{0}` cannot be read: {1}")]
+    Events(String, String),
+}
 
 /// True when nothing is left to be done for what was sent: every lane empty and free, no timer due soon.
-pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[Sent]) -> bool {
+///
+/// # Errors
+/// When queue or store cannot be read.
+pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[Sent]) -> Result<bool, Unreadable> {
     for session_id in sessions(sent) {
-        if !evidence::unrest(queue, store, session_id).await.is_empty() {
-            return false;
+        if !evidence::unrest(queue, store, session_id).await?.is_empty() {
+            return Ok(false);
         }
     }
-    true
+    Ok(true)
 }
 
 /// Every violation, in words.
-pub async fn check(queue: &dyn Queue, store: &dyn Store, evidence: &Evidence) -> Vec<String> {
-    let mut found = Vec::new();
-    let kept = queue.dead_letters(0, LETTERS).await.expect("the dead letters can be read");
+///
+/// # Errors
+/// When queue or store cannot be read: then nothing is known.
+pub async fn check(queue: &dyn Queue, store: &dyn Store, evidence: &Evidence) -> Result<Vec<String>, Unreadable> {
+    let kept = queue.dead_letters(0, LETTERS).await?;
     let letters: Vec<Letter> = kept.into_iter().map(|kept| kept.letter).collect();
+    let mut looks = Vec::new();
     for session_id in sessions(&evidence.sent) {
-        let lane = Lane::read(queue, store, evidence, session_id, &letters).await;
-        let before = found.len();
-        found.extend(evidence::unrest(queue, store, session_id).await);
-        found.extend(answered_once(&lane));
-        found.extend(in_order(&lane));
-        found.extend(conversation::check(&lane));
-        found.extend(statuses(&lane));
-        found.extend(effects::check(&lane, evidence.outlived));
-        found[before..].iter_mut().for_each(|violation| *violation = format!("{session_id}: {violation}"));
+        looks.push(of_session(queue, store, evidence, session_id, &letters).boxed());
     }
-    let abandoned = store.abandoned_lanes(Duration::ZERO, 1_000).await.expect("the lanes can be read");
+    let found: Vec<Vec<String>> = futures::stream::iter(looks).buffered(READERS).try_collect().await?;
+    let mut found = found.concat();
+    let abandoned = store.abandoned_lanes(Duration::ZERO, 1_000).await?;
     found.extend(abandoned.into_iter().map(|lane| format!("{}: the lane has work and no holder", lane.session_id)));
-    found
+    Ok(found)
+}
+
+async fn of_session(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    evidence: &Evidence,
+    session_id: &str,
+    letters: &[Letter],
+) -> Result<Vec<String>, Unreadable> {
+    let lane = Lane::read(queue, store, evidence, session_id, letters).await?;
+    let mut found = evidence::unrest(queue, store, session_id).await?;
+    found.extend(answered_once(&lane));
+    found.extend(in_order(&lane));
+    found.extend(conversation::check(&lane, evidence.outlived));
+    found.extend(statuses(&lane));
+    found.extend(effects::check(&lane, evidence.outlived));
+    Ok(found.into_iter().map(|violation| format!("{session_id}: {violation}")).collect())
 }
 
 fn sessions(sent: &[Sent]) -> BTreeSet<&str> {

@@ -1,0 +1,21 @@
+//! What the stand-ins for model and API have seen, as the checker takes it.
+
+use crate::support::api::Called;
+use crate::support::script::Asked;
+use percent_encoding::percent_decode_str;
+use turnwheel::invariants::Seen;
+
+pub fn called(call: &Called) -> Seen {
+    let Called { path, body, idempotency_key, at, began, ended } = call.clone();
+    Seen { key: decoded(&idempotency_key), what: format!("{path} {body}"), at, began, ended }
+}
+
+pub fn asked(asked: &Asked) -> Seen {
+    let Asked { idempotency_key, at, began, ended, user, .. } = asked.clone();
+    Seen { key: decoded(&idempotency_key), what: user, at, began, ended }
+}
+
+/// Header values are ASCII: what is not is percent-encoded.
+fn decoded(key: &str) -> String {
+    percent_decode_str(key).decode_utf8_lossy().into_owned()
+}
