@@ -6,7 +6,7 @@ use super::facts::{Facts, Letter, SeenStatus};
 use crate::config::Settings;
 use crate::invariants::{self, Evidence, Seen};
 use crate::queue::nats::NatsQueue;
-use crate::queue::{Job, JobBody, KeptLetter, Queue, Reply, StatusEvent, UserMessage};
+use crate::queue::{Event, Job, JobBody, KeptLetter, Queue, Reply, StatusEvent, UserMessage};
 use crate::store::Store;
 use crate::store::mongo::MongoStore;
 use crate::tasks::Tasks;
@@ -15,6 +15,7 @@ use async_nats::jetstream::{self, Context};
 use bson::{Document, doc};
 use futures::{StreamExt, TryStreamExt};
 use mongodb::{Client, Database};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,7 +138,13 @@ impl Observer {
             let (key, what) = (call.key.clone(), format!("{:?}", call.asked));
             Seen { key, what, at: call.at, began: Instant::now().into_std(), ended: None }
         });
-        let evidence = Evidence { sent: sent.collect(), model: Vec::new(), api: api.collect(), outlived: true };
+        let evidence = Evidence {
+            sent: sent.collect(),
+            events: Some(events(facts)),
+            model: Vec::new(),
+            api: api.collect(),
+            outlived: true,
+        };
         let found = invariants::check(self.queue.as_ref(), self.store.as_ref(), &evidence).await.map_err(away)?;
         let violation = |what| Violation { promise: Promise::Invariants, session_id: String::new(), what };
         Ok(found.into_iter().map(violation).collect())
@@ -176,6 +183,19 @@ impl Observer {
 
 fn read<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, ChaosError> {
     serde_json::from_slice(payload).map_err(|error| ChaosError::failed("an event cannot be read", error))
+}
+
+/// By session, as channels take them: a repeat under a known id is dropped.
+fn events(facts: &Facts) -> HashMap<String, Vec<Event>> {
+    let mut events: HashMap<String, Vec<Event>> = HashMap::new();
+    for reply in &facts.replies {
+        events.entry(reply.session_id.clone()).or_default().push(Event::Reply(reply.clone()));
+    }
+    let mut known = HashSet::new();
+    for seen in facts.statuses.iter().filter(|seen| known.insert(seen.id.as_str())) {
+        events.entry(seen.event.session_id.clone()).or_default().push(Event::Status(seen.event.clone()));
+    }
+    events
 }
 
 fn said(text: &str) -> JobBody {

@@ -1,6 +1,6 @@
 //! The store in one file of this process, for `turnwheel dev` and for tests.
 //!
-//! A call's way: [`EmbeddedStore`] (here) → [`lane`](super::lane), the rules on a session in memory → [`sessions`] and [`turns`], what
+//! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
 //! they write → [`mod@file`], the group commit. [`catalog`] has plans and agents, [`queries`] what only reads, [`tables`] the
 //! layout. The queue's part of the file is in [`crate::queue::embedded`].
 

@@ -256,6 +256,7 @@ impl<'s> Run<'s> {
         let pauses = points.iter().any(|point| point.fault.pauses());
         let evidence = Evidence {
             sent: self.sent.clone(),
+            events: None,
             model: self.site.model.asked().iter().map(seen::asked).collect(),
             api: self.site.api.calls("").iter().map(seen::called).collect(),
             outlived: pauses || self.plan.has_lost(),
