@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{Publish, Queue, QueueError, ReplyKind};
+use turnwheel::queue::{From, Publish, Queue, QueueError, ReplyKind};
 use turnwheel::session::Status;
 
 on_both_backends!(
@@ -158,6 +158,16 @@ async fn full_stream_refuses_publishers_and_takes_jobs_again_when_there_is_room(
         queue.ack(&delivery.token).await.unwrap();
     }
     eventually(DEADLINE, "there is room", || async { queue.publish(job(4)).await.is_ok() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_a_thousand_readers_follow_their_sessions() {
+    let settings = servers::cluster().await.settings();
+    let queue = NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap();
+    let mut readers = Vec::new();
+    for number in 0..1_100 {
+        readers.push(queue.events(&format!("s{number}"), From::Now).await.unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

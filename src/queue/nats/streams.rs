@@ -13,6 +13,8 @@ use tracing::{info, warn};
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
 /// How long dead letters are kept.
 const DEAD_AGE: Duration = Duration::from_secs(30 * 86_400);
+/// Readers of events at once: a consumer for each. Left open, nats-server takes 1,000 from its version 2.15 on.
+const MAX_READERS: i32 = 100_000;
 /// The consumer that all workers share.
 const CONSUMER: &str = "workers";
 
@@ -82,6 +84,7 @@ impl NatsQueue {
             subjects: vec![names.event("*", "*", "*")],
             max_messages_per_subject: -1,
             max_age: self.settings.retention.out.0,
+            max_consumers: MAX_READERS,
             duplicate_window: DUPLICATE_WINDOW.min(self.settings.retention.out.0),
             allow_direct: true,
             ..Config::default()
