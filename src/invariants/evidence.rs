@@ -175,7 +175,10 @@ fn decode(sent: &Sent) -> Option<Job> {
 }
 
 /// Everything published for a session so far: up to a mark that this call publishes itself.
-async fn events(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
+///
+/// # Errors
+/// When the events cannot be read, or the mark does not come.
+pub async fn events(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
     let mark = json!({ "mark": uuid::Uuid::new_v4().to_string() });
     let event = OutEvent {
         channel: "test".into(),

@@ -10,7 +10,7 @@ mod conversation;
 mod effects;
 mod evidence;
 
-pub use evidence::{Evidence, Seen, Sent};
+pub use evidence::{Evidence, Seen, Sent, events};
 
 use crate::queue::{Cause, Queue, QueueError};
 use crate::session::Status;

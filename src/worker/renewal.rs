@@ -2,6 +2,8 @@
 //! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
 
 use super::Shared;
+use crate::store::Held;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -34,6 +36,7 @@ async fn leases(shared: &Shared) {
         let until = Instant::now() + shared.ack_wait;
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
+                let lost: HashSet<Held> = lost.into_iter().collect();
                 held.iter().filter(|held| !lost.contains(held)).for_each(|held| shared.lanes.renewed(held, until));
                 for held in lost.into_iter().filter(|held| shared.lanes.lost(held)) {
                     warn!(session_id = held.session_id, epoch = held.epoch, "the lease is lost");

@@ -83,20 +83,19 @@ impl Db {
 
     /// Asks for the server's time again and again. When there is no answer the last one is good enough.
     async fn keep_time(self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(CLOCK)).await.is_some() {
-            if let Err(error) = self.clock.ask_again(&self.client).await {
-                debug!("the server does not say what time it is: {error}");
+        let keep = async {
+            loop {
+                tokio::time::sleep(CLOCK).await;
+                if let Err(error) = self.clock.ask_again(&self.client).await {
+                    debug!("the server does not say what time it is: {error}");
+                }
             }
-        }
+        };
+        stop.run_until_cancelled(keep).await;
     }
 
     pub(super) async fn ping(&self) -> Result<()> {
-        let admin = self.client.database("admin");
-        let answer = tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(doc! {"ping": 1}).into_future());
-        match answer.await {
-            Ok(answer) => answer.map(|_| ()).map_err(failed),
-            Err(_) => Err(StoreError::Unavailable(format!("no answer within {} s", SELECTION_TIMEOUT.as_secs()))),
-        }
+        ask_admin(&self.client, doc! {"ping": 1}).await.map(|_| ())
     }
 
     async fn ensure_indexes(&self) -> Result<()> {
@@ -117,5 +116,14 @@ impl Db {
             self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// Asks the server something that takes it no time; without an answer soon it counts as away.
+pub(super) async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
+    let admin = client.database("admin");
+    match tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(question).into_future()).await {
+        Ok(answer) => answer.map_err(failed),
+        Err(_) => Err(StoreError::Unavailable(format!("no answer within {} s", SELECTION_TIMEOUT.as_secs()))),
     }
 }

@@ -5,7 +5,7 @@ use super::document::{self, date, failed, free, int, read, turn_document, unseal
 use super::lane::{Failure, Term};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
-use crate::store::{Commit, Record, Recorded, Result, StoreError, TurnRecord};
+use crate::store::{Change, Commit, Record, Recorded, Result, StoreError, TurnRecord};
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
@@ -81,11 +81,9 @@ impl Db {
     /// primary, `None` when there was nothing to write.
     pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
         let expires_at = self.expiry();
-        let (mut turns, mut steps) = (Vec::new(), Vec::new());
-        for (epoch, change) in items.iter().filter_map(|item| Some((int(item.epoch), item.change.as_deref()?))) {
-            let mut document = turn_document(&change.turn, expires_at)?;
-            document.insert("epoch", epoch);
-            turns.push(document);
+        let mut steps = Vec::new();
+        let turns: Vec<_> = items.iter().filter_map(|item| Some((item.epoch, item.change.as_deref()?))).collect();
+        for (_, change) in &turns {
             for step in &change.steps {
                 steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
             }
@@ -99,7 +97,7 @@ impl Db {
                 false => self.bulk_before(doc! {"insert": "steps", "documents": steps}).await.map(Some),
             }
         };
-        let (turns, steps) = futures::join!(self.put_turns(turns), steps);
+        let (turns, steps) = futures::join!(self.put_turns(&turns, expires_at), steps);
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
         for (failed, term) in turns?.into_iter().chain(steps?) {
             failures.extend(failed.into_values());
@@ -114,18 +112,31 @@ impl Db {
     }
 
     /// Inserts records, or writes them over those that earlier attempts have left.
-    async fn put_turns(&self, turns: Vec<Document>) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
-        let inserted = self.bulk_before(doc! {"insert": "turns", "documents": turns.clone()}).await?;
-        let again = |(index, document): (usize, Document)| {
-            if !inserted.0.get(&index)?.is_duplicate() {
+    async fn put_turns(
+        &self,
+        turns: &[(u64, &Change)],
+        expires_at: Timestamp,
+    ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
+        let document = |(epoch, change): &(u64, &Change)| {
+            let mut document = turn_document(&change.turn, expires_at)?;
+            document.insert("epoch", int(*epoch));
+            Ok(document)
+        };
+        let documents = turns.iter().map(document).collect::<Result<Vec<_>>>()?;
+        let inserted = self.bulk_before(doc! {"insert": "turns", "documents": documents}).await?;
+        let again = |(index, turn): (usize, &(u64, &Change))| {
+            if !inserted.0.get(&index).is_some_and(Failure::is_duplicate) {
                 return None;
             }
             // A holder that has lost its lease does not write over the record of the one after it.
-            let newer = doc! {"$gt": document.get("epoch").cloned()};
-            let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": newer}};
-            Some(doc! {"q": filter, "u": document, "upsert": true})
+            let of = |document: Document| {
+                let newer = doc! {"$gt": int(turn.0)};
+                let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": newer}};
+                doc! {"q": filter, "u": document, "upsert": true}
+            };
+            Some(document(turn).map(of))
         };
-        let again: Vec<Document> = turns.into_iter().enumerate().filter_map(again).collect();
+        let again = turns.iter().enumerate().filter_map(again).collect::<Result<Vec<_>>>()?;
         let updated = match again.is_empty() {
             true => None,
             false => Some(self.bulk_before(doc! {"update": "turns", "updates": again}).await?),

@@ -2,7 +2,7 @@
 //! left them. One is of use only while its epoch is still the document's, which the statements made from it check: what
 //! is known wrong matches nothing.
 
-use super::document::failed;
+use super::connect::ask_admin;
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::{Change, Commit};
@@ -89,7 +89,7 @@ impl ServerClock {
 }
 
 async fn time(client: &Client) -> Result<(Timestamp, Instant)> {
-    let answer = client.database("admin").run_command(doc! {"hello": 1}).await.map_err(failed)?;
+    let answer = ask_admin(client, doc! {"hello": 1}).await?;
     let at = answer.get_datetime("localTime").map_err(|error| StoreError::Unavailable(error.to_string()))?;
     Ok((Timestamp::from_millis(at.timestamp_millis()), Instant::now()))
 }

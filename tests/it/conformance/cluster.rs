@@ -2,10 +2,12 @@
 
 use super::{kit, queue_suite, store_suite};
 use crate::support::servers::{ClusterHandles, cluster};
+use bson::{Document, doc};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use turnwheel::queue::{Queue, nats::NatsQueue};
-use turnwheel::store::{Store, mongo::MongoStore};
+use turnwheel::session::{Role, Session};
+use turnwheel::store::{Change, Committed, Store, mongo::MongoStore};
 use turnwheel::tasks::Tasks;
 
 async fn store() -> (Arc<dyn Store>, ClusterHandles) {
@@ -26,4 +28,59 @@ mod mongo {
 
 mod nats {
     super::queue_suite!(super::queue);
+}
+
+/// Two processes on one database, each of which knows the sessions that it left.
+async fn two_stores() -> (Arc<dyn Store>, Arc<dyn Store>, ClusterHandles) {
+    let (first, servers) = store().await;
+    let second = MongoStore::connect(&kit::settings(servers.settings()), &Tasks::new()).await.unwrap();
+    (first, Arc::new(second), servers)
+}
+
+fn says(text: &str) -> impl FnOnce(&mut Change) {
+    let entry = kit::entry(Role::User, text);
+    move |change| change.history = vec![entry]
+}
+
+async fn history(store: &Arc<dyn Store>, seq: u64) -> Vec<String> {
+    let grant = kit::grant(store, "s", seq).await;
+    let stored = store.session("s").await.unwrap().unwrap();
+    // A process knows only nearly when the server says that it changed a session.
+    let granted = Session { updated_at: stored.updated_at, ..grant.session.clone() };
+    assert_eq!(granted, stored, "granted as it is stored");
+    let texts = grant.session.history.iter().map(|entry| entry.text.clone()).collect();
+    let change = kit::change(&grant.session, &format!("m-{seq}"));
+    assert_eq!(store.commit(kit::commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
+    texts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_another_process_has_had_since_is_read_anew() {
+    let (first, second, _servers) = two_stores().await;
+    kit::run_turn(&first, "s", 1, says("a")).await;
+    assert_eq!(history(&first, 2).await, ["a"]);
+    kit::run_turn(&second, "s", 3, says("b")).await;
+    assert_eq!(history(&first, 4).await, ["a", "b"]);
+    assert_eq!(history(&second, 5).await, ["a", "b"]);
+    // A process that did nothing but hold the lane changes the epoch, too.
+    let grant = kit::grant(&second, "s", 6).await;
+    assert!(second.release("s", grant.session.epoch, true).await.unwrap());
+    let again = kit::grant(&first, "s", 6).await;
+    assert!(again.resumed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_deleted_is_made_anew() {
+    let (first, second, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let sessions = client.database(&servers.database).collection::<Document>("sessions");
+    kit::run_turn(&first, "s", 1, says("a")).await;
+    sessions.delete_one(doc! {"_id": "s"}).await.unwrap();
+    assert!(history(&first, 2).await.is_empty());
+    kit::run_turn(&first, "s", 3, says("b")).await;
+    sessions.delete_one(doc! {"_id": "s"}).await.unwrap();
+    // By another process, up to the epoch at which the first one left it.
+    kit::run_turn(&second, "s", 4, says("c")).await;
+    kit::run_turn(&second, "s", 5, |_| ()).await;
+    assert_eq!(history(&first, 6).await, ["c"]);
 }

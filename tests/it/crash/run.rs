@@ -7,11 +7,11 @@ use super::scenario::{self, Message, Scenario};
 use super::seen;
 use super::site::Site;
 use super::wire::{State, Wire};
-use crate::support::backend;
 use crate::support::engine::{Backend, with_model};
+use crate::support::{backend, within};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use turnwheel::agent::AgentRecord;
 use turnwheel::clock;
 use turnwheel::config::Settings;
@@ -21,8 +21,6 @@ use turnwheel::session;
 
 /// How long leases last and deliveries stay out.
 const LEASE: Duration = Duration::from_millis(250);
-/// How often a condition is looked at.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// What a process is given in place of its queue and store.
 pub type Mutant = fn(Reach) -> Reach;
@@ -168,20 +166,14 @@ impl<'s> Run<'s> {
 
     async fn next(&self) -> Next {
         let strikes = self.plan.strikes();
-        let begun = Instant::now();
-        loop {
+        let come = within(self.patience, || async {
             if let Some(process) = strikes.borrow().get(self.struck) {
-                return Next::Strike(*process);
+                return Some(Next::Strike(*process));
             }
             // Rest is no rest while a strike is under way: its effect is there before the process is stopped.
-            if self.is_at_rest().await && self.plan.begun() == self.struck {
-                return Next::Rest;
-            }
-            if begun.elapsed() > self.patience {
-                return Next::Late;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+            (self.is_at_rest().await && self.plan.begun() == self.struck).then_some(Next::Rest)
+        });
+        come.await.unwrap_or(Next::Late)
     }
 
     /// Puts a new process beside the one that a fault has struck, as an operator's supervisor would.
@@ -231,14 +223,7 @@ impl<'s> Run<'s> {
     }
 
     async fn within<'r, F: Future<Output = bool>>(&'r self, condition: impl Fn(&'r Self) -> F) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < self.patience {
-            if condition(self).await {
-                return true;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        false
+        within(self.patience, || condition(self)).await.is_some()
     }
 
     /// Stops what still runs and looks at what is left.

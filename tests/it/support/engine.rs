@@ -3,7 +3,6 @@
 use super::api::Api;
 use super::script::ScriptedModel;
 use super::{background, eventually};
-use futures::StreamExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +13,10 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::clock;
 use turnwheel::config::duration::Text;
 use turnwheel::config::{self, Settings};
+use turnwheel::invariants;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
-use turnwheel::queue::{Cause, Event, EventType, From, OutEvent, Publish, Queue, Reply, ReplyKind};
+use turnwheel::queue::{Cause, Event, Publish, Queue, Reply, ReplyKind};
 use turnwheel::session::{Session, Status};
 use turnwheel::store::{Store, TurnRecord};
 use turnwheel::timer::scheduler::Scheduler;
@@ -183,28 +183,9 @@ impl Engine {
         self.store.session(session_id).await.unwrap().expect("the session exists")
     }
 
-    /// Everything published for a session so far: up to a mark that this call publishes itself.
+    /// Everything published for a session so far.
     pub async fn events(&self, session_id: &str) -> Vec<Event> {
-        let mark = json!({ "mark": uuid::Uuid::new_v4().to_string() });
-        let event = OutEvent {
-            channel: "test".into(),
-            session_id: session_id.into(),
-            event_type: EventType::Run,
-            msg_id: None,
-            payload: serde_json::to_vec(&mark).unwrap().into(),
-        };
-        self.queue.emit(vec![event]).await.unwrap();
-        let mut stream = self.queue.events(session_id, From::After(0)).await.unwrap();
-        let mut events = Vec::new();
-        loop {
-            let next = tokio::time::timeout(DEADLINE, stream.next()).await.expect("the mark comes");
-            let event = next.unwrap().unwrap();
-            match Event::decode(event.event_type, &event.payload).unwrap() {
-                Event::Run(value) if value == mark => return events,
-                Event::Run(_) => {}
-                event => events.push(event),
-            }
-        }
+        invariants::events(self.queue.as_ref(), session_id).await.unwrap()
     }
 
     /// Cause and job id of every dead letter.

@@ -32,8 +32,8 @@ impl<T> Condition for Option<T> {
     }
 }
 
-/// Waits until the condition holds, and fails the test after `deadline`; `what` says what was waited for.
-pub async fn eventually<C, F, A>(deadline: Duration, what: &str, mut condition: C) -> <A as Condition>::Found
+/// Waits until the condition holds; `None` when it does not within `deadline`.
+pub async fn within<C, F, A>(deadline: Duration, mut condition: C) -> Option<<A as Condition>::Found>
 where
     C: FnMut() -> F,
     F: Future<Output = A>,
@@ -44,10 +44,22 @@ where
     loop {
         look.tick().await;
         if let Some(found) = condition().await.found() {
-            return found;
+            return Some(found);
         }
-        assert!(begun.elapsed() < deadline, "not within {deadline:?}: {what}");
+        if begun.elapsed() >= deadline {
+            return None;
+        }
     }
+}
+
+/// Waits until the condition holds, and fails the test after `deadline`; `what` says what was waited for.
+pub async fn eventually<C, F, A>(deadline: Duration, what: &str, condition: C) -> <A as Condition>::Found
+where
+    C: FnMut() -> F,
+    F: Future<Output = A>,
+    A: Condition,
+{
+    within(deadline, condition).await.unwrap_or_else(|| panic!("not within {deadline:?}: {what}"))
 }
 
 /// Runs something beside the test, until the test ends.
