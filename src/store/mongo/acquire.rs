@@ -2,11 +2,12 @@
 //! if nobody else has had it since. For others a pipeline decides, and the document is read back.
 
 use super::Db;
-use super::commit::to_be_refused;
-use super::document::{date, int, literal, millis, to_document};
-use super::lane::read_session;
+use super::document::{int, literal, millis, raw};
+use super::fence::held_expression;
+use super::lane::{Bulk, read_session};
+use super::plain::retake;
 use crate::clock::Timestamp;
-use crate::session::{Session, Status};
+use crate::session::Session;
 use crate::store::lane::{self, Taken};
 use crate::store::{Acquire, Acquired, Grant, Result, StoreError};
 use bson::{Bson, Document, RawDocumentBuf, doc};
@@ -45,8 +46,8 @@ impl Db {
         if left.is_empty() {
             return Ok(HashMap::new());
         }
-        let statements = left.iter().map(|(_, session)| retaking(session)).collect::<Result<Vec<_>>>()?;
-        let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+        let statements = left.iter().map(|(_, session)| retake(session)).collect::<Result<Vec<_>>>()?;
+        let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
         let mut outcomes = HashMap::new();
         for (place, ((index, _), session)) in left.into_iter().enumerate() {
             if !failures.contains_key(&place) {
@@ -63,9 +64,9 @@ impl Db {
         }
         let statements: Vec<_> = items
             .iter()
-            .map(|(_, item)| doc! {"q": {"_id": &item.session_id}, "u": acquire_pipeline(item), "upsert": true})
-            .collect();
-        let failures = self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+            .map(|(_, item)| raw(&doc! {"q": {"_id": &item.session_id}, "u": acquire_pipeline(item), "upsert": true}))
+            .collect::<Result<_>>()?;
+        let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
         let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
         let documents = self.session_documents(ids, None).await?;
         let outcome = |place: usize, item: &Acquire| {
@@ -87,30 +88,6 @@ impl Db {
         }
         Ok(outcomes)
     }
-}
-
-/// The statement that takes the lane of `session`, which says how it will be.
-fn retaking(session: &Session) -> Result<Document> {
-    let filter = doc! {
-        "_id": &session.session_id,
-        "epoch": int(session.epoch.saturating_sub(1)),
-        "lease": {"$exists": false},
-        "turn": {"$exists": false},
-        "created_at": date(session.created_at),
-    };
-    let mut lease = to_document(&session.lease)?;
-    lease.insert("resumed", false);
-    let mut set = doc! {
-        "epoch": int(session.epoch),
-        "pending_seq": int(session.pending_seq),
-        "lease": lease,
-        "turn": to_document(&session.turn)?,
-    };
-    if session.workflow_state.status == Status::Processing {
-        set.insert("workflow_state.status", Status::Processing.as_str());
-    }
-    let update = doc! {"$set": set, "$setOnInsert": to_be_refused()};
-    Ok(doc! {"q": filter, "u": update, "upsert": true})
 }
 
 fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
@@ -175,6 +152,9 @@ fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
         let status = doc! {"$cond": [announced, "processing", "$workflow_state.status"]};
         pipeline.push(doc! {"$set": {"workflow_state.status": status}});
     }
+    // A holder that is asked for more must not leave as if it were not.
+    let kept = doc! {"$cond": ["$_new", "$$REMOVE", {"$ifNull": ["$fence", "$$REMOVE"]}]};
+    pipeline.push(doc! {"$set": {"fence": {"$cond": ["$_granted", held_expression(), kept]}}});
     pipeline.push(doc! {"$unset": ["_new", "_free", "_resumed", "_granted"]});
     pipeline
 }

@@ -61,7 +61,7 @@ impl Db {
     }
 
     pub(super) async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
-        let config = free(agent.document.clone())?;
+        let config = free(&agent.document)?;
         let fields =
             doc! {"agent_id": agent.id(), "hash": &agent.hash, "config": config, "updated_at": date(agent.updated_at)};
         // The version first, so that whoever sees the hash finds its configuration.
@@ -103,9 +103,9 @@ impl Db {
             "tone": &plan.tone,
             "greeting": plan.greeting.clone(),
             "sop": &plan.sop,
-            "tools": free(json(&plan.tools)?)?,
-            "skills": free(json(&plan.skills)?)?,
-            "timers": free(json(&plan.timers)?)?,
+            "tools": free(&json(&plan.tools)?)?,
+            "skills": free(&json(&plan.skills)?)?,
+            "timers": free(&json(&plan.timers)?)?,
             "constraints": &plan.constraints,
             "created_at": date(plan.created_at),
         };

@@ -1,10 +1,11 @@
-//! The commit's statement: what a turn changed, and the lease; as plain operators where they can say it, else as a pipeline.
+//! The commit as a pipeline, for a session that is not known well enough for [`super::plain`].
 
-use super::document::{date, int, literal, millis, seal_fields, to_document};
+use super::document::{date, int, literal, millis, sealed_fields, to_document};
+use super::plain::entries;
 use crate::session::{Entry, RECENT_JOBS};
-use crate::store::{Change, Commit, Result, TimerChange};
+use crate::store::{Change, Commit, Result, StoreError, TimerChange};
 use crate::timer::NewTimer;
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawBson, doc};
 
 /// One of the two ways in which a commit leaves the lane; which it is shows by which statement matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +14,6 @@ pub(super) enum Leaves {
     Released,
     /// Held for the next job.
     Held,
-}
-
-/// What no insertion gets through with: an upsert that matches nothing fails instead of making a document, and so says
-/// which statement of a command it was.
-pub(super) fn to_be_refused() -> Document {
-    doc! {"_id": ""}
 }
 
 /// The statement of one commit. As an upsert it fails when it matches nothing: the epoch is stale, the lease was given back,
@@ -34,62 +29,7 @@ pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
         "lease": {"$exists": true},
         "pending_seq": pending,
     };
-    let update: Bson = match &item.change {
-        Some(change) if leaves == Leaves::Released && is_plain(change) => plain(item, change)?.into(),
-        _ => pipeline(item, leaves)?.into(),
-    };
-    Ok(doc! {"q": filter, "u": update, "upsert": true})
-}
-
-/// True when no part of the change depends on what the document holds or on the server's clock: that costs the server a
-/// fraction of a pipeline.
-fn is_plain(change: &Change) -> bool {
-    let arms = matches!(&change.timers, TimerChange::Replace(timers) if !timers.is_empty());
-    change.history_drop == 0 && !arms
-}
-
-/// The commit as plain operators.
-fn plain(item: &Commit, change: &Change) -> Result<Document> {
-    let mut set = doc! {
-        "agent_id": &change.agent_id,
-        "user_id": &change.user_id,
-        "channel": &change.channel,
-        "workflow_state": to_document(&change.workflow_state)?,
-        "status_reason": change.status_reason.clone(),
-        "timer_generation": int(change.timer_generation),
-        "closed_at": change.closed_at.map_or(Bson::Null, date),
-    };
-    let mut unset = doc! {"lease": "", "turn": "", "waiting_since": ""};
-    match &change.handoff {
-        Some(handoff) => set.insert("handoff", to_document(handoff)?),
-        None => unset.insert("handoff", ""),
-    };
-    if let Some(profile) = &change.profile {
-        set.insert("profile", to_document(&seal_fields(profile.clone()))?);
-    }
-    let jobs = i64::try_from(RECENT_JOBS).unwrap_or(100);
-    let mut push = doc! {"recent_jobs": {"$each": change.jobs.clone(), "$slice": -jobs}};
-    if !change.history.is_empty() {
-        push.insert("history", doc! {"$each": entries(&change.history)?});
-    }
-    let mut update = doc! {
-        "$push": push,
-        "$max": {"last_seq": int(item.last_seq)},
-        "$unset": unset,
-        "$currentDate": {"updated_at": true},
-        "$setOnInsert": to_be_refused(),
-    };
-    match &change.timers {
-        TimerChange::Keep => {}
-        TimerChange::Remove(timer_id) => {
-            update.insert("$pull", doc! {"timers": {"timer_id": timer_id}});
-        }
-        TimerChange::Replace(_) => {
-            set.insert("timers", Bson::Array(Vec::new()));
-        }
-    }
-    update.insert("$set", set);
-    Ok(update)
+    Ok(doc! {"q": filter, "u": pipeline(item, leaves)?, "upsert": true})
 }
 
 fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
@@ -101,6 +41,7 @@ fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
     changes.insert("waiting_since", "$$REMOVE");
     changes.insert("updated_at", "$$NOW");
+    changes.insert("fence", "$$REMOVE");
     let until = doc! {"$add": ["$$NOW", millis(item.lease)]};
     let next = doc! {"seq": 0_i64, "agent_id": "", "hash": "", "status": "$workflow_state.status", "at": "$$NOW", "attempt": 1};
     let lane = match leaves {
@@ -131,7 +72,7 @@ fn changes(change: &Change) -> Result<Document> {
         set.insert("history", history(&change.history, change.history_drop)?);
     }
     if let Some(profile) = &change.profile {
-        set.insert("profile", literal(to_document(&seal_fields(profile.clone()))?));
+        set.insert("profile", literal(to_document(sealed_fields(profile).as_ref())?));
     }
     match &change.timers {
         TimerChange::Keep => {}
@@ -147,13 +88,10 @@ fn changes(change: &Change) -> Result<Document> {
     Ok(set)
 }
 
-fn entries(added: &[Entry]) -> Result<Vec<Document>> {
-    let entry = |entry: &Entry| to_document(&Entry { metadata: seal_fields(entry.metadata.clone()), ..entry.clone() });
-    added.iter().map(entry).collect()
-}
-
 fn history(added: &[Entry], drop: usize) -> Result<Bson> {
-    let all = doc! {"$concatArrays": ["$history", literal(entries(added)?)]};
+    let entries = Bson::try_from(RawBson::Array(entries(added)?));
+    let entries = entries.map_err(|error| StoreError::Refused(error.to_string()))?;
+    let all = doc! {"$concatArrays": ["$history", literal(entries)]};
     let drop = i64::try_from(drop).unwrap_or(0);
     Ok(if drop == 0 { all.into() } else { doc! {"$slice": [all, drop, 1_000_000]}.into() })
 }
@@ -162,7 +100,7 @@ fn history(added: &[Entry], drop: usize) -> Result<Bson> {
 fn armed(timer: &NewTimer, generation: u64) -> Result<Bson> {
     let action = match timer.action.clone() {
         Some(mut action) => {
-            action.params = seal_fields(action.params);
+            action.params = sealed_fields(&action.params).into_owned();
             literal(to_document(&action)?)
         }
         None => Bson::Null,

@@ -6,14 +6,34 @@
 use crate::clock::Timestamp;
 use crate::queue::Job;
 use crate::store::{StoreError, TurnRecord};
+use bson::raw::{BindRawBsonRef, CStr};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// The wrapper's key.
 const WRAPPED: &str = "_json";
+
+/// A document of plain data, as bytes.
+pub(super) fn raw(value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
+    bson::serialize_to_raw_document_buf(value).map_err(|error| StoreError::Refused(error.to_string()))
+}
+
+/// Adds a document of plain data.
+pub(super) fn append(document: &mut RawDocumentBuf, key: &CStr, value: &impl Serialize) -> Result<(), StoreError> {
+    document.append(key, raw(value)?);
+    Ok(())
+}
+
+/// Adds a value under a key that is made at run time.
+pub(super) fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
+    let key: &CStr = key.try_into().map_err(|error: bson::error::Error| StoreError::Refused(error.to_string()))?;
+    document.append(key, value);
+    Ok(())
+}
 
 /// A document of plain data.
 pub(super) fn to_document(value: &impl Serialize) -> Result<Document, StoreError> {
@@ -74,14 +94,26 @@ fn is_passing(code: i32) -> bool {
 const MAX_DEPTH: usize = 60;
 
 /// Free-form JSON as it is to be stored.
-pub(super) fn seal(value: Value) -> Value {
-    if is_plain(&value, MAX_DEPTH) {
-        return value;
+pub(super) fn sealed(value: &Value) -> Cow<'_, Value> {
+    if is_plain(value, MAX_DEPTH) {
+        return Cow::Borrowed(value);
     }
-    Value::Object(Map::from_iter([(WRAPPED.to_owned(), Value::String(value.to_string()))]))
+    Cow::Owned(Value::Object(wrapped(value.to_string())))
 }
 
-/// Free-form JSON as it was before [`seal`].
+/// Fields of free-form JSON as they are to be stored.
+pub(super) fn sealed_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+    if are_plain(fields, MAX_DEPTH) {
+        return Cow::Borrowed(fields);
+    }
+    Cow::Owned(wrapped(Value::Object(fields.clone()).to_string()))
+}
+
+fn wrapped(text: String) -> Map<String, Value> {
+    Map::from_iter([(WRAPPED.to_owned(), Value::String(text))])
+}
+
+/// Free-form JSON as it was before [`sealed`].
 pub(super) fn unseal(value: Value) -> Value {
     let wrapped = match &value {
         Value::Object(fields) if fields.len() == 1 => fields.get(WRAPPED).and_then(Value::as_str),
@@ -90,13 +122,6 @@ pub(super) fn unseal(value: Value) -> Value {
     match wrapped.and_then(|text| serde_json::from_str(text).ok()) {
         Some(inner) => inner,
         None => value,
-    }
-}
-
-pub(super) fn seal_fields(fields: Map<String, Value>) -> Map<String, Value> {
-    match seal(Value::Object(fields)) {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
     }
 }
 
@@ -110,19 +135,22 @@ pub(super) fn unseal_fields(fields: Map<String, Value>) -> Map<String, Value> {
 fn is_plain(value: &Value, depth: usize) -> bool {
     let Some(inner) = depth.checked_sub(1) else { return false };
     match value {
-        Value::Object(fields) => {
-            let plain = |key: &str| key != WRAPPED && !key.starts_with('$') && !key.contains(['.', '\0']);
-            fields.iter().all(|(key, value)| plain(key) && is_plain(value, inner))
-        }
+        Value::Object(fields) => are_plain(fields, depth),
         Value::Array(items) => items.iter().all(|item| is_plain(item, inner)),
         Value::Number(number) => number.is_i64() || number.is_f64(),
         Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
 }
 
+fn are_plain(fields: &Map<String, Value>, depth: usize) -> bool {
+    let Some(inner) = depth.checked_sub(1) else { return false };
+    let plain = |key: &str| key != WRAPPED && !key.starts_with('$') && !key.contains(['.', '\0']);
+    fields.iter().all(|(key, value)| plain(key) && is_plain(value, inner))
+}
+
 /// Free-form JSON as BSON.
-pub(super) fn free(value: Value) -> Result<Bson, StoreError> {
-    bson::serialize_to_bson(&seal(value)).map_err(|error| StoreError::Refused(error.to_string()))
+pub(super) fn free(value: &Value) -> Result<Bson, StoreError> {
+    bson::serialize_to_bson(sealed(value).as_ref()).map_err(|error| StoreError::Refused(error.to_string()))
 }
 
 /// A value as data in a pipeline, where a text may begin with `$`.
@@ -141,26 +169,6 @@ pub(super) fn int(number: u64) -> i64 {
 
 pub(super) fn millis(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// A turn as stored: its job is free-form JSON.
-pub(super) fn turn_document(turn: &TurnRecord, expires_at: Timestamp) -> Result<Document, StoreError> {
-    let job = serde_json::to_value(&turn.job).map_err(|error| StoreError::Refused(error.to_string()))?;
-    let statuses = turn.statuses.iter().map(to_document).collect::<Result<Vec<_>, _>>()?;
-    Ok(doc! {
-        "_id": format!("{}/{}", turn.session_id, turn.turn_id),
-        "session_id": &turn.session_id,
-        "turn_id": &turn.turn_id,
-        "job": free(job)?,
-        "statuses": statuses,
-        "outcome": bson::serialize_to_bson(&turn.outcome).map_err(|error| StoreError::Refused(error.to_string()))?,
-        "reason": turn.reason.clone(),
-        "attempts": turn.attempts,
-        "started_at": date(turn.started_at),
-        "committed_at": date(turn.committed_at),
-        "hash": &turn.hash,
-        "expires_at": date(expires_at),
-    })
 }
 
 /// A turn as it was stored.
@@ -203,7 +211,7 @@ mod tests {
     #[test]
     fn hostile_json_survives_and_plain_json_stays_readable() {
         let plain = json!({"a": [1, -2.5, null, "中"], "b": {"c": true}});
-        assert_eq!(seal(plain.clone()), plain);
+        assert_eq!(*sealed(&plain), plain);
         for hostile in [
             json!({"$set": 1}),
             json!({"a.b": 1}),
@@ -212,7 +220,7 @@ mod tests {
             json!({"_json": "1"}),
             (0..120).fold(json!(1), |inner, _| json!([inner])),
         ] {
-            let sealed = seal(hostile.clone());
+            let sealed = sealed(&hostile).into_owned();
             assert!(sealed.get(WRAPPED).is_some());
             assert_eq!(unseal(sealed), hostile);
         }

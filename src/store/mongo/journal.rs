@@ -1,13 +1,15 @@
 //! Steps and turns.
 
 use super::Db;
-use super::document::{self, date, failed, free, int, read, turn_document, unseal};
-use super::lane::{Failure, Term};
+use super::document::{self, failed, int, raw, read, sealed, unseal};
+use super::lane::{Bulk, Failure, Term};
 use crate::clock::{self, Timestamp};
-use crate::journal::StepRecord;
-use crate::store::{Change, Commit, Record, Recorded, Result, StoreError, TurnRecord};
-use bson::{Document, RawDocumentBuf, doc};
+use crate::journal::{StepRecord, Tokens};
+use crate::store::{Commit, Outcome, Record, Recorded, Result, StatusAt, StoreError, TurnRecord};
+use bson::{RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::HashMap;
 
 impl Db {
@@ -31,27 +33,26 @@ impl Db {
     }
 
     /// Inserts what is not there; answers what was, by the index of its statement: of two in one command one is new.
-    async fn insert_steps(&self, statements: Vec<Document>) -> Result<HashMap<usize, StepRecord>> {
+    async fn insert_steps(&self, statements: Vec<RawDocumentBuf>) -> Result<HashMap<usize, StepRecord>> {
         if statements.is_empty() {
             return Ok(HashMap::new());
         }
-        let ids: Vec<String> =
-            statements.iter().filter_map(|step| step.get_str("_id").ok().map(str::to_owned)).collect();
-        let failures = self.bulk(doc! {"insert": "steps", "documents": statements}).await?;
+        let failures = self.bulk(Bulk::Insert("steps"), &statements).await?;
         if let Some(failure) = failures.values().find(|failure| !failure.is_duplicate()) {
             return Err(StoreError::Refused(failure.problem.clone()));
         }
         if failures.is_empty() {
             return Ok(HashMap::new());
         }
-        let taken: Vec<&String> = failures.keys().filter_map(|index| ids.get(*index)).collect();
+        let ids: Vec<&str> = statements.iter().map(|step| step.get_str("_id").unwrap_or_default()).collect();
+        let taken: Vec<&str> = failures.keys().filter_map(|index| ids.get(*index).copied()).collect();
         let collection = self.database.collection::<RawDocumentBuf>("steps");
         let found: Vec<_> =
             collection.find(doc! {"_id": {"$in": taken}}).await.map_err(failed)?.try_collect().await.map_err(failed)?;
         let id = |raw: &RawDocumentBuf| raw.get_str("_id").unwrap_or_default().to_owned();
         let by_id: HashMap<String, StepRecord> =
             found.iter().map(|raw| Ok((id(raw), read_step(raw)?))).collect::<Result<_>>()?;
-        let of = |index: &usize| Some((*index, by_id.get(ids.get(*index)?)?.clone()));
+        let of = |index: &usize| Some((*index, by_id.get(*ids.get(*index)?)?.clone()));
         Ok(failures.keys().filter_map(of).collect())
     }
 
@@ -59,11 +60,12 @@ impl Db {
         let shown = items.iter().filter_map(|item| {
             let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch)};
             let status = item.status?.as_str();
-            Some(doc! {"q": filter, "u": {"$set": {"workflow_state.status": status}, "$currentDate": {"updated_at": true}}})
+            let update = doc! {"$set": {"workflow_state.status": status}, "$currentDate": {"updated_at": true}};
+            Some(raw(&doc! {"q": filter, "u": update}))
         });
-        let statements: Vec<_> = shown.collect();
+        let statements = shown.collect::<Result<Vec<_>>>()?;
         if !statements.is_empty() {
-            self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+            self.bulk(Bulk::Update("sessions"), &statements).await?;
         }
         Ok(())
     }
@@ -81,9 +83,9 @@ impl Db {
     /// primary, `None` when there was nothing to write.
     pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
         let expires_at = self.expiry();
-        let mut steps = Vec::new();
-        let turns: Vec<_> = items.iter().filter_map(|item| Some((item.epoch, item.change.as_deref()?))).collect();
-        for (_, change) in &turns {
+        let (mut turns, mut steps) = (Vec::new(), Vec::new());
+        for (epoch, change) in items.iter().filter_map(|item| Some((item.epoch, item.change.as_deref()?))) {
+            turns.push(turn_document(&change.turn, epoch, expires_at)?);
             for step in &change.steps {
                 steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
             }
@@ -94,10 +96,10 @@ impl Db {
         let steps = async {
             match steps.is_empty() {
                 true => Ok(None),
-                false => self.bulk_before(doc! {"insert": "steps", "documents": steps}).await.map(Some),
+                false => self.bulk_before(Bulk::Insert("steps"), &steps).await.map(Some),
             }
         };
-        let (turns, steps) = futures::join!(self.put_turns(&turns, expires_at), steps);
+        let (turns, steps) = futures::join!(self.put_turns(&turns), steps);
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
         for (failed, term) in turns?.into_iter().chain(steps?) {
             failures.extend(failed.into_values());
@@ -112,34 +114,19 @@ impl Db {
     }
 
     /// Inserts records, or writes them over those that earlier attempts have left.
-    async fn put_turns(
-        &self,
-        turns: &[(u64, &Change)],
-        expires_at: Timestamp,
-    ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
-        let document = |(epoch, change): &(u64, &Change)| {
-            let mut document = turn_document(&change.turn, expires_at)?;
-            document.insert("epoch", int(*epoch));
-            Ok(document)
-        };
-        let documents = turns.iter().map(document).collect::<Result<Vec<_>>>()?;
-        let inserted = self.bulk_before(doc! {"insert": "turns", "documents": documents}).await?;
-        let again = |(index, turn): (usize, &(u64, &Change))| {
-            if !inserted.0.get(&index).is_some_and(Failure::is_duplicate) {
-                return None;
-            }
+    async fn put_turns(&self, turns: &[RawDocumentBuf]) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
+        let inserted = self.bulk_before(Bulk::Insert("turns"), turns).await?;
+        let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
+        let over = |(_, turn): (usize, &RawDocumentBuf)| {
+            let (id, epoch) = (turn.get_str("_id").unwrap_or_default(), turn.get_i64("epoch").unwrap_or(0));
             // A holder that has lost its lease does not write over the record of the one after it.
-            let of = |document: Document| {
-                let newer = doc! {"$gt": int(turn.0)};
-                let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": newer}};
-                doc! {"q": filter, "u": document, "upsert": true}
-            };
-            Some(document(turn).map(of))
+            let filter = rawdoc! {"_id": id, "epoch": {"$not": {"$gt": epoch}}};
+            rawdoc! {"q": filter, "u": turn.clone(), "upsert": true}
         };
-        let again = turns.iter().enumerate().filter_map(again).collect::<Result<Vec<_>>>()?;
+        let again: Vec<_> = turns.iter().enumerate().filter(taken).map(over).collect();
         let updated = match again.is_empty() {
             true => None,
-            false => Some(self.bulk_before(doc! {"update": "turns", "updates": again}).await?),
+            false => Some(self.bulk_before(Bulk::Update("turns"), &again).await?),
         };
         Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
@@ -165,15 +152,82 @@ impl Db {
     }
 }
 
-fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at: Timestamp) -> Result<Document> {
-    let output = free(step.output.clone())?;
-    let mut document = document::to_document(&StepRecord { output: serde_json::Value::Null, ..step.clone() })?;
-    document.insert("_id", format!("{session_id}/{turn_id}/{}", step.key));
-    document.insert("session_id", session_id);
-    document.insert("turn_id", turn_id);
-    document.insert("output", output);
-    document.insert("expires_at", date(expires_at));
-    Ok(document)
+/// A turn as stored: its job is free-form JSON.
+fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+    #[derive(Serialize)]
+    struct Stored<'t> {
+        _id: String,
+        session_id: &'t str,
+        turn_id: &'t str,
+        job: &'t Value,
+        statuses: &'t [StatusAt],
+        outcome: Outcome,
+        reason: Option<&'t str>,
+        attempts: u32,
+        started_at: Timestamp,
+        committed_at: Timestamp,
+        hash: &'t str,
+        epoch: u64,
+        expires_at: Timestamp,
+    }
+    let job = serde_json::to_value(&turn.job).map_err(|error| StoreError::Refused(error.to_string()))?;
+    raw(&Stored {
+        _id: format!("{}/{}", turn.session_id, turn.turn_id),
+        session_id: &turn.session_id,
+        turn_id: &turn.turn_id,
+        job: &sealed(&job),
+        statuses: &turn.statuses,
+        outcome: turn.outcome,
+        reason: turn.reason.as_deref(),
+        attempts: turn.attempts,
+        started_at: turn.started_at,
+        committed_at: turn.committed_at,
+        hash: &turn.hash,
+        epoch,
+        expires_at,
+    })
+}
+
+/// A step as stored: its output is free-form JSON.
+fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+    #[derive(Serialize)]
+    struct Stored<'s> {
+        _id: String,
+        session_id: &'s str,
+        turn_id: &'s str,
+        key: &'s str,
+        kind: &'s str,
+        target: &'s str,
+        input_hash: &'s str,
+        output: &'s Value,
+        ok: bool,
+        ms: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<&'s str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tokens: Option<Tokens>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        attempts: Option<u32>,
+        at: Timestamp,
+        expires_at: Timestamp,
+    }
+    raw(&Stored {
+        _id: format!("{session_id}/{turn_id}/{}", step.key),
+        session_id,
+        turn_id,
+        key: &step.key,
+        kind: &step.kind,
+        target: &step.target,
+        input_hash: &step.input_hash,
+        output: &sealed(&step.output),
+        ok: step.ok,
+        ms: step.ms,
+        model: step.model.as_deref(),
+        tokens: step.tokens,
+        attempts: step.attempts,
+        at: step.at,
+        expires_at,
+    })
 }
 
 fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {

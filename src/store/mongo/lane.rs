@@ -2,12 +2,14 @@
 
 use super::Db;
 use super::commit::{Leaves, statement};
-use super::document::{date, failed, int, millis, read, unseal_fields};
+use super::document::{date, failed, int, millis, raw, read, unseal_fields};
 use super::known::left;
+use super::plain;
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::{Commit, Committed, Held, Result, StoreError};
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::raw::cstr;
+use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +17,51 @@ use std::time::Duration;
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
-/// Its code for a change of what must not change; see [`super::commit::to_be_refused`].
-const IMMUTABLE_FIELD: i32 = 66;
+
+/// A bulk command, and its collection.
+#[derive(Clone, Copy)]
+pub(super) enum Bulk {
+    Insert(&'static str),
+    Update(&'static str),
+}
+
+/// How a commit is written.
+#[derive(Clone, Copy)]
+enum Way {
+    /// From what is known of the session, leaving the lane.
+    Plain,
+    /// By what the document holds.
+    Pipeline(Leaves),
+}
+
+/// A commit that is being tried, in one way after the other.
+struct Attempt<'i> {
+    at: usize,
+    item: &'i Commit,
+    granted: Option<Session>,
+    /// The present way, and those to try after it.
+    ways: &'static [Way],
+}
+
+impl Attempt<'_> {
+    fn statement(&self, now: Timestamp) -> Result<RawDocumentBuf> {
+        match (self.ways[0], &self.granted, &self.item.change) {
+            (Way::Plain, Some(granted), Some(change)) => plain::commit(self.item, change, granted, now),
+            (Way::Pipeline(leaves), ..) => raw(&statement(self.item, leaves)?),
+            (Way::Plain, ..) => raw(&statement(self.item, Leaves::Released)?),
+        }
+    }
+
+    /// The statement did not count; true when the next way may.
+    fn refused(&self, failure: &Failure) -> bool {
+        matches!(self.ways[0], Way::Plain) || failure.matched_nothing()
+    }
+
+    fn next(&mut self) -> bool {
+        self.ways = &self.ways[1..];
+        !self.ways.is_empty()
+    }
+}
 
 /// The term of the primary that ran a command; `None` when it does not say.
 pub(super) type Term = Option<i64>;
@@ -34,26 +79,40 @@ impl Failure {
 
     /// The statement matched nothing. The code of a pipeline's `$divide` differs between server versions, its words do not.
     fn matched_nothing(&self) -> bool {
-        self.is_duplicate() || self.code == IMMUTABLE_FIELD || self.problem.contains("$divide by zero")
+        self.is_duplicate() || self.problem.contains("$divide by zero")
     }
 }
 
 impl Db {
     /// Runs an unordered bulk command, durable on return; answers the statements that failed, by index.
-    pub(super) async fn bulk(&self, command: Document) -> Result<HashMap<usize, Failure>> {
-        self.bulk_with(command, doc! {"w": "majority", "j": true}).await.map(|(failures, _)| failures)
+    pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
+        self.bulk_with(kind, items, rawdoc! {"w": "majority", "j": true}).await.map(|(failures, _)| failures)
     }
 
     /// Runs an unordered bulk command that becomes durable with whatever durable command follows it in the same term of the
     /// primary, since the log of operations is one sequence. Answers the term beside the failures.
-    pub(super) async fn bulk_before(&self, command: Document) -> Result<(HashMap<usize, Failure>, Term)> {
-        self.bulk_with(command, doc! {"w": 1}).await
+    pub(super) async fn bulk_before(
+        &self,
+        kind: Bulk,
+        items: &[RawDocumentBuf],
+    ) -> Result<(HashMap<usize, Failure>, Term)> {
+        self.bulk_with(kind, items, rawdoc! {"w": 1}).await
     }
 
-    async fn bulk_with(&self, mut command: Document, concern: Document) -> Result<(HashMap<usize, Failure>, Term)> {
-        command.insert("ordered", false);
-        command.insert("writeConcern", concern);
-        let answer = self.database.run_command(command).await.map_err(failed)?;
+    async fn bulk_with(
+        &self,
+        kind: Bulk,
+        items: &[RawDocumentBuf],
+        concern: RawDocumentBuf,
+    ) -> Result<(HashMap<usize, Failure>, Term)> {
+        let items: RawArrayBuf = items.iter().map(|item| item.as_ref()).collect();
+        let mut command = match kind {
+            Bulk::Insert(collection) => rawdoc! {"insert": collection, "documents": items},
+            Bulk::Update(collection) => rawdoc! {"update": collection, "updates": items},
+        };
+        command.append(cstr!("ordered"), false);
+        command.append(cstr!("writeConcern"), concern);
+        let answer = self.database.run_raw_command(command).await.map_err(failed)?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
             return Err(StoreError::Unavailable(format!("not acknowledged by a majority: {concern}")));
         }
@@ -85,54 +144,62 @@ impl Db {
 
     pub(super) async fn commit_all(self, items: Vec<Commit>) -> Result<Vec<Result<Committed>>> {
         // Known anew once it is clear what became of them.
-        let granted: Vec<Option<Session>> =
-            items.iter().map(|item| self.known.take_granted(&item.session_id, item.epoch)).collect();
+        let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
         // The journal first: what is committed is also on record.
-        let written = self.write_turns(&items).await?;
-        // Most lanes have nothing else to do, so that is tried first; the rest is a second command.
-        let (mut outcomes, committed) = self.commit_as(&items, Leaves::Released).await?;
-        if written.is_some() && written != committed {
-            // Another primary by now: the records may have been lost with the one before.
-            self.write_turns(&items).await?;
-        }
-        let mut open = Vec::new();
-        for (index, (item, granted)) in items.iter().zip(granted).enumerate() {
-            match (&outcomes[index], granted, &item.change) {
-                (Ok(Committed::Released), Some(session), Some(change)) => {
-                    self.known.put(left(session, item, change, self.clock.now()));
-                }
-                (Ok(Committed::Fenced), ..) => open.push(index),
-                _ => {}
+        let mut written = self.write_turns(&items).await?;
+        let now = self.clock.now();
+        let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
+        while !open.is_empty() {
+            let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
+            let durable = rawdoc! {"w": "majority", "j": true};
+            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, durable).await?;
+            if written.is_some() && written != term {
+                // Another primary by now: the records may have been lost with the one before.
+                written = self.write_turns(&items).await?;
             }
-        }
-        if !open.is_empty() {
-            let rest: Vec<Commit> = open.iter().map(|index| items[*index].clone()).collect();
-            for (index, outcome) in open.into_iter().zip(self.commit_as(&rest, Leaves::Held).await?.0) {
-                outcomes[index] = outcome;
+            let tried = std::mem::take(&mut open);
+            for (index, mut attempt) in tried.into_iter().enumerate() {
+                match failures.get(&index) {
+                    None => outcomes[attempt.at] = Ok(self.done(&mut attempt, now)),
+                    Some(failure) if !attempt.refused(failure) => {
+                        outcomes[attempt.at] = Err(StoreError::Refused(failure.problem.clone()));
+                    }
+                    Some(_) if attempt.next() => open.push(attempt),
+                    Some(_) => {}
+                }
             }
         }
         Ok(outcomes)
     }
 
-    async fn commit_as(&self, items: &[Commit], leaves: Leaves) -> Result<(Vec<Result<Committed>>, Term)> {
-        let statements = items.iter().map(|item| statement(item, leaves)).collect::<Result<Vec<_>>>()?;
-        let durable = doc! {"w": "majority", "j": true};
-        let command = doc! {"update": "sessions", "updates": statements};
-        let (failures, term) = self.bulk_with(command, durable).await?;
-        let committed = if leaves == Leaves::Released { Committed::Released } else { Committed::Held };
-        let outcome = |index: usize| match failures.get(&index) {
-            Some(failure) if failure.matched_nothing() => Ok(Committed::Fenced),
-            Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
-            None => Ok(committed),
+    /// The ways in which a commit is tried. Most lanes have nothing else to do, so leaving is tried first; one that was known
+    /// and cannot be left so has a later job, most likely.
+    fn attempt<'i>(&self, at: usize, item: &'i Commit) -> Attempt<'i> {
+        let granted = self.known.take_granted(&item.session_id, item.epoch);
+        let ways: &[Way] = match (&granted, &item.change) {
+            (Some(granted), Some(_)) if plain::leaves(item, granted) => {
+                &[Way::Plain, Way::Pipeline(Leaves::Held), Way::Pipeline(Leaves::Released)]
+            }
+            _ => &[Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)],
         };
-        Ok(((0..items.len()).map(outcome).collect(), term))
+        Attempt { at, item, granted, ways }
+    }
+
+    fn done(&self, attempt: &mut Attempt<'_>, now: Timestamp) -> Committed {
+        match (attempt.ways[0], attempt.granted.take(), &attempt.item.change) {
+            (Way::Plain, Some(granted), Some(change)) => self.known.put(left(granted, attempt.item, change, now)),
+            (Way::Pipeline(Leaves::Held), ..) => return Committed::Held,
+            _ => {}
+        }
+        Committed::Released
     }
 
     pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
         let attempts = if blame { 0 } else { 1 };
         let attempt = doc! {"$max": [0, {"$subtract": ["$turn.attempt", attempts]}]};
         let turn = doc! {"$cond": [{"$eq": [{"$type": "$turn"}, "object"]}, {"$mergeObjects": ["$turn", {"attempt": attempt}]}, "$$REMOVE"]};
-        let pipeline = vec![doc! {"$set": {"lease": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
+        let pipeline =
+            vec![doc! {"$set": {"lease": "$$REMOVE", "fence": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
         let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
         let sessions = self.database.collection::<Document>("sessions");
         let updated = sessions.update_one(filter, pipeline).await.map_err(failed)?;
@@ -154,10 +221,10 @@ impl Db {
             .map(|held| {
                 let filter = doc! {"_id": &held.session_id, "epoch": int(held.epoch), "lease": {"$exists": true}};
                 let until = doc! {"$add": ["$$NOW", millis(lease)]};
-                doc! {"q": filter, "u": [{"$set": {"lease.until": until}}]}
+                raw(&doc! {"q": filter, "u": [{"$set": {"lease.until": until}}]})
             })
-            .collect();
-        self.bulk(doc! {"update": "sessions", "updates": statements}).await?;
+            .collect::<Result<_>>()?;
+        self.bulk(Bulk::Update("sessions"), &statements).await?;
         let ids = held.iter().map(|held| held.session_id.as_str()).collect();
         let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
         let lost = |held: &&Held| !documents.get(&held.session_id).is_some_and(|document| holds(document, held.epoch));

@@ -1,5 +1,6 @@
-//! The store on MongoDB. [`acquire`], [`mod@commit`] and [`lane`] have the lane's updates, grouped by [`super::group`], and
-//! [`known`] spares most of them a look at the document; [`journal`] has the steps; [`queries`] and [`agents`] the rest.
+//! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
+//! is [`known`], counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
+//! [`queries`] and [`agents`] the rest.
 //! [`document`] maps to and from BSON.
 
 mod acquire;
@@ -7,9 +8,11 @@ mod agents;
 mod commit;
 mod connect;
 mod document;
+mod fence;
 mod journal;
 mod known;
 mod lane;
+mod plain;
 mod queries;
 mod timers;
 

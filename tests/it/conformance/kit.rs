@@ -16,6 +16,8 @@ use turnwheel::timer::NewTimer;
 pub const LONG: Duration = Duration::from_secs(60);
 /// Short enough to wait for its end.
 pub const SHORT: Duration = Duration::from_millis(200);
+/// How far a store may be ahead of its server's clock.
+pub const AHEAD: Duration = Duration::from_millis(100);
 /// How long a case waits for anything.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -1,0 +1,149 @@
+//! The two statements of nearly every turn, as plain operators on a session that is known: taking the lane again, and the
+//! commit that leaves it. Fields that stay as they are are not sent. What makes them count only once is [`super::fence`].
+
+use super::document::{append, put, raw, sealed_fields};
+use super::fence::{Passage, Tokens, statement};
+use crate::clock::Timestamp;
+use crate::session::{Entry, RECENT_JOBS, Session, Status};
+use crate::store::{Change, Commit, Result, TimerChange};
+use crate::timer::Timer;
+use bson::raw::cstr;
+use bson::{DateTime, RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
+use serde::Serialize;
+
+/// Takes the lane of `session`, which says how it will be; counts if it is as this process left it.
+pub(super) fn retake(session: &Session) -> Result<RawDocumentBuf> {
+    let tokens = Tokens::of(session);
+    let passage = Passage { spent: tokens.before().left(), made: tokens.held(), removed: tokens.before().held() };
+    let mut lease = raw(&session.lease)?;
+    lease.append(cstr!("resumed"), false);
+    let (mut set, mut unset) = (RawDocumentBuf::new(), RawDocumentBuf::new());
+    set.append(cstr!("epoch"), int(session.epoch));
+    set.append(cstr!("pending_seq"), int(session.pending_seq));
+    set.append(cstr!("lease"), lease);
+    append(&mut set, cstr!("turn"), &session.turn)?;
+    if session.workflow_state.status == Status::Processing {
+        set.append(cstr!("workflow_state.status"), Status::Processing.as_str());
+    }
+    let inc = passage.put(&mut set, &mut unset)?;
+    Ok(statement(&session.session_id, rawdoc! {"$inc": inc, "$set": set, "$unset": unset}))
+}
+
+/// True when the commit can leave the lane of `granted` by [`commit`], as far as is known.
+pub(super) fn leaves(commit: &Commit, granted: &Session) -> bool {
+    granted.pending_seq <= commit.last_seq
+}
+
+/// The commit of `change` to the session as it was `granted`, which leaves the lane; counts if the lane is held under that
+/// epoch and nobody has asked for it with a later job.
+pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: Timestamp) -> Result<RawDocumentBuf> {
+    let tokens = Tokens::of(granted);
+    let passage = Passage { spent: tokens.held(), made: tokens.left(), removed: tokens.before().left() };
+    let mut set = settings(change, granted, now)?;
+    set.append(cstr!("last_seq"), int(granted.last_seq.max(commit.last_seq)));
+    set.append(cstr!("updated_at"), date(now));
+    let mut unset = rawdoc! {"lease": "", "turn": ""};
+    match &change.handoff {
+        Some(handoff) => append(&mut set, cstr!("handoff"), handoff)?,
+        None if granted.handoff.is_some() => unset.append(cstr!("handoff"), ""),
+        None => {}
+    }
+    let inc = passage.put(&mut set, &mut unset)?;
+    let mut update = rawdoc! {"$inc": inc, "$set": set, "$unset": unset};
+    if let Some(push) = pushed(change, granted)? {
+        update.append(cstr!("$push"), push);
+    }
+    if let TimerChange::Remove(timer_id) = &change.timers {
+        update.append(cstr!("$pull"), rawdoc! {"timers": {"timer_id": timer_id.as_str()}});
+    }
+    Ok(statement(&commit.session_id, update))
+}
+
+/// The fields that get another value.
+fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDocumentBuf> {
+    let mut set = RawDocumentBuf::new();
+    let texts = [
+        ("agent_id", &change.agent_id, &granted.agent_id),
+        ("user_id", &change.user_id, &granted.user_id),
+        ("channel", &change.channel, &granted.channel),
+    ];
+    for (name, new, _) in texts.into_iter().filter(|(_, new, old)| new != old) {
+        put(&mut set, name, new.as_str())?;
+    }
+    // Whatever was shown of the status meanwhile.
+    append(&mut set, cstr!("workflow_state"), &change.workflow_state)?;
+    if change.status_reason != granted.status_reason {
+        let reason = change.status_reason.clone().map_or(RawBson::Null, RawBson::String);
+        set.append(cstr!("status_reason"), reason);
+    }
+    if change.timer_generation != granted.timer_generation {
+        set.append(cstr!("timer_generation"), int(change.timer_generation));
+    }
+    if change.closed_at != granted.closed_at {
+        set.append(cstr!("closed_at"), change.closed_at.map_or(RawBson::Null, |at| date(at).into()));
+    }
+    if let Some(profile) = &change.profile {
+        append(&mut set, cstr!("profile"), &sealed_fields(profile))?;
+    }
+    if let TimerChange::Replace(timers) = &change.timers
+        && !(timers.is_empty() && granted.timers.is_empty())
+    {
+        let armed = timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation));
+        set.append(cstr!("timers"), array(armed.map(sealed_timer))?);
+    }
+    Ok(set)
+}
+
+fn pushed(change: &Change, granted: &Session) -> Result<Option<RawDocumentBuf>> {
+    let mut push = RawDocumentBuf::new();
+    if !change.jobs.is_empty() {
+        let kept = i64::try_from(RECENT_JOBS).unwrap_or(100);
+        let jobs: RawArrayBuf = change.jobs.iter().map(String::as_str).collect();
+        push.append(cstr!("recent_jobs"), rawdoc! {"$each": jobs, "$slice": -kept});
+    }
+    if !change.history.is_empty() || change.history_drop > 0 {
+        let mut history = rawdoc! {"$each": entries(&change.history)?};
+        if change.history_drop > 0 {
+            let kept = (granted.history.len() + change.history.len()).saturating_sub(change.history_drop);
+            history.append(cstr!("$slice"), -i64::try_from(kept).unwrap_or(0));
+        }
+        push.append(cstr!("history"), history);
+    }
+    Ok((!push.is_empty()).then_some(push))
+}
+
+/// Entries of the conversation as they are stored.
+pub(super) fn entries(added: &[Entry]) -> Result<RawArrayBuf> {
+    let sealed = |entry: &Entry| match sealed_fields(&entry.metadata) {
+        std::borrow::Cow::Borrowed(_) => raw(entry),
+        std::borrow::Cow::Owned(metadata) => raw(&Entry { metadata, ..entry.clone() }),
+    };
+    let mut entries = RawArrayBuf::new();
+    for entry in added {
+        entries.push(sealed(entry)?);
+    }
+    Ok(entries)
+}
+
+fn sealed_timer(mut timer: Timer) -> Timer {
+    if let Some(action) = &mut timer.action {
+        action.params = sealed_fields(&action.params).into_owned();
+    }
+    timer
+}
+
+fn array<T: Serialize>(items: impl Iterator<Item = T>) -> Result<RawArrayBuf> {
+    let mut array = RawArrayBuf::new();
+    for item in items {
+        array.push(raw(&item)?);
+    }
+    Ok(array)
+}
+
+fn int(number: u64) -> i64 {
+    super::document::int(number)
+}
+
+fn date(at: Timestamp) -> DateTime {
+    DateTime::from_millis(at.as_millis())
+}
