@@ -10,6 +10,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, UndefinedBehavior};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -160,7 +161,7 @@ fn environment() -> Environment<'static> {
         environment.set_syntax(syntax);
     }
     environment.set_formatter(|out, _, value| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
         out.write_str(&escaped(&text)).map_err(Error::from)
     });
     environment
@@ -172,7 +173,10 @@ fn broken(file: String, problem: &Error) -> PromptError {
 }
 
 /// Puts a backslash before every `/` that would make a closing tag, also where blanks stand between it and its `<`.
-fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('<') {
+        return Cow::Borrowed(text);
+    }
     let mut safe = String::with_capacity(text.len());
     let mut opened = false;
     for c in text.chars() {
@@ -182,7 +186,7 @@ fn escaped(text: &str) -> String {
         opened = c == '<' || opened && c.is_whitespace();
         safe.push(c);
     }
-    safe
+    Cow::Owned(safe)
 }
 
 /// A conversation as lines for a prompt. Further lines of one entry are indented, so that no text can pose as another
@@ -190,15 +194,24 @@ fn escaped(text: &str) -> String {
 pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
     // What else ends a line to some reader.
     let split = |line: &'e str| line.split(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
-    let line = |entry: &'e Entry| {
-        let speaker = match entry.role {
-            Role::User => "User",
-            Role::Assistant => "Agent",
-            Role::Human => "Human agent",
-        };
-        format!("{speaker}: {}", entry.text.trim().lines().flat_map(split).collect::<Vec<_>>().join("\n    "))
-    };
-    history.into_iter().map(line).collect::<Vec<_>>().join("\n")
+    let mut transcript = String::new();
+    for entry in history {
+        if !transcript.is_empty() {
+            transcript.push('\n');
+        }
+        transcript.push_str(match entry.role {
+            Role::User => "User: ",
+            Role::Assistant => "Agent: ",
+            Role::Human => "Human agent: ",
+        });
+        for (number, line) in entry.text.trim().lines().flat_map(split).enumerate() {
+            if number > 0 {
+                transcript.push_str("\n    ");
+            }
+            transcript.push_str(line);
+        }
+    }
+    transcript
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

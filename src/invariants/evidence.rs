@@ -156,7 +156,7 @@ impl Lane {
 
 /// The jobs handled, in order. The session's own list is bounded: of what it has dropped there are the turns.
 fn handled(session: Option<&Session>, turns: &[TurnRecord]) -> Vec<String> {
-    let recent = session.map(|session| session.recent_jobs.clone()).unwrap_or_default();
+    let recent = session.map(|session| session.recent_jobs.to_vec()).unwrap_or_default();
     let dropped =
         turns.iter().map(|turn| &turn.turn_id).filter(|id| recent.len() >= RECENT_JOBS && !recent.contains(id));
     dropped.cloned().collect::<Vec<_>>().into_iter().chain(recent.iter().cloned()).collect()

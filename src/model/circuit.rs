@@ -121,7 +121,9 @@ mod tests {
 
     async fn ask(model: &Guarded) -> Result<ModelReply, ModelError> {
         let facts = Facts::default();
-        model.complete(ModelRequest { messages: vec![], schema: None, idempotency_key: String::new(), facts }).await
+        model
+            .complete(ModelRequest { messages: Arc::default(), schema: None, idempotency_key: String::new(), facts })
+            .await
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use crate::journal::Tokens;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -43,18 +44,18 @@ pub struct PromptMessage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseSchema {
     /// Such as `decision`.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// False where the schema holds free-form objects.
     pub strict: bool,
-    /// JSON Schema.
-    pub schema: Value,
+    /// JSON Schema; most are the same for every call.
+    pub schema: Arc<Value>,
 }
 
 /// A question to a model.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
     /// The prompt.
-    pub messages: Vec<PromptMessage>,
+    pub messages: Arc<Vec<PromptMessage>>,
     /// The structure wanted; `None` for plain text.
     pub schema: Option<ResponseSchema>,
     /// Sent on as `Idempotency-Key`.

@@ -39,7 +39,7 @@ impl Offline {
 impl Model for Offline {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let refused = |problem: String| ModelError::Refused { model: NAME.into(), problem };
-        let content = match request.schema.as_ref().map(|schema| schema.name.as_str()) {
+        let content = match request.schema.as_ref().map(|schema| schema.name.as_ref()) {
             None => echo(&request),
             Some("decision" | "plan_and_decision") => answer(&request.facts).map_err(refused)?.to_string(),
             Some(other) => {
@@ -324,10 +324,13 @@ mod tests {
         }
     }
 
-    async fn ask(schema: Option<&str>, facts: Facts) -> Result<ModelReply, ModelError> {
-        let schema =
-            schema.map(|name| ResponseSchema { name: name.into(), strict: false, schema: json!({"type": "object"}) });
-        let messages = vec![PromptMessage { role: PromptRole::User, content: "the prompt".into() }];
+    async fn ask(schema: Option<&'static str>, facts: Facts) -> Result<ModelReply, ModelError> {
+        let schema = schema.map(|name| ResponseSchema {
+            name: name.into(),
+            strict: false,
+            schema: json!({"type": "object"}).into(),
+        });
+        let messages = Arc::new(vec![PromptMessage { role: PromptRole::User, content: "the prompt".into() }]);
         Offline::new().complete(ModelRequest { messages, schema, idempotency_key: "k".into(), facts }).await
     }
 }

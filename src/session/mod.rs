@@ -144,7 +144,7 @@ pub struct Session {
     pub handoff: Option<Handoff>,
     /// The ids of the last jobs handled, oldest first.
     #[serde(default)]
-    pub recent_jobs: Vec<String>,
+    pub recent_jobs: Arc<Vec<String>>,
     /// When the conversation was closed, until the user writes again.
     #[serde(default)]
     pub closed_at: Option<Timestamp>,
@@ -175,7 +175,7 @@ impl Session {
             lease: None,
             turn: None,
             handoff: None,
-            recent_jobs: Vec::new(),
+            recent_jobs: Arc::default(),
             closed_at: None,
             created_at: now,
             updated_at: now,

@@ -5,6 +5,7 @@
 use crate::clock::Timestamp;
 use crate::session::{Lease, OpenTurn, Session, Status, remember_jobs};
 use crate::store::{Acquire, Change, Committed, TimerChange};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What became of a wish for the lane.
@@ -153,7 +154,7 @@ pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     if let Some(profile) = &change.profile {
         session.profile.clone_from(profile);
     }
-    remember_jobs(&mut session.recent_jobs, &change.jobs);
+    remember_jobs(Arc::make_mut(&mut session.recent_jobs), &change.jobs);
     session.timer_generation = change.timer_generation;
     match &change.timers {
         TimerChange::Keep => {}

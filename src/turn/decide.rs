@@ -21,7 +21,7 @@ const FIRST: &str = "0/decide";
 /// One question, whatever it asks for.
 struct Question<'k> {
     key: &'k str,
-    messages: Vec<PromptMessage>,
+    messages: Arc<Vec<PromptMessage>>,
     schema: ResponseSchema,
     /// What the question depends on.
     input: Value,
@@ -105,7 +105,7 @@ impl Turn<'_> {
         for correction in 0..=MAX_CORRECTIONS {
             let key = if correction == 0 { key.to_owned() } else { format!("{key}/correct[{correction}]") };
             let request = ModelRequest {
-                messages: messages.clone(),
+                messages: Arc::clone(&messages),
                 schema: Some(schema.clone()),
                 idempotency_key: String::new(),
                 facts: facts.clone(),
@@ -129,8 +129,9 @@ impl Turn<'_> {
             warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), key, problem, "invalid decision");
             let hint =
                 self.services.prompts.render("correction", &json!({ "error": problem })).map_err(prompt::failed)?;
-            messages.push(PromptMessage { role: PromptRole::Assistant, content });
-            messages.push(PromptMessage { role: PromptRole::User, content: hint });
+            let conversation = Arc::make_mut(&mut messages);
+            conversation.push(PromptMessage { role: PromptRole::Assistant, content });
+            conversation.push(PromptMessage { role: PromptRole::User, content: hint });
         }
         Ok(Err(CancelReason::new("invalid_decision", problem)))
     }

@@ -6,6 +6,7 @@ use crate::http_client::bounded;
 use crate::model::ResponseSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::sync::{Arc, LazyLock};
 
 /// The system operations (E-29).
 pub const SYSTEM_OPERATIONS: [&str; 3] = ["close_conversation", HANDOFF, "update_profile"];
@@ -83,11 +84,17 @@ pub fn parse_plan_and_decision(content: &str) -> Result<(PlanDraft, Decision), S
 
 /// The schema of phase 2's answer. Not strict, since params are free-form.
 pub fn decision_schema() -> ResponseSchema {
-    ResponseSchema { name: "decision".into(), strict: false, schema: decision_json_schema() }
+    static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(decision_json_schema()));
+    ResponseSchema { name: "decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
 }
 
 /// The schema of phase 1's answer.
 pub fn plan_and_decision_schema() -> ResponseSchema {
+    static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(plan_and_decision_json_schema()));
+    ResponseSchema { name: "plan_and_decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
+}
+
+fn plan_and_decision_json_schema() -> Value {
     let text = json!({"type": ["string", "null"]});
     let timer = json!({
         "type": "object",
@@ -107,12 +114,11 @@ pub fn plan_and_decision_schema() -> ResponseSchema {
         },
         "required": ["name", "tone", "greeting", "sop", "timers", "constraints"],
     });
-    let schema = json!({
+    json!({
         "type": "object",
         "properties": {"plan": plan, "decision": decision_json_schema()},
         "required": ["plan", "decision"],
-    });
-    ResponseSchema { name: "plan_and_decision".into(), strict: false, schema }
+    })
 }
 
 fn decision_json_schema() -> Value {

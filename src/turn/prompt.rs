@@ -8,6 +8,7 @@ use crate::prompt::{PromptError, transcript};
 use crate::session::{Entry, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
 const MAX_RESULT_BYTES: usize = 16 * 1024;
@@ -118,12 +119,12 @@ pub(super) fn results(results: &[(String, Value)]) -> String {
 }
 
 /// The prompt as system message, the user's words as the user's.
-pub(super) fn messages(system: String, message: &str) -> Vec<PromptMessage> {
+pub(super) fn messages(system: String, message: &str) -> Arc<Vec<PromptMessage>> {
     let words = if message.is_empty() { "(no new message)" } else { message };
-    vec![
+    Arc::new(vec![
         PromptMessage { role: PromptRole::System, content: system },
         PromptMessage { role: PromptRole::User, content: words.to_owned() },
-    ]
+    ])
 }
 
 /// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.

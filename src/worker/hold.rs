@@ -81,7 +81,10 @@ impl<'a> Hold<'a> {
         }
     }
 
-    async fn commit(&self, last_seq: u64, change: Option<Box<Change>>) -> Result<Committed, Stop> {
+    async fn commit(&mut self, last_seq: u64, change: Option<Box<Change>>) -> Result<Committed, Stop> {
+        // Whoever keeps the session for its next turn adds to these: alone, and so without copying them.
+        self.session.history = Arc::default();
+        self.session.recent_jobs = Arc::default();
         let commit = Commit {
             session_id: self.session.session_id.clone(),
             epoch: self.session.epoch,

@@ -5,6 +5,7 @@ use crate::journal::StepError;
 use crate::model::{Facts, ModelRequest, PromptMessage, PromptRole, recorded};
 use async_trait::async_trait;
 use futures::future::join_all;
+use std::sync::Arc;
 
 /// Key, heading and instruction of each side.
 const SIDES: [(&str, &str, &str); 3] = [
@@ -39,10 +40,10 @@ impl Flow for ParallelAnalysis {
 
 async fn analyse(context: &FlowContext, key: &str, instruction: &str) -> Result<String, FlowError> {
     let request = ModelRequest {
-        messages: vec![
+        messages: Arc::new(vec![
             message(PromptRole::System, format!("{instruction} Answer in the language of the input, in short points.")),
             message(PromptRole::User, context.input.clone()),
-        ],
+        ]),
         schema: None,
         idempotency_key: String::new(),
         facts: Facts { message: context.input.clone(), ..Facts::default() },

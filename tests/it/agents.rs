@@ -48,8 +48,9 @@ async fn decides(message: &str, last: Option<(&str, Value)>) -> (String, String,
         last_action: last.map(|(target, result)| (target.into(), result)),
         plan: false,
     };
-    let schema = ResponseSchema { name: "decision".into(), strict: false, schema: json!({}) };
-    let request = ModelRequest { messages: Vec::new(), schema: Some(schema), idempotency_key: String::new(), facts };
+    let schema = ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() };
+    let request =
+        ModelRequest { messages: Vec::new().into(), schema: Some(schema), idempotency_key: String::new(), facts };
     let reply = Offline::new().complete(request).await.unwrap();
     let decision: Value = serde_json::from_str(&reply.content).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -37,7 +37,7 @@ fn model(server: &ModelServer) -> Arc<dyn Model> {
 fn request(structured: bool) -> ModelRequest {
     let message = |role, content: &str| PromptMessage { role, content: content.into() };
     ModelRequest {
-        messages: vec![message(PromptRole::System, "You decide."), message(PromptRole::User, "你好")],
+        messages: vec![message(PromptRole::System, "You decide."), message(PromptRole::User, "你好")].into(),
         schema: structured.then(decision_schema),
         idempotency_key: "会话/m-1/0/decide".into(),
         facts: Facts::default(),

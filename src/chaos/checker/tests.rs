@@ -51,10 +51,10 @@ fn a_message_that_was_never_acknowledged_may_be_lost() {
 fn a_second_turn_for_a_job_is_found() {
     let handled_again = |facts: &mut Facts| {
         let again = facts.sessions[0].recent_jobs[1].clone();
-        facts.sessions[0].recent_jobs.push(again);
+        Arc::make_mut(&mut facts.sessions[0].recent_jobs).push(again);
     };
     assert!(broken(plain(), handled_again).contains(&Promise::NothingTwice));
-    let stranger = |facts: &mut Facts| facts.sessions[0].recent_jobs.push("c1-77".into());
+    let stranger = |facts: &mut Facts| Arc::make_mut(&mut facts.sessions[0].recent_jobs).push("c1-77".into());
     assert!(broken(plain(), stranger).contains(&Promise::NothingTwice));
     let not_in_lane = |facts: &mut Facts| {
         facts.turns.push(TurnRecord { turn_id: "c1-77".into(), ..facts.turns[0].clone() });
@@ -66,7 +66,7 @@ fn a_second_turn_for_a_job_is_found() {
 
 #[test]
 fn a_wrong_order_is_found() {
-    let turns_swapped = |facts: &mut Facts| facts.sessions[0].recent_jobs.swap(1, 3);
+    let turns_swapped = |facts: &mut Facts| Arc::make_mut(&mut facts.sessions[0].recent_jobs).swap(1, 3);
     assert!(broken(plain(), turns_swapped).contains(&Promise::Order));
     let replies_swapped = |facts: &mut Facts| facts.replies.swap(1, 2);
     assert!(broken(plain(), replies_swapped).contains(&Promise::Order));
@@ -173,10 +173,10 @@ fn an_early_missing_cancelled_or_second_timer_is_found() {
         .timer(0, Outcome::Answered)
         .timer(1, Outcome::Silent)
         .facts();
-    let after_user = |facts: &mut Facts| facts.sessions[0].recent_jobs.swap(0, 1);
+    let after_user = |facts: &mut Facts| Arc::make_mut(&mut facts.sessions[0].recent_jobs).swap(0, 1);
     assert!(broken(cancelled.clone(), after_user).contains(&Promise::Timers));
     let not_fired = |facts: &mut Facts| {
-        facts.sessions[0].recent_jobs.pop();
+        Arc::make_mut(&mut facts.sessions[0].recent_jobs).pop();
         facts.turns.pop();
         facts.calls.pop();
     };

@@ -55,7 +55,7 @@ impl MongoStore {
             acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
             records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
             commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
-            agent_hashes: Group::start(tasks, "agents", IN_FLIGHT, move |items| agents.clone().agent_hashes(items)),
+            agent_hashes: Group::start(tasks, "agents", 1, move |items| agents.clone().agent_hashes(items)),
             versions: Cache::new(1_000),
             plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),
             db,

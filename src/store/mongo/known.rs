@@ -26,36 +26,57 @@ const READINGS: u32 = 5;
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Known {
-    sessions: Cache<String, Arc<Session>>,
+    sessions: Cache<String, Arc<Slot>>,
+}
+
+/// The place of one session. What is in it changes with every turn, the place seldom: its bytes are those of what was put
+/// into it first.
+struct Slot {
+    bytes: usize,
+    session: Mutex<Option<Session>>,
+}
+
+impl Slot {
+    fn take_if(&self, wanted: impl FnOnce(&Session) -> bool) -> Option<Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).take().filter(wanted)
+    }
 }
 
 impl Known {
     pub(super) fn new() -> Self {
-        let sessions = Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).time_to_idle(IDLE).build();
-        Self { sessions }
+        let weigh = |_: &String, slot: &Arc<Slot>| u32::try_from(slot.bytes).unwrap_or(u32::MAX);
+        Self { sessions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).time_to_idle(IDLE).build() }
     }
 
     /// Takes out a session that this process left last; it stays unknown until it is put back.
     pub(super) fn take_left(&self, session_id: &str) -> Option<Session> {
-        let session = self.sessions.remove(session_id)?;
-        session.lease.is_none().then(|| Arc::unwrap_or_clone(session))
+        self.sessions.get(session_id)?.take_if(|session| session.lease.is_none())
     }
 
     /// Takes out a session as it was granted under `epoch`.
     pub(super) fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
-        let session = self.sessions.remove(session_id)?;
-        (session.epoch == epoch && session.lease.is_some()).then(|| Arc::unwrap_or_clone(session))
+        self.sessions.get(session_id)?.take_if(|session| session.epoch == epoch && session.lease.is_some())
     }
 
     pub(super) fn put(&self, session: Session) {
-        self.sessions.insert(session.session_id.clone(), Arc::new(session));
+        let bytes = bytes(&session);
+        match self.sessions.get(&session.session_id) {
+            Some(slot) if bytes <= slot.bytes => {
+                *slot.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+            }
+            _ => {
+                let (session_id, session) = (session.session_id.clone(), Mutex::new(Some(session)));
+                // With room to grow: not every turn is to be a new place.
+                self.sessions.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 2, session }));
+            }
+        }
     }
 }
 
-fn weigh(_: &String, session: &Arc<Session>) -> u32 {
+fn bytes(session: &Session) -> usize {
     let history: usize = session.history.iter().map(|entry| 256 + entry.text.len() + 64 * entry.metadata.len()).sum();
     let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
-    u32::try_from(1_024 + history + jobs + 64 * session.profile.len()).unwrap_or(u32::MAX)
+    1_024 + history + jobs + 64 * session.profile.len()
 }
 
 /// What a session is after a commit that released its lane.

@@ -73,7 +73,7 @@ pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
     assert_eq!((session.workflow_state.clone(), session.status_reason.as_deref()), (state, Some("no_progress: twice")));
     assert_eq!(session.profile, odd_map());
     assert_eq!(*session.history, [entry(Role::User, "你好"), entry(Role::Assistant, "您好")]);
-    assert_eq!(session.recent_jobs, ["m-1", "m-2"]);
+    assert_eq!(*session.recent_jobs, ["m-1", "m-2"]);
     assert!(session.has_handled("m-2"));
     assert_eq!((session.timer_generation, session.timers.len()), (3, 1));
     let armed = &session.timers[0];

@@ -45,7 +45,7 @@ impl World {
         for line in &lines {
             let (session_id, text) = (self.id(), line.to_string());
             let job_id = line.tag.clone();
-            self.session.recent_jobs.push(job_id.clone());
+            Arc::make_mut(&mut self.session.recent_jobs).push(job_id.clone());
             self.remember(Role::User, &turn_id, &text);
             self.facts.sent.push(Sent { session_id, job_id, text, manner: self.manner, accepted: true });
             match line.verb {
@@ -83,7 +83,7 @@ impl World {
         let turn_id = format!("{id}-1");
         self.now += 5_000;
         let due_at = Timestamp::from_millis(self.now);
-        self.session.recent_jobs.push(turn_id.clone());
+        Arc::make_mut(&mut self.session.recent_jobs).push(turn_id.clone());
         let started_at = self.tick();
         let mut statuses = Vec::new();
         match outcome {
