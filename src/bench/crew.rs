@@ -115,6 +115,11 @@ impl Crew {
         }
     }
 
+    /// The members' processes; instances have none of their own.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
     /// Memory of a member; instances share that of this process.
     pub(super) fn memory(&self) -> anyhow::Result<Memory> {
         Memory::of(self.processes.first().map_or_else(std::process::id, Process::pid))

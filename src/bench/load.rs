@@ -43,6 +43,8 @@ pub(super) struct Measured {
     pub(super) seconds: f64,
     /// Messages without a reply at the end.
     pub(super) unanswered: usize,
+    /// Messages answered in all, also before and after the measured time.
+    pub(super) answered: u64,
     /// Messages that the queue refused because it was full.
     pub(super) refused: u64,
     /// The most turns at once that had begun and not replied; known when their beginnings are watched.
@@ -158,12 +160,14 @@ impl Load {
         let mut window = Window { from, until: from + measure, latencies: Latencies::new()?, turns: 0 };
         self.refused = 0;
         self.begun_peak = self.begun;
+        let sent = self.sent;
         self.drive(arrivals, &mut window, progress).await?;
         self.drain(&mut window).await?;
         let Window { latencies, turns, .. } = window;
         let unanswered = std::mem::take(&mut self.pending).len();
         let (seconds, refused, begun_peak) = (measure.as_secs_f64(), self.refused, self.begun_peak);
-        Ok(Measured { latencies, turns, seconds, unanswered, refused, begun_peak })
+        let answered = (self.sent - sent).saturating_sub(unanswered as u64 + refused);
+        Ok(Measured { latencies, turns, seconds, unanswered, answered, refused, begun_peak })
     }
 
     /// One message to each session; returns when all turns have begun.
@@ -193,7 +197,8 @@ impl Load {
         let unanswered = std::mem::take(&mut self.pending).len();
         let seconds = since.elapsed().as_secs_f64();
         let Window { latencies, turns, .. } = window;
-        Ok(Measured { latencies, turns, seconds, unanswered, refused: self.refused, begun_peak: self.begun_peak })
+        let (refused, begun_peak) = (self.refused, self.begun_peak);
+        Ok(Measured { latencies, turns, seconds, unanswered, answered: turns, refused, begun_peak })
     }
 
     async fn drive(&mut self, arrivals: Arrivals, window: &mut Window, progress: &dyn Progress) -> anyhow::Result<()> {

@@ -1,10 +1,11 @@
 //! The benchmark suite (`turnwheel bench …`): how many turns, how quickly, and how far from what the servers could do.
 //!
-//! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`]. What they share: [`site`] has the servers (its own ones by [`servers`]) and a
-//! fresh [`site::Ground`] for each measurement; [`crew`] runs workers there, as processes of their own where the backend
-//! allows it; [`load`] publishes messages and awaits their replies, which [`replies`] sees; [`floor`] takes the workers'
-//! place and issues the same commands with no engine between them; [`figures`] and [`report`] say what came of it, with
-//! the [`conditions`] under which it was measured.
+//! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`]. What they share: [`site`]
+//! has the servers (its own ones by [`servers`]) and a fresh [`site::Ground`] for each measurement; [`crew`] runs workers
+//! there, as processes of their own where the backend allows it; [`load`] publishes messages and awaits their replies,
+//! which [`replies`] sees; [`floor`] takes the workers' place and issues the same commands with no engine between them;
+//! [`usage`] reads who took how much processor time; [`figures`] and [`report`] say what came of it, with the
+//! [`conditions`] under which it was measured.
 
 mod agent;
 mod conditions;
@@ -23,6 +24,7 @@ pub mod sessions;
 mod site;
 pub mod timers;
 pub mod turns;
+mod usage;
 
 use thiserror::Error;
 

@@ -103,6 +103,18 @@ impl Memory {
     }
 }
 
+/// Processor time that a process has taken so far, in user mode and in the kernel.
+pub(super) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name, the second field, may hold blanks and ends with the last parenthesis.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+    let ticks = ticks(11).zip(ticks(12)).map(|(user, kernel)| user + kernel);
+    let ticks = ticks.with_context(|| format!("{path} has no utime and stime"))?;
+    Ok(Duration::from_micros(ticks * 1_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
 /// Bytes that a process has had written to disks so far.
 pub(super) fn written(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/io");

@@ -6,6 +6,7 @@ use super::load::{Arrivals, FILLING, Load, Measured};
 use super::options::TurnsOptions;
 use super::report::{Column, Report, Row, rounded};
 use super::site::Site;
+use super::usage::Usage;
 use super::{Problem, Progress};
 use crate::config::duration::{Text, format};
 use crate::config::{Backend, Environment, Settings};
@@ -29,6 +30,7 @@ const COLUMNS: &[Column] = &[
     ("p90 ms", "p90_ms"),
     ("p99 ms", "p99_ms"),
     ("p99.9 ms", "p999_ms"),
+    ("CPU µs/turn", "us_per_turn_all"),
     ("floor/s", "floor_turns_per_s"),
     ("ratio", "floor_ratio"),
     ("lost", "unanswered"),
@@ -71,8 +73,8 @@ struct Bench<'a> {
 impl Bench<'_> {
     async fn row(&self, progress: &dyn Progress) -> anyhow::Result<Row> {
         progress.phase(&format!("turns: {}", self.described()));
-        let measured = self.measure(Role::Worker, self.arrivals, progress).await?;
         let mut row = self.asked();
+        let measured = self.measure(Role::Worker, self.arrivals, ("us_per_turn", &mut row), progress).await?;
         row.insert("turns".into(), measured.turns.into());
         row.insert("turns_per_s".into(), rounded(measured.rate()));
         measured.latencies.put(&mut row);
@@ -84,7 +86,7 @@ impl Bench<'_> {
                 Arrivals::Open(_) => Arrivals::Closed(FLOOR_USERS),
                 closed @ Arrivals::Closed(_) => closed,
             };
-            let floor = self.measure(Role::Floor, arrivals, progress).await?;
+            let floor = self.measure(Role::Floor, arrivals, ("floor_us_per_turn", &mut row), progress).await?;
             if floor.turns == 0 {
                 let hint = "measure for longer with --seconds, or leave the floor out with --no-floor";
                 return Err(Problem::new("the floor came to no turn within the time", hint).into());
@@ -97,7 +99,14 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    async fn measure(&self, role: Role, arrivals: Arrivals, progress: &dyn Progress) -> anyhow::Result<Measured> {
+    /// Measures, and puts the processor time for each turn into the row under the name.
+    async fn measure(
+        &self,
+        role: Role,
+        arrivals: Arrivals,
+        (name, row): (&str, &mut Row),
+        progress: &dyn Progress,
+    ) -> anyhow::Result<Measured> {
         let options = self.options;
         let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
         ground.store.put_agent(agent(self.actions, self.http)?).await?;
@@ -105,7 +114,9 @@ impl Bench<'_> {
         let mut load = Load::new(&ground, self.sessions(), false).await?;
         let crew = Crew::start(&ground, &duty, options.workers, self.site.dir())?;
         load.fill(self.sessions(), FILLING, progress).await?;
+        let before = Usage::so_far(self.site, &crew)?;
         let measured = load.run(arrivals, options.warm_up, Duration::from_secs(options.seconds), progress).await?;
+        Usage::so_far(self.site, &crew)?.put(&before, measured.answered, name, row);
         crew.end().await;
         ground.close().await?;
         Ok(measured)
