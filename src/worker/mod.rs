@@ -43,7 +43,7 @@ pub struct Worker {
 /// What all lanes of a worker share.
 struct Shared {
     services: Services,
-    lanes: Lanes,
+    lanes: Arc<Lanes>,
     shares: Arc<Shares>,
     health: Health,
     /// This process, in leases.
@@ -75,7 +75,7 @@ impl Worker {
         let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store));
         let shared = Shared {
             services,
-            lanes: Lanes::default(),
+            lanes: Arc::default(),
             shares: Shares::new(settings.worker.concurrency),
             health,
             owner,

@@ -68,6 +68,10 @@ fn plain(item: &Commit, change: &Change) -> Result<Document> {
         set.insert("profile", to_document(&seal_fields(profile.clone()))?);
     }
     let jobs = i64::try_from(RECENT_JOBS).unwrap_or(100);
+    match outbox(change)? {
+        Some(outbox) => set.insert("outbox", outbox),
+        None => unset.insert("outbox", ""),
+    };
     let mut push = doc! {"recent_jobs": {"$each": change.jobs.clone(), "$slice": -jobs}};
     if !change.history.is_empty() {
         push.insert("history", doc! {"$each": entries(&change.history)?});
@@ -96,7 +100,10 @@ fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
         // Nothing was done: the status that the acquisition announced is taken back.
-        None => doc! {"workflow_state.status": {"$ifNull": ["$turn.status", "$workflow_state.status"]}},
+        None => {
+            let status = doc! {"$ifNull": ["$turn.status", "$workflow_state.status"]};
+            doc! {"workflow_state.status": status, "outbox": "$$REMOVE"}
+        }
     };
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
     changes.insert("waiting_since", "$$REMOVE");
@@ -126,6 +133,7 @@ fn changes(change: &Change) -> Result<Document> {
             Some(handoff) => literal(to_document(handoff)?),
             None => "$$REMOVE".into(),
         },
+        "outbox": outbox(change)?.map_or_else(|| "$$REMOVE".into(), literal),
     };
     if !change.history.is_empty() || change.history_drop > 0 {
         set.insert("history", history(&change.history, change.history_drop)?);
@@ -145,6 +153,11 @@ fn changes(change: &Change) -> Result<Document> {
         }
     }
     Ok(set)
+}
+
+fn outbox(change: &Change) -> Result<Option<Vec<Document>>> {
+    let events = change.outbox.iter().map(to_document).collect::<Result<Vec<_>>>()?;
+    Ok(Some(events).filter(|events| !events.is_empty()))
 }
 
 fn entries(added: &[Entry]) -> Result<Vec<Document>> {

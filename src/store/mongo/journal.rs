@@ -5,7 +5,7 @@ use super::document::{self, date, failed, free, int, read, turn_document, unseal
 use super::lane::{Failure, Term};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
-use crate::store::{Change, Commit, Record, Recorded, Result, StoreError, TurnRecord};
+use crate::store::{Commit, Record, Recorded, Result, StoreError, TurnRecord};
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ impl Db {
         let mut statements = Vec::new();
         for item in &items {
             for step in &item.steps {
-                statements.push(step_document(&item.session_id, &item.turn_id, step, expires_at)?);
+                statements.push(step_document((&item.session_id, &item.turn_id), item.epoch, step, expires_at)?);
             }
         }
         let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
@@ -81,23 +81,23 @@ impl Db {
     /// primary, `None` when there was nothing to write.
     pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
         let expires_at = self.expiry();
-        let mut steps = Vec::new();
-        let turns: Vec<_> = items.iter().filter_map(|item| Some((item.epoch, item.change.as_deref()?))).collect();
-        for (_, change) in &turns {
-            for step in &change.steps {
-                steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
-            }
+        let (mut turns, mut steps) = (Vec::new(), Vec::new());
+        for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
+            turns.push((item.epoch, &change.turn));
+            steps.extend(change.steps.iter().map(|step| (item.epoch, (&change.turn, step))));
         }
         if turns.is_empty() {
             return Ok(None);
         }
-        let steps = async {
-            match steps.is_empty() {
-                true => Ok(None),
-                false => self.bulk_before(doc! {"insert": "steps", "documents": steps}).await.map(Some),
-            }
+        let turn = |epoch: u64, turn: &&TurnRecord| {
+            let mut document = turn_document(turn, expires_at)?;
+            document.insert("epoch", int(epoch));
+            Ok(document)
         };
-        let (turns, steps) = futures::join!(self.put_turns(&turns, expires_at), steps);
+        let step = |epoch: u64, (turn, step): &(&TurnRecord, &StepRecord)| {
+            step_document((&turn.session_id, &turn.turn_id), epoch, step, expires_at)
+        };
+        let (turns, steps) = futures::join!(self.put("turns", &turns, turn), self.put("steps", &steps, step));
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
         for (failed, term) in turns?.into_iter().chain(steps?) {
             failures.extend(failed.into_values());
@@ -111,35 +111,34 @@ impl Db {
         }
     }
 
-    /// Inserts records, or writes them over those that earlier attempts have left.
-    async fn put_turns(
+    /// Inserts items under the epochs given, or writes them over what earlier attempts have left.
+    async fn put<T>(
         &self,
-        turns: &[(u64, &Change)],
-        expires_at: Timestamp,
+        collection: &str,
+        items: &[(u64, T)],
+        document: impl Fn(u64, &T) -> Result<Document>,
     ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
-        let document = |(epoch, change): &(u64, &Change)| {
-            let mut document = turn_document(&change.turn, expires_at)?;
-            document.insert("epoch", int(*epoch));
-            Ok(document)
-        };
-        let documents = turns.iter().map(document).collect::<Result<Vec<_>>>()?;
-        let inserted = self.bulk_before(doc! {"insert": "turns", "documents": documents}).await?;
-        let again = |(index, turn): (usize, &(u64, &Change))| {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let documents = items.iter().map(|(epoch, item)| document(*epoch, item)).collect::<Result<Vec<_>>>()?;
+        let inserted = self.bulk_before(doc! {"insert": collection, "documents": documents}).await?;
+        let again = |(index, (epoch, item)): (usize, &(u64, T))| {
             if !inserted.0.get(&index).is_some_and(Failure::is_duplicate) {
                 return None;
             }
-            // A holder that has lost its lease does not write over the record of the one after it.
+            // A holder that has lost its lease does not write over what the one after it has written.
             let of = |document: Document| {
-                let newer = doc! {"$gt": int(turn.0)};
+                let newer = doc! {"$gt": int(*epoch)};
                 let filter = doc! {"_id": document.get("_id").cloned(), "epoch": {"$not": newer}};
                 doc! {"q": filter, "u": document, "upsert": true}
             };
-            Some(document(turn).map(of))
+            Some(document(*epoch, item).map(of))
         };
-        let again = turns.iter().enumerate().filter_map(again).collect::<Result<Vec<_>>>()?;
+        let again = items.iter().enumerate().filter_map(again).collect::<Result<Vec<_>>>()?;
         let updated = match again.is_empty() {
             true => None,
-            false => Some(self.bulk_before(doc! {"update": "turns", "updates": again}).await?),
+            false => Some(self.bulk_before(doc! {"update": collection, "updates": again}).await?),
         };
         Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
@@ -165,13 +164,19 @@ impl Db {
     }
 }
 
-fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at: Timestamp) -> Result<Document> {
+fn step_document(
+    (session_id, turn_id): (&str, &str),
+    epoch: u64,
+    step: &StepRecord,
+    expires_at: Timestamp,
+) -> Result<Document> {
     let output = free(step.output.clone())?;
     let mut document = document::to_document(&StepRecord { output: serde_json::Value::Null, ..step.clone() })?;
     document.insert("_id", format!("{session_id}/{turn_id}/{}", step.key));
     document.insert("session_id", session_id);
     document.insert("turn_id", turn_id);
     document.insert("output", output);
+    document.insert("epoch", int(epoch));
     document.insert("expires_at", date(expires_at));
     Ok(document)
 }

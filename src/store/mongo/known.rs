@@ -50,7 +50,8 @@ impl Known {
 fn weigh(_: &String, session: &Arc<Session>) -> u32 {
     let history: usize = session.history.iter().map(|entry| 256 + entry.text.len() + 64 * entry.metadata.len()).sum();
     let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
-    u32::try_from(1_024 + history + jobs + 64 * session.profile.len()).unwrap_or(u32::MAX)
+    let outbox: usize = session.outbox.iter().map(|event| 256 + event.payload.len()).sum();
+    u32::try_from(1_024 + history + jobs + outbox + 64 * session.profile.len()).unwrap_or(u32::MAX)
 }
 
 /// What a session is after a commit that released its lane.
