@@ -6,7 +6,7 @@ mod embedded;
 pub mod kit;
 mod lanes;
 mod queue;
-mod store;
+pub mod store;
 mod values;
 
 /// Makes a test of each case: `open` gives a fresh `(Arc<dyn …>, guard)`.
