@@ -1,4 +1,7 @@
 //! A lane held: its messages in stream order, one turn at a time, until it is released.
+//!
+//! What a turn has said at its end is published after its commit and before its message is acknowledged: a message that is
+//! gone from the stream is published. So nobody goes on in a lane before all is published that it has handled.
 
 use super::Shared;
 use super::intake::{self, Unfit};

@@ -1,4 +1,4 @@
-//! Driving one session's lane: take it, run its turns in stream order, acknowledge (DESIGN.md, "The lane").
+//! Driving one session's lane: take it, run its turns in stream order, publish, acknowledge (DESIGN.md, "The lane").
 
 use super::Shared;
 use super::hold::{Hold, publish};

@@ -1,4 +1,4 @@
-//! Worker processes: pull wake-ups, take lanes, run turns, commit, acknowledge.
+//! Worker processes: pull wake-ups, take lanes, run turns, commit, publish, acknowledge.
 //!
 //! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
