@@ -20,7 +20,7 @@ impl Turn<'_> {
             Command::Cancel if self.status() == Status::Cancelled => self.nothing(),
             Command::Cancel => {
                 let detail = [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
-                self.cancel(CancelReason::new("operator", detail))
+                self.cancel(&CancelReason::new("operator", detail))
             }
             Command::Close if self.session.closed_at.is_some() => self.nothing(),
             Command::Close => {

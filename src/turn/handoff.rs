@@ -90,7 +90,7 @@ impl Turn<'_> {
         let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
         for index in 0..self.jobs.len() {
             if let Err(problem) = self.post(&format!("forward[{index}]"), "message", &summary).await? {
-                return self.cancel(CancelReason::new("handoff_failed", problem));
+                return self.cancel(&CancelReason::new("handoff_failed", problem));
             }
         }
         self.finish(Outcome::Transferred, TimerChange::Keep)

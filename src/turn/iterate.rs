@@ -176,7 +176,7 @@ impl Turn<'_> {
 
     async fn end(mut self, end: End, plan: &Plan) -> Result<Change, TurnError> {
         let outcome = match end {
-            End::Cancelled(reason) => return self.cancel(reason),
+            End::Cancelled(reason) => return self.cancel(&reason),
             End::Transferred => return self.finish_transfer(),
             End::Answered => Outcome::Answered,
             End::Silent => Outcome::Silent,

@@ -142,7 +142,7 @@ pub async fn give_up(services: &Services, mut input: TurnInput, reason: CancelRe
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.adopt_published().await?;
-    turn.cancel(reason)
+    turn.cancel(&reason)
 }
 
 impl From<JournalError> for TurnError {
