@@ -71,10 +71,13 @@ impl Access {
         }
     }
 
-    /// A session; through a gateway without its lease.
+    /// A session, without what is to be published; through a gateway without its lease, too.
     pub async fn get_session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
         match self {
-            Self::Direct { store, .. } => Ok(store.session(session_id).await?),
+            Self::Direct { store, .. } => {
+                let session = store.session(session_id).await?;
+                Ok(session.map(|session| Session { outbox: Vec::new(), ..session }))
+            }
             Self::Gateway(client) => client.session(session_id).await,
         }
     }

@@ -117,6 +117,10 @@ impl Queue for Tapped {
         Ok(())
     }
 
+    fn max_payload(&self) -> usize {
+        self.queue.max_payload()
+    }
+
     async fn publish(&self, job: Publish) -> Result<Published> {
         self.queue.publish(job).await
     }

@@ -285,6 +285,7 @@ impl Arming {
             handoff: None,
             turn,
             steps: Vec::new(),
+            outbox: Vec::new(),
         }
     }
 }

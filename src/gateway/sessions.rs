@@ -60,12 +60,13 @@ impl From<Session> for SessionSummary {
     }
 }
 
-/// The session document as others may read it: without its lease and the turn in hand.
+/// The session document as others may read it: without its lease, the turn in hand and what is to be published.
 fn document(session: &Session) -> Value {
     let mut document = json!(session);
     if let Some(fields) = document.as_object_mut() {
         fields.remove("lease");
         fields.remove("turn");
+        fields.remove("outbox");
     }
     document
 }
@@ -153,17 +154,25 @@ async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::{EventType, OutEvent};
     use crate::session::{Lease, OpenTurn};
 
     #[test]
-    fn lease_and_open_turn_are_not_shown() {
+    fn lease_open_turn_and_outbox_are_not_shown() {
         let at = Timestamp::from_millis(0);
         let mut session = Session::new("s1", at);
         session.lease = Some(Lease { owner: "w1".into(), until: at, token: "t".into() });
         session.turn =
             Some(OpenTurn { seq: 1, agent_id: "a".into(), hash: "h".into(), status: Status::Ready, at, attempt: 1 });
+        session.outbox = vec![OutEvent {
+            channel: "web".into(),
+            session_id: "s1".into(),
+            event_type: EventType::Status,
+            msg_id: None,
+            payload: "{}".into(),
+        }];
         let document = document(&session);
-        assert!(document.get("lease").is_none() && document.get("turn").is_none());
+        assert!(["lease", "turn", "outbox"].iter().all(|field| document.get(field).is_none()));
         assert_eq!(document["session_id"], "s1");
         assert_eq!(document["workflow_state"]["status"], "ready");
         let read: Session = serde_json::from_value(document).unwrap();

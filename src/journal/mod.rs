@@ -2,10 +2,14 @@
 //!
 //! [`Journal::step`] runs an operation once and records what came of it, first writer wins; a turn that is repeated after
 //! a crash gets the recorded result instead. A result therefore counts exactly once, while the operation itself runs at
-//! least once: again only where a crash fell between its effect and its record, under the same idempotency key.
+//! least once: again only where a crash fell between its effect and its record, under the same idempotency key. A turn's
+//! last step may be noted in place of that, and is written with the commit: see [`Journal::last_step`]. A [`Guard`] keeps a
+//! worker that has lost its lane from beginning anything.
 
+mod guard;
 pub mod record;
 
+pub use guard::Guard;
 pub use record::{StepRecord, Tokens};
 
 use crate::agent::canonical;
@@ -55,6 +59,9 @@ pub enum JournalError {
         /// What is wrong.
         problem: String,
     },
+    /// The lane may be somebody else's by now: nothing was begun.
+    #[error("the lane is not surely held any more")]
+    Lost,
     /// The store did not record it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -127,17 +134,17 @@ struct TurnJournal {
     session_id: String,
     turn_id: String,
     epoch: u64,
+    guard: Guard,
     recorded: Mutex<HashMap<String, StepRecord>>,
     notes: Mutex<Vec<StepRecord>>,
 }
 
 impl Journal {
-    /// The journal of a turn held under `epoch`. A resumed turn's recorded steps are read first.
+    /// The journal of a turn held under `epoch`, for as long as `guard` says. A resumed turn's recorded steps are read first.
     pub async fn open(
         store: Arc<dyn Store>,
-        session_id: &str,
-        turn_id: &str,
-        epoch: u64,
+        (session_id, turn_id): (&str, &str),
+        (epoch, guard): (u64, Guard),
         resumed: bool,
     ) -> Result<Self, JournalError> {
         let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
@@ -148,6 +155,7 @@ impl Journal {
                 session_id: session_id.to_owned(),
                 turn_id: turn_id.to_owned(),
                 epoch,
+                guard,
                 recorded: Mutex::new(recorded),
                 notes: Mutex::new(Vec::new()),
             }),
@@ -185,11 +193,33 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        self.last_step(key, label, input, |_| false, operation).await
+    }
+
+    /// Like [`Journal::step`], but a result of which `is_last` says that the turn does nothing after it is only noted:
+    /// until the commit, which writes it, nobody else has seen it, and a repeat of the turn may come to another one.
+    pub async fn last_step<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        is_last: impl FnOnce(&O) -> bool,
+        operation: F,
+    ) -> Result<Stepped<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
         let full_key = self.full_key(key);
         let input_hash = hash(input);
         let known = lock(&self.turn.recorded).get(&full_key).cloned();
         if let Some(step) = known {
             return Ok(self.turn.replay(step, &input_hash)?);
+        }
+        if !self.turn.guard.holds() {
+            return Err(JournalError::Lost.into());
         }
         let begun = Instant::now();
         let done = operation(self.idempotency_key(key)).await.map_err(StepError::Operation)?;
@@ -207,6 +237,10 @@ impl Journal {
             attempts: done.attempts,
             at: clock::now(),
         };
+        if is_last(&done.output) {
+            lock(&self.turn.notes).push(step);
+            return Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) });
+        }
         match self.turn.record(step).await? {
             None => Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) }),
             Some(earlier) if earlier.input_hash != input_hash => {

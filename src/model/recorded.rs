@@ -14,17 +14,31 @@ enum Outcome {
     Failed(ModelError),
 }
 
-/// Asks `model`, named `target` in the settings, unless the step is recorded; answers the text. `input` is what the
-/// question depends on, not the rendered prompt, so that a prompt may be edited while turns are in hand.
+/// Like [`ask_last`], recorded in any case.
 pub async fn ask(
+    journal: &Journal,
+    key: &str,
+    model: (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    request: ModelRequest,
+) -> Result<Stepped<String>, StepError<ModelError>> {
+    ask_last(journal, key, model, input, request, |_| false).await
+}
+
+/// Asks `model`, named `target` in the settings, unless the step is recorded; answers the text. `input` is what the
+/// question depends on, not the rendered prompt, so that a prompt may be edited while turns are in hand. An answer that
+/// `is_last` says the turn ends with is left to the commit ([`Journal::last_step`]).
+pub async fn ask_last(
     journal: &Journal,
     key: &str,
     (target, model): (&str, &dyn Model),
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
+    is_last: impl FnOnce(&str) -> bool,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
-    let step = journal.step(key, label, input, |idempotency_key| async move {
+    let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
+    let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         Ok::<_, Infallible>(match model.complete(request).await {
             Ok(reply) => Done {

@@ -5,6 +5,20 @@ use crate::session::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// A payload as text, for documents that hold one.
+pub(super) mod text {
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer, de, ser};
+
+    pub(crate) fn serialize<S: Serializer>(payload: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(std::str::from_utf8(payload).map_err(ser::Error::custom)?)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        String::deserialize(from).map(Bytes::from).map_err(de::Error::custom)
+    }
+}
+
 /// The last token of an event's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -94,17 +94,19 @@ pub struct Delivery {
 pub struct DeliveryToken(pub String);
 
 /// Something for channels and watchers: `tw.out.<channel>.<session>.<type>`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutEvent {
     /// The channel.
     pub channel: String,
     /// The session (or run).
     pub session_id: String,
     /// The last token of the subject.
+    #[serde(rename = "type")]
     pub event_type: EventType,
     /// The stream drops a repeat under the same id within its window.
     pub msg_id: Option<String>,
     /// The event as JSON.
+    #[serde(with = "event::text")]
     pub payload: Bytes,
 }
 
@@ -218,6 +220,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Keeps deliveries from coming again for another ack wait.
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()>;
+
+    /// The most bytes of a payload that the queue takes now.
+    fn max_payload(&self) -> usize;
 
     /// Publishes events in the given order. All durable on return.
     async fn emit(&self, events: Vec<OutEvent>) -> Result<()>;

@@ -8,6 +8,7 @@ pub use history::{Entry, Role};
 pub use status::{IllegalTransition, Status};
 
 use crate::clock::Timestamp;
+use crate::queue::OutEvent;
 use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -148,6 +149,9 @@ pub struct Session {
     /// When the conversation was closed, until the user writes again.
     #[serde(default)]
     pub closed_at: Option<Timestamp>,
+    /// What the last turn has said at its end: published after its commit, by whoever gets to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outbox: Vec<OutEvent>,
     /// When the first message came.
     pub created_at: Timestamp,
     /// When the document last changed.
@@ -177,6 +181,7 @@ impl Session {
             handoff: None,
             recent_jobs: Arc::default(),
             closed_at: None,
+            outbox: Vec::new(),
             created_at: now,
             updated_at: now,
         }

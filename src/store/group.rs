@@ -49,8 +49,9 @@ impl Weigh for Commit {
         let Some(change) = &self.change else { return 512 };
         let said: usize = change.history.iter().map(|entry| entry.text.len()).sum();
         let steps: usize = change.steps.iter().map(step_bytes).sum();
+        let published: usize = change.outbox.iter().map(|event| 256 + event.payload.len()).sum();
         // The job of the turn's record repeats the user's text.
-        2_048 + 2 * said + steps
+        2_048 + 2 * said + steps + published
     }
 }
 

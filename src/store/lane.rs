@@ -137,8 +137,9 @@ pub(crate) fn finish(session: &mut Session, last_seq: u64, lease: Duration, now:
     }
 }
 
-/// Takes back what the acquisition announced: nothing was done.
-pub(crate) fn unannounce(session: &mut Session) {
+/// Ends a turn that left no change: what the acquisition announced is taken back.
+pub(crate) fn pass(session: &mut Session) {
+    session.outbox.clear();
     if let Some(turn) = &session.turn {
         session.workflow_state.status = turn.status;
     }
@@ -165,6 +166,7 @@ pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     }
     session.closed_at = change.closed_at;
     session.handoff.clone_from(&change.handoff);
+    session.outbox.clone_from(&change.outbox);
 }
 
 /// True while the lane has work or a holder.

@@ -62,9 +62,11 @@ pub trait Store: Send + Sync + 'static {
     /// All recorded steps of a turn.
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
-    /// Ends a turn: state, history, `last_seq` and timers in one update filtered by epoch, after the turn's record and
-    /// remaining steps are durable. Releases the lease if `pending_seq <= last_seq`, else renews it. When the epoch is
-    /// stale or the lease was handed back it answers [`Committed::Fenced`], and nothing of the session has changed.
+    /// Ends a turn: state, history, `last_seq`, timers and outbox in one update filtered by epoch, after the turn's record
+    /// and remaining steps are durable. Those steps replace what was on record under their keys, unless a newer holder
+    /// wrote it. The outbox replaces the former one; without a change, it is removed. Releases the lease if
+    /// `pending_seq <= last_seq`, else renews it. When the epoch is stale or the lease was handed back it answers
+    /// [`Committed::Fenced`], and nothing of the session has changed.
     async fn commit(&self, request: Commit) -> Result<Committed>;
 
     /// Hands a lease back without a commit; steps recorded so far stay for whoever is next. `blame` keeps the attempt

@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
-use crate::queue::Job;
+use crate::queue::{Job, OutEvent};
 use crate::session::{Entry, Handoff, Kind, Session, Status, WorkflowState};
 use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};
@@ -198,6 +198,8 @@ pub struct Change {
     pub turn: TurnRecord,
     /// Steps not recorded yet.
     pub steps: Vec<StepRecord>,
+    /// To be published once this is committed, in order.
+    pub outbox: Vec<OutEvent>,
 }
 
 /// What a turn does to the pending timers.

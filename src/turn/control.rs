@@ -9,27 +9,27 @@ use crate::store::{Change, Outcome, TimerChange};
 
 impl Turn<'_> {
     /// Does what the operator says.
-    pub(super) async fn control(
+    pub(super) fn control(
         mut self,
         command: Command,
         reason: Option<String>,
         by: Option<String>,
     ) -> Result<Change, TurnError> {
         match command {
-            Command::Release => self.release().await,
-            Command::Cancel if self.status() == Status::Cancelled => self.nothing().await,
+            Command::Release => self.release(),
+            Command::Cancel if self.status() == Status::Cancelled => self.nothing(),
             Command::Cancel => {
                 let detail = [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
-                self.cancel(CancelReason::new("operator", detail)).await
+                self.cancel(&CancelReason::new("operator", detail))
             }
-            Command::Close if self.session.closed_at.is_some() => self.nothing().await,
+            Command::Close if self.session.closed_at.is_some() => self.nothing(),
             Command::Close => {
                 self.session.closed_at = Some(clock::now());
                 self.session.handoff = None;
                 if self.status() == Status::Transferred {
                     self.transition(Status::Ready);
                 }
-                self.finish(Outcome::Silent, TimerChange::Replace(Vec::new())).await
+                self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
             }
         }
     }

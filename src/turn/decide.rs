@@ -1,6 +1,6 @@
 //! Asking the model: one decision, or phase 1's plan with its first decision, with corrections (OP-E16).
 
-use super::decision::{self, Decision, PlanDraft};
+use super::decision::{self, Decision, NextStatus, PlanDraft};
 use super::iterate::Loop;
 use super::prompt::{self, Phase1, Phase2};
 use super::state::Turn;
@@ -56,7 +56,11 @@ impl Turn<'_> {
             input: json!({ "hash": self.agent.hash, "message": message, "results": state.results, "note": state.note }),
             facts,
         };
-        let answer = self.ask(question, decision::parse_decision).await?;
+        // Of a decision that ends the turn nobody sees anything before the commit: it is written with that.
+        let ends = |decision: &Decision| {
+            decision.action.is_none() && matches!(decision.next_status, NextStatus::Typing | NextStatus::Ready)
+        };
+        let answer = self.ask(question, decision::parse_decision, ends).await?;
         if let Ok(Decision { reasoning: Some(reasoning), .. }) = &answer {
             debug!(session_id = %self.session.session_id, turn_id = self.turn_id(), iteration, reasoning, "decided");
         }
@@ -82,7 +86,7 @@ impl Turn<'_> {
             input: self.plan_input(),
             facts,
         };
-        self.ask(question, decision::parse_plan_and_decision).await
+        self.ask(question, decision::parse_plan_and_decision, |_| false).await
     }
 
     /// True when phase 1 is on record for this turn.
@@ -94,7 +98,13 @@ impl Turn<'_> {
         json!({ "hash": self.agent.hash, "message": self.message_text() })
     }
 
-    async fn ask<T>(&mut self, question: Question<'_>, parse: fn(&str) -> Result<T, String>) -> Answer<T> {
+    /// An answer that `ends` the turn, and needed no correction, is left to the commit; all else is on record on return.
+    async fn ask<T>(
+        &mut self,
+        question: Question<'_>,
+        parse: fn(&str) -> Result<T, String>,
+        ends: fn(&T) -> bool,
+    ) -> Answer<T> {
         let (name, journal) = (self.agent.config.model.clone(), self.journal.clone());
         let model = match self.services.models.get(&name) {
             Ok(model) => model,
@@ -111,7 +121,12 @@ impl Turn<'_> {
                 facts: facts.clone(),
             };
             let input = asked(&input, &problem);
-            let asking = recorded::ask(&journal, &key, (&name, model.as_ref()), &input, request);
+            let mut parsed = None;
+            let is_last = |content: &str| {
+                let answer = parsed.insert(parse(content));
+                correction == 0 && answer.as_ref().is_ok_and(ends)
+            };
+            let asking = recorded::ask_last(&journal, &key, (&name, model.as_ref()), &input, request, is_last);
             let content = match self.beside(Box::pin(asking)).await? {
                 Ok(stepped) => {
                     self.step_finished("model", &name, &stepped);
@@ -122,7 +137,7 @@ impl Turn<'_> {
                     return Ok(Err(CancelReason::new("model_unavailable", error.to_string())));
                 }
             };
-            match parse(&content) {
+            match parsed.unwrap_or_else(|| parse(&content)) {
                 Ok(answer) => return Ok(Ok(answer)),
                 Err(found) => problem = found,
             }

@@ -6,29 +6,41 @@ use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use crate::action::system::Operation;
 use crate::plan::{Plan, planner};
-use crate::queue::{JobBody, ReplyKind};
-use crate::session::Status;
+use crate::queue::{Job, JobBody, ReplyKind};
+use crate::session::{Session, Status};
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::Timer;
 use std::sync::Arc;
 
+/// The timer that a job fires: none of an older generation, and none that the document no longer has.
+fn armed<'s>(session: &'s Session, timer_id: &str, generation: u64) -> Option<&'s Timer> {
+    session.timers.iter().find(|timer| timer.timer_id == timer_id && timer.generation == generation)
+}
+
+/// True for the job of a timer that has been cancelled, or has fired: it does nothing, however often it is begun.
+pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
+    match &job.body {
+        JobBody::Timer { timer_id, generation, .. } => armed(session, timer_id, *generation).is_none(),
+        _ => false,
+    }
+}
+
 impl Turn<'_> {
     /// Fires a timer of the current generation; an older one, or one that the document no longer has, does nothing.
     pub(super) async fn fired(mut self, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
-        let known = self.session.timers.iter().find(|timer| timer.timer_id == timer_id);
-        let Some(timer) = known.filter(|timer| timer.generation == generation).cloned() else {
-            return self.nothing().await;
+        let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
+            return self.nothing();
         };
         if timer.name == HANDOFF_TIMEOUT && self.session.handoff.is_some() {
-            return self.release().await;
+            return self.release();
         }
         if self.status() == Status::Transferred {
-            return self.nothing().await;
+            return self.nothing();
         }
         self.transition(Status::Processing);
         let Timer { action, message, .. } = timer;
         let Some(action) = action else {
-            return self.follow_up(message.as_deref().unwrap_or_default()).await;
+            return self.follow_up(message.as_deref().unwrap_or_default());
         };
         if let Some(text) = &message {
             self.reply(ReplyKind::Timer, "timer", text);
@@ -43,12 +55,12 @@ impl Turn<'_> {
     }
 
     /// A message without an action: said without asking the model.
-    async fn follow_up(mut self, text: &str) -> Result<Change, TurnError> {
+    fn follow_up(mut self, text: &str) -> Result<Change, TurnError> {
         self.transition(Status::Typing);
         self.reply(ReplyKind::Timer, "timer", text);
         self.transition(Status::Ready);
         let timers = self.timer_removed();
-        self.finish(Outcome::Answered, timers).await
+        self.finish(Outcome::Answered, timers)
     }
 
     /// The timer that this turn is for, if it is a timer's.

@@ -66,7 +66,7 @@ impl Turn<'_> {
     }
 
     /// `hold` stays `transferred` until released or timed out, `notify` is `ready` at once.
-    pub(super) async fn finish_transfer(mut self) -> Result<Change, TurnError> {
+    pub(super) fn finish_transfer(mut self) -> Result<Change, TurnError> {
         let config = &self.agent.config.handoff;
         let timers = match config.mode() {
             HandoffMode::Hold => vec![NewTimer {
@@ -82,7 +82,7 @@ impl Turn<'_> {
                 Vec::new()
             }
         };
-        self.finish(Outcome::Transferred, TimerChange::Replace(timers)).await
+        self.finish(Outcome::Transferred, TimerChange::Replace(timers))
     }
 
     /// A user's message while a human has the conversation: recorded and forwarded, the agent is silent.
@@ -90,28 +90,28 @@ impl Turn<'_> {
         let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
         for index in 0..self.jobs.len() {
             if let Err(problem) = self.post(&format!("forward[{index}]"), "message", &summary).await? {
-                return self.cancel(CancelReason::new("handoff_failed", problem)).await;
+                return self.cancel(&CancelReason::new("handoff_failed", problem));
             }
         }
-        self.finish(Outcome::Transferred, TimerChange::Keep).await
+        self.finish(Outcome::Transferred, TimerChange::Keep)
     }
 
     /// What a human says to the user. It is sent also when the conversation was taken back meanwhile: it has been said.
-    pub(super) async fn human_reply(mut self, text: &str, by: Option<String>) -> Result<Change, TurnError> {
+    pub(super) fn human_reply(mut self, text: &str, by: Option<String>) -> Result<Change, TurnError> {
         let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
         self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
         self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
-        self.finish(Outcome::Answered, TimerChange::Keep).await
+        self.finish(Outcome::Answered, TimerChange::Keep)
     }
 
     /// Takes the conversation back.
-    pub(super) async fn release(mut self) -> Result<Change, TurnError> {
+    pub(super) fn release(mut self) -> Result<Change, TurnError> {
         if self.status() != Status::Transferred {
-            return self.nothing().await;
+            return self.nothing();
         }
         self.session.handoff = None;
         self.transition(Status::Ready);
-        self.finish(Outcome::Silent, TimerChange::Replace(Vec::new())).await
+        self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }
 
     /// Posts to the desk's endpoint, if there is one.

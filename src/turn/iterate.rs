@@ -176,15 +176,15 @@ impl Turn<'_> {
 
     async fn end(mut self, end: End, plan: &Plan) -> Result<Change, TurnError> {
         let outcome = match end {
-            End::Cancelled(reason) => return self.cancel(reason).await,
-            End::Transferred => return self.finish_transfer().await,
+            End::Cancelled(reason) => return self.cancel(&reason),
+            End::Transferred => return self.finish_transfer(),
             End::Answered => Outcome::Answered,
             End::Silent => Outcome::Silent,
             End::Flow => Outcome::Flow,
         };
         self.transition(Status::Ready);
         let timers = self.timers_after(outcome, plan);
-        self.finish(outcome, timers).await
+        self.finish(outcome, timers)
     }
 
     /// What becomes of the timers (E-33, E-34, OP-E12, OP-E21): a user's turn replaces all, a timer's turn arms none.

@@ -19,13 +19,14 @@ mod published;
 mod state;
 mod user;
 
+pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
 use crate::http_client::bounded;
-use crate::journal::JournalError;
+use crate::journal::{Guard, JournalError};
 use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::{Job, JobBody, Queue, QueueError};
@@ -67,6 +68,8 @@ pub struct TurnInput {
     pub agent: Arc<AgentRecord>,
     /// An earlier holder began the turn.
     pub resumed: bool,
+    /// Whether the turn may still act.
+    pub guard: Guard,
 }
 
 impl TurnInput {
@@ -89,9 +92,12 @@ pub enum TurnError {
     /// over what that one has recorded.
     #[error("{0}")]
     Overtaken(String),
-    /// The store refuses or cannot read something of this turn: repeated, as an attempt.
+    /// The store refuses or cannot read something of this turn, or the queue what it says: repeated, as an attempt.
     #[error("{0}")]
     Failed(String),
+    /// The lane may be somebody else's by now: nothing more of this turn may be seen.
+    #[error("the lane is not surely held any more")]
+    Lost,
 }
 
 /// Why a turn has to be cancelled: `reason`, `reason: detail` on the wire.
@@ -116,16 +122,16 @@ impl std::fmt::Display for CancelReason {
     }
 }
 
-/// Handles a job. On return everything that the turn publishes is published; its change is to be committed. `None`: the
-/// job leaves no trace.
+/// Handles a job, up to the change that is to be committed. What the turn has to say at its end is in the change's outbox,
+/// to be published after the commit; what it said on the way is published on return. `None`: the job leaves no trace.
 pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>, TurnError> {
     let Some(first) = input.jobs.first().cloned() else { return Ok(None) };
     let turn = state::Turn::open(services, input).await?;
     match first.body {
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         JobBody::Timer { timer_id, generation, .. } => turn.fired(&timer_id, generation).await.map(Some),
-        JobBody::Control { command, reason, by } => turn.control(command, reason, by).await.map(Some),
-        JobBody::Reply { text, by } => turn.human_reply(&text, by).await.map(Some),
+        JobBody::Control { command, reason, by } => turn.control(command, reason, by).map(Some),
+        JobBody::Reply { text, by } => turn.human_reply(&text, by).map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
 }
@@ -136,13 +142,14 @@ pub async fn give_up(services: &Services, mut input: TurnInput, reason: CancelRe
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.adopt_published().await?;
-    turn.cancel(reason).await
+    turn.cancel(&reason)
 }
 
 impl From<JournalError> for TurnError {
     fn from(error: JournalError) -> Self {
         match error {
             JournalError::Store(error) => error.into(),
+            JournalError::Lost => Self::Lost,
             JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
             JournalError::Overtaken { .. } => Self::Overtaken(error.to_string()),
         }

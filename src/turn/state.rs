@@ -4,7 +4,7 @@ use super::published::is_answer;
 use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
 use crate::clock::{self, Timestamp};
-use crate::journal::{Journal, Stepped};
+use crate::journal::{Guard, Journal, Stepped};
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
@@ -35,10 +35,12 @@ pub(super) struct Turn<'a> {
     turn_id: String,
     attempt: u32,
     started_at: Timestamp,
+    guard: Guard,
     profile_changed: bool,
     statuses: Vec<StatusAt>,
     /// The status that the session document shows.
     shown: Status,
+    /// What is not published yet.
     outbox: Vec<OutEvent>,
 }
 
@@ -46,9 +48,9 @@ impl<'a> Turn<'a> {
     /// Begins the turn, or begins it again: from the status that it began with the first time.
     pub(super) async fn open(services: &'a Services, input: TurnInput) -> Result<Self, TurnError> {
         let turn_id = input.turn_id().to_owned();
-        let TurnInput { mut session, jobs, agent, resumed } = input;
-        let store = Arc::clone(&services.store);
-        let journal = Journal::open(store, &session.session_id, &turn_id, session.epoch, resumed).await?;
+        let TurnInput { mut session, jobs, agent, resumed, guard } = input;
+        let (store, id) = (Arc::clone(&services.store), (session.session_id.as_str(), turn_id.as_str()));
+        let journal = Journal::open(store, id, (session.epoch, guard.clone()), resumed).await?;
         let shown = session.workflow_state.status;
         let (attempt, started_at) = match &session.turn {
             Some(open) => {
@@ -69,6 +71,7 @@ impl<'a> Turn<'a> {
             turn_id,
             attempt,
             started_at,
+            guard,
             profile_changed: false,
             statuses: Vec::new(),
             shown,
@@ -224,7 +227,7 @@ impl<'a> Turn<'a> {
 
     /// Makes what has been collected visible: first the document's status, then the events.
     pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
-        Ok(self.announce().await?.await?)
+        self.announce().await?.await
     }
 
     /// Runs something slow, such as a step, while what has been collected is published. What a status announces never
@@ -237,7 +240,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes the status durable; the answer publishes the events.
-    async fn announce(&mut self) -> Result<impl Future<Output = Result<(), QueueError>> + use<>, TurnError> {
+    async fn announce(&mut self) -> Result<impl Future<Output = Result<(), TurnError>> + use<>, TurnError> {
         let status = self.status();
         if self.shown != status {
             let request = Record {
@@ -255,17 +258,24 @@ impl<'a> Turn<'a> {
 
     /// Publishes what has been collected.
     pub(super) async fn flush(&mut self) -> Result<(), TurnError> {
-        Ok(self.publishing().await?)
+        self.publishing().await
     }
 
-    fn publishing(&mut self) -> impl Future<Output = Result<(), QueueError>> + use<> {
-        let (events, queue) = (std::mem::take(&mut self.outbox), Arc::clone(&self.services.queue));
-        async move { if events.is_empty() { Ok(()) } else { queue.emit(events).await } }
+    fn publishing(&mut self) -> impl Future<Output = Result<(), TurnError>> + use<> {
+        let (events, guard) = (std::mem::take(&mut self.outbox), self.guard.clone());
+        let queue = Arc::clone(&self.services.queue);
+        async move {
+            match events.is_empty() {
+                true => Ok(()),
+                false if !guard.holds() => Err(TurnError::Lost),
+                false => Ok(queue.emit(events).await?),
+            }
+        }
     }
 
-    /// Publishes the rest and makes the change that the commit writes.
-    pub(super) async fn finish(mut self, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
-        self.flush().await?;
+    /// Makes the change that the commit writes. What is not published yet goes with it.
+    pub(super) fn finish(mut self, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
+        self.check_outbox()?;
         if matches!(timers, TimerChange::Replace(_)) {
             self.session.timer_generation += 1;
         }
@@ -300,12 +310,22 @@ impl<'a> Turn<'a> {
             handoff: self.session.handoff,
             turn,
             steps: self.journal.take_notes(),
+            outbox: self.outbox,
         })
     }
 
+    /// What the queue does not take would never be published: then the turn must not be committed.
+    fn check_outbox(&self) -> Result<(), TurnError> {
+        let limit = self.services.queue.max_payload();
+        match self.outbox.iter().map(|event| event.payload.len()).max() {
+            Some(bytes) if bytes > limit => Err(QueueError::TooLarge { bytes, limit }.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends a turn that has nothing to do.
-    pub(super) async fn nothing(self) -> Result<Change, TurnError> {
-        self.finish(Outcome::Noop, TimerChange::Keep).await
+    pub(super) fn nothing(self) -> Result<Change, TurnError> {
+        self.finish(Outcome::Noop, TimerChange::Keep)
     }
 
     pub(super) fn turn_id(&self) -> &str {

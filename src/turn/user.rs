@@ -16,7 +16,7 @@ impl Turn<'_> {
         }
         let opening = match self.opening().await? {
             Ok(opening) => opening,
-            Err(reason) => return self.cancel(reason).await,
+            Err(reason) => return self.cancel(&reason),
         };
         self.transition(Status::Processing);
         self.iterate(opening.plan, opening.first, opening.greeted).await

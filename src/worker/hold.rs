@@ -1,10 +1,15 @@
 //! A lane held: its messages in stream order, one turn at a time, until it is released.
+//!
+//! What a turn has said at its end is published after its commit and before its message is acknowledged: a message that is
+//! gone from the stream is published. So nobody goes on in a lane before all is published that it has handled.
 
 use super::Shared;
 use super::intake::{self, Unfit};
 use super::lane::{Stop, acknowledge};
 use super::opening::{self, Begun};
-use crate::queue::{Cause, Job, JobBody, Message};
+use crate::agent::AgentRecord;
+use crate::journal::Guard;
+use crate::queue::{Cause, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
 use crate::store::{Change, Commit, Committed, Grant, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
@@ -23,6 +28,10 @@ pub(super) struct Hold<'a> {
     session: Session,
     /// An earlier holder began the turn in hand.
     resumed: bool,
+    /// What the lane's last turn has said at its end, until it is clear that it is published.
+    unpublished: Vec<OutEvent>,
+    /// Whether the lane is still surely held.
+    guard: Guard,
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
 }
@@ -30,9 +39,12 @@ pub(super) struct Hold<'a> {
 impl<'a> Hold<'a> {
     /// The lane of `grant`, whose lease lasts `until` then for certain.
     pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant) -> Self {
-        let Grant { session, resumed } = grant;
+        let Grant { mut session, resumed } = grant;
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
-        Self { shared, session, resumed, lost }
+        let (lanes, session_id, epoch) = (Arc::clone(&shared.lanes), session.session_id.clone(), session.epoch);
+        let guard = Guard::new(move || lanes.surely_holds(&session_id, epoch));
+        let unpublished = std::mem::take(&mut session.outbox);
+        Self { shared, session, resumed, unpublished, guard, lost }
     }
 
     /// Works the lane off. Answers up to which sequence it is handled.
@@ -53,21 +65,21 @@ impl<'a> Hold<'a> {
     async fn handle_next(&mut self) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let highest = self.shared.lanes.highest(&session_id);
-        let last_seq = self.session.last_seq;
-        let at_least = if highest > last_seq { highest } else { 0 };
-        let Some(message) = self.shared.queue().next_in_lane(&session_id, last_seq, at_least).await? else {
+        let Some(message) = self.next(highest).await? else {
             // What was delivered is in the stream no more: somebody removed it.
             self.shared.store().release(&session_id, self.session.epoch, false).await?;
-            self.session.last_seq = last_seq.max(highest);
+            self.session.last_seq = self.session.last_seq.max(highest);
             return Ok(false);
         };
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
-        if !self.shared.lanes.surely_holds(&session_id, self.session.epoch) {
+        if !self.guard.holds() {
             return Err(Stop::Lost);
         }
         let (last_seq, change) = self.handle(&message).await?;
         let change_hint = change.as_deref().is_some_and(arms_soon);
+        let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
         let committed = self.commit(last_seq, change).await?;
+        publish(self.shared, outbox).await?;
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -79,6 +91,24 @@ impl<'a> Hold<'a> {
             Committed::Held if self.shared.stopping.is_cancelled() => Err(Stop::Stopping),
             Committed::Held => self.refresh().await.map(|()| true),
         }
+    }
+
+    /// The lane's next message. While the one that was handled last is still in the stream, nobody has acknowledged it, so
+    /// its turn may not be published: that comes before all else.
+    async fn next(&mut self, highest: u64) -> Result<Option<Message>, Stop> {
+        let (session_id, last_seq) = (&self.session.session_id, self.session.last_seq);
+        let at_least = if highest > last_seq { highest } else { 0 };
+        let next = |after: u64| self.shared.queue().next_in_lane(session_id, after, at_least);
+        if self.unpublished.is_empty() {
+            return Ok(next(last_seq).await?);
+        }
+        let message = next(last_seq.saturating_sub(1)).await?;
+        let unpublished = std::mem::take(&mut self.unpublished);
+        if message.as_ref().is_none_or(|message| message.seq > last_seq) {
+            return Ok(message);
+        }
+        publish(self.shared, unpublished).await?;
+        Ok(next(last_seq).await?)
     }
 
     async fn commit(&mut self, last_seq: u64, change: Option<Box<Change>>) -> Result<Committed, Stop> {
@@ -112,7 +142,7 @@ impl<'a> Hold<'a> {
         let session = self.shared.store().session(&self.session.session_id).await?;
         match session.filter(|session| session.epoch == self.session.epoch) {
             Some(session) if session.last_seq >= self.session.last_seq => {
-                self.session = session;
+                self.session = Session { outbox: Vec::new(), ..session };
                 self.resumed = false;
                 Ok(())
             }
@@ -141,15 +171,19 @@ impl<'a> Hold<'a> {
             }
         };
         let Begun { agent, jobs, through } = begun;
-        let input = TurnInput { session: self.session.clone(), jobs, agent, resumed: self.resumed };
+        let input = self.input(jobs, agent);
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
-        if attempt > self.shared.max_attempts {
+        if attempt > self.shared.max_attempts && !turn::is_obsolete(&self.session, &input.jobs[0]) {
             return self.exhausted(message, input, attempt).await.map(|change| (through, change));
         }
         let span =
             info_span!("turn", turn_id = input.turn_id(), agent_id = input.agent.config.id, hash = input.agent.hash);
         let change = self.run(message, input, attempt).instrument(span).await?;
         Ok((through, change))
+    }
+
+    fn input(&self, jobs: Vec<Job>, agent: Arc<AgentRecord>) -> TurnInput {
+        TurnInput { session: self.session.clone(), jobs, agent, resumed: self.resumed, guard: self.guard.clone() }
     }
 
     async fn run(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
@@ -166,13 +200,14 @@ impl<'a> Hold<'a> {
             Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
+            Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
             Ok(Err(TurnError::Replay(problem))) => {
                 self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt).await?;
                 CancelReason::new("replay", problem)
             }
             Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
         };
-        let input = TurnInput { session: self.session.clone(), jobs, agent, resumed: self.resumed };
+        let input = self.input(jobs, agent);
         self.give_up(input, reason).await
     }
 
@@ -187,6 +222,7 @@ impl<'a> Hold<'a> {
         match turn::give_up(&self.shared.services, input, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
             Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
+            Err(TurnError::Lost) => Err(Stop::Lost),
             Err(TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem)) => {
                 Err(Stop::Failed(problem, Duration::from_secs(5)))
             }
@@ -201,6 +237,9 @@ impl<'a> Hold<'a> {
         reason: String,
         attempts: u32,
     ) -> Result<(), Stop> {
+        if !self.guard.holds() {
+            return Err(Stop::Lost);
+        }
         let job_id = jobs.first().map(|job| job.job_id.clone());
         Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
     }
@@ -236,6 +275,11 @@ impl<'a> Hold<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Publishes what a committed turn has said at its end. Whoever else does so uses the same ids.
+pub(super) async fn publish(shared: &Shared, outbox: Vec<OutEvent>) -> Result<(), Stop> {
+    if outbox.is_empty() { Ok(()) } else { Ok(shared.queue().emit(outbox).await?) }
 }
 
 /// True when a timer may be due before the scheduler's next sweep.

@@ -1,11 +1,12 @@
-//! Driving one session's lane: take it, run its turns in stream order, acknowledge (DESIGN.md, "The lane").
+//! Driving one session's lane: take it, run its turns in stream order, publish, acknowledge (DESIGN.md, "The lane").
 
 use super::Shared;
-use super::hold::Hold;
+use super::hold::{Hold, publish};
 use super::intake::{self, Unfit};
 use crate::clock::{self, Timestamp};
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 use tracing::{Instrument, debug, error, info_span, warn};
 
@@ -177,12 +178,26 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
     let until = Instant::now() + shared.ack_wait;
     match shared.store().acquire(request).await? {
         Acquired::Granted(grant) => Hold::new(shared, *grant, until).work().await,
-        Acquired::Handled => Ok(wake.seq),
+        Acquired::Handled => repair(shared, wake).await,
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");
             Err(Stop::Busy(until))
         }
     }
+}
+
+/// A message that has been handled, though not acknowledged: its worker may have died before it published what the turn
+/// has said at its end. A lane that has moved on since is published up to there: see [`Hold`].
+async fn repair(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
+    let Some(session) = shared.store().session(&wake.session_id).await? else { return Ok(wake.seq) };
+    match session.last_seq.cmp(&wake.seq) {
+        Ordering::Less => {
+            return Err(Stop::Infrastructure("the store answered with a state from before a commit".into()));
+        }
+        Ordering::Equal => publish(shared, session.outbox).await?,
+        Ordering::Greater => {}
+    }
+    Ok(wake.seq)
 }
 
 /// Removes one message that leads to no turn.

@@ -1,4 +1,4 @@
-//! Worker processes: pull wake-ups, take lanes, run turns, commit, acknowledge.
+//! Worker processes: pull wake-ups, take lanes, run turns, commit, publish, acknowledge.
 //!
 //! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
@@ -43,7 +43,7 @@ pub struct Worker {
 /// What all lanes of a worker share.
 struct Shared {
     services: Services,
-    lanes: Lanes,
+    lanes: Arc<Lanes>,
     shares: Arc<Shares>,
     health: Health,
     /// This process, in leases.
@@ -75,7 +75,7 @@ impl Worker {
         let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store));
         let shared = Shared {
             services,
-            lanes: Lanes::default(),
+            lanes: Arc::default(),
             shares: Shares::new(settings.worker.concurrency),
             health,
             owner,

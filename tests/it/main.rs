@@ -15,6 +15,7 @@ mod gateway;
 mod http_action;
 mod limits;
 mod model;
+mod outbox;
 mod poison;
 mod properties;
 mod recovery;

@@ -1,5 +1,6 @@
 //! Jobs that harm whoever handles them: each is given up in the end, with its reason, and its lane goes on.
 
+use crate::conformance::kit;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::process::Process;
@@ -12,12 +13,14 @@ use turnwheel::action::ActionResult;
 use turnwheel::action::tool::{ToolFunction, Tools};
 use turnwheel::queue::{Cause, Event, Publish, ReplyKind};
 use turnwheel::session::Status;
+use turnwheel::store::{Acquire, Acquired, Outcome};
 use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
 
 on_both_backends!(
     panic_in_a_registered_tool_cancels_its_turn_only,
     panic_in_a_registered_flow_cancels_its_turn_only,
     json_of_any_depth_crashes_nobody,
+    cancelled_timer_does_nothing_however_often_it_is_begun,
 );
 
 struct Panics;
@@ -77,6 +80,29 @@ async fn panic_in_a_registered_flow_cancels_its_turn_only(backend: Backend) {
     let agent = sales_with(&json!({"flows": ["broken_flow"]}));
     let engine = panicking(backend, &acts("processing", "FLOW", "broken_flow", &json!({})), agent).await;
     is_cancelled_and_goes_on(&engine).await;
+}
+
+async fn cancelled_timer_does_nothing_however_often_it_is_begun(mut backend: Backend) {
+    backend.settings.worker.max_attempts = 1;
+    let engine = Engine::watching(backend, ScriptedModel::answering(vec![answer("好的")]).await).await;
+    engine.apply(sales()).await;
+    let take = || async { engine.queue.pull(1, DEADLINE).await.unwrap().remove(0) };
+    engine.publish("s", "m-1", "你好").await;
+    let first = take().await;
+    kit::run_turn(&engine.store, "s", first.message.seq, |_| ()).await;
+    engine.queue.ack(&first.token).await.unwrap();
+    let timer = json!({"type": "timer", "session_id": "s", "timer_id": "t", "generation": 7, "name": "follow_up",
+                       "due_at": "2026-01-02T03:04:05.000Z", "action": null, "message": "还在吗？"});
+    engine.publish_job("s", timer).await;
+    let fired = take().await;
+    // A worker that dies at once.
+    let begun = Acquire { lease: Duration::ZERO, ..kit::acquire("s", fired.message.seq, "dead") };
+    assert!(matches!(engine.store.acquire(begun).await.unwrap(), Acquired::Granted(_)));
+    engine.queue.nak(&fired.token, Duration::ZERO).await.unwrap();
+    engine.start_worker();
+    let turn = engine.turn("s", "t-7").await;
+    assert_eq!((turn.outcome, turn.attempts, turn.statuses.len()), (Outcome::Noop, 2, 0));
+    assert!(engine.dead_letters().await.is_empty());
 }
 
 async fn json_of_any_depth_crashes_nobody(backend: Backend) {

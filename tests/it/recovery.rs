@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use turnwheel::clock;
 use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{Job, JobBody, Publish};
+use turnwheel::queue::{Event, Job, JobBody, Publish};
 use turnwheel::session::Status;
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::store::{Acquire, Acquired, NewSession};
@@ -114,6 +114,38 @@ async fn paused_worker_that_wakes_up_after_its_lease_repeats_nothing() {
     engine.publish("s2", "m-1", "查订单").await;
     engine.turn("s2", "m-1").await;
     is_answered_once_beside(&engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paused_worker_that_wakes_up_after_its_turn_was_given_up_does_and_says_nothing() {
+    let model = ScriptedModel::start(|_| {
+        let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
+        // It comes when its worker has been stopped.
+        Answer::After(Duration::from_secs(1), Box::new(Answer::json(&plan(json!(null), &order))))
+    })
+    .await;
+    let mut backend = backend::cluster().await;
+    backend.settings.worker.max_attempts = 1;
+    let engine = Engine::watching(backend, model).await;
+    engine.apply(quiet(&json!({}))).await;
+    let (mut paused, dir) = worker(&engine);
+    engine.publish("s1", "m-1", "查订单").await;
+    eventually(DEADLINE, "the model is asked", || async { !engine.model.asked().is_empty() }).await;
+    paused.signal("STOP");
+    let (_second, _other_dir) = worker(&engine);
+    let turn = engine.turn("s1", "m-1").await;
+    assert!(turn.reason.unwrap().starts_with("attempts"));
+    let before = engine.events("s1").await;
+    paused.signal("CONT");
+    paused.signal("TERM");
+    eventually(DEADLINE, "it has ended its turns", || {
+        let ended = paused.ended().is_some();
+        async move { ended }
+    })
+    .await;
+    assert!(engine.api.calls("/orders").is_empty(), "{}", Process::log(dir.path()));
+    assert_eq!(engine.events("s1").await, before);
+    assert_eq!(before.iter().filter(|event| matches!(event, Event::Reply(_))).count(), 1, "the apology: {before:?}");
 }
 
 /// As [`is_answered_once`] for `s1`, when `s2` has called the same action.

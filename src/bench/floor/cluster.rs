@@ -1,6 +1,6 @@
 //! The floor on NATS and MongoDB, over their drivers.
 
-use super::{OUTPUT, last_events, steps, think};
+use super::{OUTPUT, REPLY, last_events, last_step, steps, think};
 use crate::bench::crew::Duty;
 use crate::config::Settings;
 use crate::store::group::{Group, Weigh};
@@ -34,11 +34,13 @@ struct Item {
     seq: u64,
     /// The step to record.
     step: String,
+    /// What the commit is to keep of the events after it.
+    outbox: Vec<(String, &'static str)>,
 }
 
 impl Weigh for Item {
     fn bytes(&self) -> usize {
-        2_048
+        4_096
     }
 }
 
@@ -108,25 +110,30 @@ impl Floor {
         let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id")).map(|id| id.as_str());
         let turn_id = id.and_then(|id| id.split_once(':')).context("a job without an id")?.1.to_owned();
         let seq = message.info().map_err(|error| anyhow::anyhow!("{error}"))?.stream_sequence;
-        let item =
-            |step: &str| Item { session_id: session_id.clone(), turn_id: turn_id.clone(), seq, step: step.to_owned() };
+        let item = |step: String| {
+            let (session_id, turn_id) = (session_id.clone(), turn_id.clone());
+            Item { session_id, turn_id, seq, step, outbox: Vec::new() }
+        };
         let event = |key: String, payload: &'static str| self.event(&session_id, &turn_id, key, payload);
         // Who holds a hot lane keeps it.
         if !self.duty.hot {
-            self.acquires.submit(item("")).await?;
+            self.acquires.submit(item(String::new())).await?;
         }
         self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
-        for (number, step) in steps(self.duty.actions).iter().enumerate() {
-            event(format!("event/{number}"), super::STATUS).await?.await?;
-            think(&self.duty, step).await;
+        for step in steps(self.duty.actions) {
+            event(format!("event/{step}"), super::STATUS).await?.await?;
+            think(&self.duty, &step).await;
             self.records.submit(item(step)).await?;
         }
+        let (last, outbox) = (last_step(self.duty.actions), last_events(self.duty.actions).to_vec());
+        event(format!("event/{last}"), super::STATUS).await?.await?;
+        think(&self.duty, &last).await;
+        self.commits.submit(Item { outbox: outbox.clone(), ..item(last) }).await?;
         let mut acks = Vec::new();
-        for (key, payload) in last_events(self.duty.actions) {
+        for (key, payload) in outbox {
             acks.push(event(key, payload).await?.into_future());
         }
         future::try_join_all(acks).await?;
-        self.commits.submit(item("respond")).await?;
         message.ack().await.map_err(|error| anyhow::anyhow!("{error}"))
     }
 
@@ -137,12 +144,16 @@ impl Floor {
         key: String,
         payload: &'static str,
     ) -> anyhow::Result<jetstream::context::PublishAckFuture> {
-        let kind = if key.ends_with("respond") { "reply" } else { "status" };
+        let kind = kind(payload);
         let subject = format!("{}.out.bench.{session_id}.{kind}", self.namespace);
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", format!("{session_id}/{turn_id}/{key}").as_str());
         Ok(self.context.publish_with_headers(subject, headers, payload.into()).await?)
     }
+}
+
+fn kind(payload: &str) -> &'static str {
+    if payload == REPLY { "reply" } else { "status" }
 }
 
 async fn bulk(database: &Database, command: Document) -> StoreResult<()> {
@@ -228,10 +239,15 @@ async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreRe
     let session = |item: &Item| {
         let entry =
             |role: &str| doc! {"role": role, "text": OUTPUT, "at": now(), "turn_id": &item.turn_id, "metadata": {}};
+        let event = |(key, payload): &(String, &'static str)| {
+            let msg_id = format!("{}/{}/{key}", item.session_id, item.turn_id);
+            doc! {"channel": "bench", "session_id": &item.session_id, "type": kind(payload), "msg_id": msg_id, "payload": *payload}
+        };
+        let outbox: Vec<Document> = item.outbox.iter().map(event).collect();
         let update = doc! {
             "$set": {
                 "workflow_state": {"hash": "", "need_greeting": false, "status": "ready"}, "last_seq": item.seq as i64,
-                "updated_at": now(),
+                "updated_at": now(), "outbox": outbox,
             },
             "$push": {
                 "history": {"$each": [entry("user"), entry("assistant")], "$slice": -100},
@@ -242,8 +258,11 @@ async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreRe
         doc! {"q": {"_id": &item.session_id}, "u": update, "upsert": true}
     };
     let turns: Vec<Document> = items.iter().map(turn).collect();
+    let steps: Vec<Document> = items.iter().map(step_document).collect();
     // The session's majority covers what was written before it.
-    bulk_with(&database, doc! {"insert": "turns", "documents": turns}, doc! {"w": 1}).await?;
+    let write = |command| bulk_with(&database, command, doc! {"w": 1});
+    let turns = write(doc! {"insert": "turns", "documents": turns});
+    future::try_join(turns, write(doc! {"insert": "steps", "documents": steps})).await?;
     let sessions: Vec<Document> = items.iter().map(session).collect();
     bulk(&database, doc! {"update": "sessions", "updates": sessions}).await?;
     Ok(items.iter().map(|_| Ok(())).collect())

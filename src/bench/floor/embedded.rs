@@ -1,6 +1,6 @@
 //! The floor on the embedded file: its queue, and plain writes in place of the store's.
 
-use super::{OUTPUT, REPLY, STATUS, last_events, steps, think};
+use super::{OUTPUT, REPLY, STATUS, last_events, last_step, steps, think};
 use crate::bench::crew::Duty;
 use crate::clock;
 use crate::queue::{Delivery, EventType, OutEvent, Queue};
@@ -16,8 +16,8 @@ use tracing::error;
 const BATCH: usize = 512;
 /// How long one request for deliveries waits.
 const WAIT: Duration = Duration::from_millis(200);
-/// Bytes of a session without its history.
-const SESSION: &[u8] = &[b' '; 700];
+/// Bytes of a session without its history, but with the outbox of its last turn.
+const SESSION: &[u8] = &[b' '; 2_200];
 
 /// Works until `stop`.
 pub(in crate::bench) async fn run(queue: Arc<dyn Queue>, file: Arc<EmbeddedFile>, duty: Duty, stop: CancellationToken) {
@@ -56,8 +56,8 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
         put_session(file, &session).await?;
     }
     queue.next_in_lane(&session, message.seq - 1, message.seq).await?;
-    for (number, step) in steps(duty.actions).into_iter().enumerate() {
-        queue.emit(vec![event(format!("event/{number}"), STATUS)]).await?;
+    for step in steps(duty.actions) {
+        queue.emit(vec![event(format!("event/{step}"), STATUS)]).await?;
         think(duty, &step).await;
         let (session, job) = (session.clone(), job.clone());
         let write = move |tables: &mut Tables<'_>| {
@@ -66,8 +66,11 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
         };
         file.write(write).await?;
     }
+    let last = last_step(duty.actions);
+    queue.emit(vec![event(format!("event/{last}"), STATUS)]).await?;
+    think(duty, &last).await;
+    put_turn(file, (&session, &job), last, message.seq).await?;
     queue.emit(last_events(duty.actions).into_iter().map(|(key, payload)| event(key, payload)).collect()).await?;
-    put_turn(file, &session, &job, message.seq).await?;
     Ok(queue.ack(&delivery.token).await?)
 }
 
@@ -80,11 +83,12 @@ async fn put_session(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
     Ok(file.write(write).await?)
 }
 
-/// The turn's record, its part of the history, and the session.
-async fn put_turn(file: &EmbeddedFile, session: &str, job: &str, seq: u64) -> anyhow::Result<()> {
+/// The turn's last step, its record, its part of the history, and the session.
+async fn put_turn(file: &EmbeddedFile, (session, job): (&str, &str), last: String, seq: u64) -> anyhow::Result<()> {
     let (session, job, now) = (session.to_owned(), job.to_owned(), clock::now().as_millis());
     let write = move |tables: &mut Tables<'_>| {
         let (session, job) = (session.as_str(), job.as_str());
+        tables.steps.insert((session, job, last.as_str()), OUTPUT.as_bytes())?;
         tables.turns.insert((session, job), (now, REPLY.as_bytes()))?;
         tables.turn_ages.insert((now, session, job), ())?;
         tables.history.insert((session, 2 * seq), STATUS.as_bytes())?;

@@ -1,9 +1,9 @@
 //! The floor: what a turn asks of queue and store, command for command and in the same groups, with no engine between
 //! them. It takes a worker's place: what an engine's turn reaches of its throughput is the engine's efficiency.
 //!
-//! A turn of `n` actions is: the job's publication and delivery; reading it from its lane; taking the lease; `1 + 2n`
-//! times an event and a recorded step; the four last events with the reply; the turn's record, then
-//! the session; the acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the file.
+//! A turn of `n` actions is: the job's publication and delivery; reading it from its lane; taking the lease; `2n` times an
+//! event and a recorded step; one more event beside the last decision; that decision's step and the turn's record, then the
+//! session with the four last events, the reply among them; these events; the acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the file.
 
 mod cluster;
 mod embedded;
@@ -20,15 +20,19 @@ const REPLY: &str = r#"{"reply_id":"s100/j10000/0/respond","session_id":"s100","
 /// A step's output.
 const OUTPUT: &str = r#"{"action":null,"next_status":"typing","reasoning":"offline rule 1","response":"收到：我想了解一下新款车型的价格和现车情况，另外贷款怎么办理？ 我们的营业时间是周一至周五 9:00–18:00。"}"#;
 
-/// Keys of a turn's recorded steps, in order.
+/// Keys of the steps that a turn records on its way, in order.
 fn steps(actions: usize) -> Vec<String> {
     let mut steps = Vec::new();
     for iteration in 0..actions {
         steps.push(format!("{iteration}/decide"));
         steps.push(format!("{iteration}/act"));
     }
-    steps.push(format!("{actions}/decide"));
     steps
+}
+
+/// Key of the step that is written with the commit.
+fn last_step(actions: usize) -> String {
+    format!("{actions}/decide")
 }
 
 /// The events at the end: key and payload.

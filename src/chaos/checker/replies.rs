@@ -114,7 +114,7 @@ fn as_recorded(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
         let entries = recorded(Role::User);
         found.broken(Promise::History, format!("the user is on record with {entries:?}, and said {heard:?}"));
     }
-    // What an attempt that outlived its lease says after its turn was given up is not on record.
+    // What a worker was about to say when it was paused comes after its turn was given up, and is not on record.
     let given_up = |turn_id: &str| case.turn(turn_id).is_some_and(|(_, turn)| turn.is_given_up());
     let said: Vec<(&str, &str)> = replies
         .iter()

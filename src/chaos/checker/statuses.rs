@@ -39,7 +39,7 @@ fn as_recorded(case: &Case<'_>, found: &mut Found<'_>) {
         let seen = case.statuses.iter().filter(|seen| seen.event.turn_id == turn.turn_id);
         let seen: Vec<Status> = seen.filter(|seen| known.insert(&seen.id)).map(|seen| seen.event.status).collect();
         let recorded: Vec<Status> = record.statuses.iter().map(|status| status.status).collect();
-        // What an attempt that outlived its lease publishes after its turn was given up is not on record.
+        // What a worker was about to send when it was paused comes after its turn was given up, and is not on record.
         if seen != recorded && !(turn.is_given_up() && seen.last() == recorded.last()) {
             found.broken(Promise::Statuses, format!("turn {}: {seen:?} seen, {recorded:?} on record", turn.turn_id));
         }

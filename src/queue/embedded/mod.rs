@@ -251,6 +251,10 @@ impl Queue for EmbeddedQueue {
         tokens.iter().try_for_each(|token| self.postpone(token, self.ack_wait))
     }
 
+    fn max_payload(&self) -> usize {
+        MAX_PAYLOAD
+    }
+
     async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
         events.iter().try_for_each(|event| check_size(&event.payload))?;
         if events.is_empty() {

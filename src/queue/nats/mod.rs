@@ -29,6 +29,8 @@ use tracing::{info, warn};
 
 /// How long a request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a payload that its headers may need: the server counts them.
+const HEADERS: usize = 1_024;
 /// The longest time between two attempts to connect again.
 const RECONNECT: Duration = Duration::from_secs(1);
 
@@ -119,6 +121,10 @@ impl Queue for NatsQueue {
             self.answer(token, Bytes::from_static(b"+WPI")).await?;
         }
         self.client.flush().await.map_err(unavailable)
+    }
+
+    fn max_payload(&self) -> usize {
+        self.client.server_info().max_payload.saturating_sub(HEADERS)
     }
 
     async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {

@@ -26,7 +26,8 @@ pub(super) fn record(tables: &mut Tables<'_>, sessions: &Sessions, request: &Rec
         }
         _ => None,
     };
-    let recorded = write_steps(tables, (&request.session_id, &request.turn_id), &request.steps, &encoded, now)?;
+    let turn = (request.session_id.as_str(), request.turn_id.as_str());
+    let recorded = record_steps(tables, turn, &request.steps, &encoded, now)?;
     if let Some((bytes, session)) = shown {
         sessions.put_encoded(tables, session, &bytes)?;
     }
@@ -38,7 +39,8 @@ fn encode_steps(steps: &[StepRecord]) -> Result<Vec<Vec<u8>>, Fault> {
     steps.iter().map(|step| encode("a step's output", step)).collect()
 }
 
-fn write_steps(
+/// First writer wins.
+fn record_steps(
     tables: &mut Tables<'_>,
     turn: (&str, &str),
     steps: &[StepRecord],
@@ -91,25 +93,28 @@ pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Com
     let armed = session.timers.clone();
     match &request.change {
         Some(change) => lane::apply(&mut session, change, now),
-        None => lane::unannounce(&mut session),
+        None => lane::pass(&mut session),
     }
     let committed = lane::finish(&mut session, request.last_seq, request.lease, now);
     let bytes = encode("the session", &session)?;
     if let Some(change) = &request.change {
-        write_change(tables, id, change, now)?;
+        write_change(tables, id, change)?;
         write_timers(tables, &armed, &session)?;
     }
     sessions.put_encoded(tables, session, &bytes)?;
     Ok(committed)
 }
 
-fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, now: Timestamp) -> Result<(), Fault> {
+fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change) -> Result<(), Fault> {
     let steps = encode_steps(&change.steps)?;
     let turn = encode("the turn's record", &change.turn)?;
     let history: Vec<Vec<u8>> =
         change.history.iter().map(|entry| encode("a history entry", entry)).collect::<Result<_, _>>()?;
     let key = (id, change.turn.turn_id.as_str());
-    write_steps(tables, key, &change.steps, &steps, now)?;
+    for (step, bytes) in change.steps.iter().zip(&steps) {
+        // Whatever a holder that lost its lease has left there: this is what counts.
+        tables.steps.insert((key.0, key.1, step.key.as_str()), bytes.as_slice())?;
+    }
     let at = change.turn.committed_at.as_millis();
     tables.turns.insert(key, (at, turn.as_slice()))?;
     tables.turn_ages.insert((at, key.0, key.1), ())?;

@@ -36,7 +36,10 @@ fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
         // Nothing was done: the status that the acquisition announced is taken back.
-        None => doc! {"workflow_state.status": {"$ifNull": ["$turn.status", "$workflow_state.status"]}},
+        None => {
+            let status = doc! {"$ifNull": ["$turn.status", "$workflow_state.status"]};
+            doc! {"workflow_state.status": status, "outbox": "$$REMOVE"}
+        }
     };
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
     changes.insert("waiting_since", "$$REMOVE");
@@ -67,6 +70,7 @@ fn changes(change: &Change) -> Result<Document> {
             Some(handoff) => literal(to_document(handoff)?),
             None => "$$REMOVE".into(),
         },
+        "outbox": outbox(change)?.map_or_else(|| "$$REMOVE".into(), literal),
     };
     if !change.history.is_empty() || change.history_drop > 0 {
         set.insert("history", history(&change.history, change.history_drop)?);
@@ -86,6 +90,11 @@ fn changes(change: &Change) -> Result<Document> {
         }
     }
     Ok(set)
+}
+
+fn outbox(change: &Change) -> Result<Option<Vec<Document>>> {
+    let events = change.outbox.iter().map(to_document).collect::<Result<Vec<_>>>()?;
+    Ok(Some(events).filter(|events| !events.is_empty()))
 }
 
 fn history(added: &[Entry], drop: usize) -> Result<Bson> {

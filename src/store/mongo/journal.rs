@@ -19,7 +19,7 @@ impl Db {
         let mut statements = Vec::new();
         for item in &items {
             for step in &item.steps {
-                statements.push(step_document(&item.session_id, &item.turn_id, step, expires_at)?);
+                statements.push(step_document((&item.session_id, &item.turn_id), item.epoch, step, expires_at)?);
             }
         }
         let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
@@ -84,22 +84,17 @@ impl Db {
     pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
         let expires_at = self.expiry();
         let (mut turns, mut steps) = (Vec::new(), Vec::new());
-        for (epoch, change) in items.iter().filter_map(|item| Some((item.epoch, item.change.as_deref()?))) {
-            turns.push(turn_document(&change.turn, epoch, expires_at)?);
+        for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
+            turns.push(turn_document(&change.turn, item.epoch, expires_at)?);
+            let turn = (change.turn.session_id.as_str(), change.turn.turn_id.as_str());
             for step in &change.steps {
-                steps.push(step_document(&change.turn.session_id, &change.turn.turn_id, step, expires_at)?);
+                steps.push(step_document(turn, item.epoch, step, expires_at)?);
             }
         }
         if turns.is_empty() {
             return Ok(None);
         }
-        let steps = async {
-            match steps.is_empty() {
-                true => Ok(None),
-                false => self.bulk_before(Bulk::Insert("steps"), &steps).await.map(Some),
-            }
-        };
-        let (turns, steps) = futures::join!(self.put_turns(&turns), steps);
+        let (turns, steps) = futures::join!(self.put("turns", &turns), self.put("steps", &steps));
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
         for (failed, term) in turns?.into_iter().chain(steps?) {
             failures.extend(failed.into_values());
@@ -113,20 +108,27 @@ impl Db {
         }
     }
 
-    /// Inserts records, or writes them over those that earlier attempts have left.
-    async fn put_turns(&self, turns: &[RawDocumentBuf]) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
-        let inserted = self.bulk_before(Bulk::Insert("turns"), turns).await?;
+    /// Inserts documents that have an epoch, or writes them over what earlier attempts have left.
+    async fn put(
+        &self,
+        collection: &'static str,
+        documents: &[RawDocumentBuf],
+    ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
+        if documents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inserted = self.bulk_before(Bulk::Insert(collection), documents).await?;
         let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
-        let over = |(_, turn): (usize, &RawDocumentBuf)| {
-            let (id, epoch) = (turn.get_str("_id").unwrap_or_default(), turn.get_i64("epoch").unwrap_or(0));
-            // A holder that has lost its lease does not write over the record of the one after it.
+        let over = |(_, document): (usize, &RawDocumentBuf)| {
+            let (id, epoch) = (document.get_str("_id").unwrap_or_default(), document.get_i64("epoch").unwrap_or(0));
+            // A holder that has lost its lease does not write over what the one after it has written.
             let filter = rawdoc! {"_id": id, "epoch": {"$not": {"$gt": epoch}}};
-            rawdoc! {"q": filter, "u": turn.clone(), "upsert": true}
+            rawdoc! {"q": filter, "u": document.clone(), "upsert": true}
         };
-        let again: Vec<_> = turns.iter().enumerate().filter(taken).map(over).collect();
+        let again: Vec<_> = documents.iter().enumerate().filter(taken).map(over).collect();
         let updated = match again.is_empty() {
             true => None,
-            false => Some(self.bulk_before(Bulk::Update("turns"), &again).await?),
+            false => Some(self.bulk_before(Bulk::Update(collection), &again).await?),
         };
         Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
@@ -189,7 +191,12 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
 }
 
 /// A step as stored: its output is free-form JSON.
-fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+fn step_document(
+    (session_id, turn_id): (&str, &str),
+    epoch: u64,
+    step: &StepRecord,
+    expires_at: Timestamp,
+) -> Result<RawDocumentBuf> {
     #[derive(Serialize)]
     struct Stored<'s> {
         _id: String,
@@ -209,6 +216,7 @@ fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at:
         #[serde(skip_serializing_if = "Option::is_none")]
         attempts: Option<u32>,
         at: Timestamp,
+        epoch: u64,
         expires_at: Timestamp,
     }
     raw(&Stored {
@@ -226,6 +234,7 @@ fn step_document(session_id: &str, turn_id: &str, step: &StepRecord, expires_at:
         tokens: step.tokens,
         attempts: step.attempts,
         at: step.at,
+        epoch,
         expires_at,
     })
 }

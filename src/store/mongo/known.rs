@@ -76,7 +76,8 @@ impl Known {
 fn bytes(session: &Session) -> usize {
     let history: usize = session.history.iter().map(|entry| 256 + entry.text.len() + 64 * entry.metadata.len()).sum();
     let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
-    1_024 + history + jobs + 64 * session.profile.len()
+    let outbox: usize = session.outbox.iter().map(|event| 256 + event.payload.len()).sum();
+    1_024 + history + jobs + outbox + 64 * session.profile.len()
 }
 
 /// What a session is after a commit that released its lane.

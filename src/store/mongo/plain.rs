@@ -48,6 +48,11 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
         None if granted.handoff.is_some() => unset.append(cstr!("handoff"), ""),
         None => {}
     }
+    if !change.outbox.is_empty() {
+        set.append(cstr!("outbox"), array(change.outbox.iter())?);
+    } else if !granted.outbox.is_empty() {
+        unset.append(cstr!("outbox"), "");
+    }
     let inc = passage.put(&mut set, &mut unset)?;
     let mut update = rawdoc! {"$inc": inc, "$set": set, "$unset": unset};
     if let Some(push) = pushed(change, granted)? {

@@ -26,7 +26,7 @@ impl Db {
             filter.insert("agent_id", agent_id);
         }
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
-        let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0});
+        let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
         let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
         let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
         found.iter().map(read_session).collect()

@@ -1,5 +1,6 @@
 //! Requests and documents as the cases need them.
 
+use crate::support::eventually;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use turnwheel::clock::{self, Timestamp};
 use turnwheel::config::{Settings, duration::Text};
 use turnwheel::journal::StepRecord;
 use turnwheel::queue::job::UserMessage;
-use turnwheel::queue::{Job, JobBody};
+use turnwheel::queue::{EventType, Job, JobBody, OutEvent};
 use turnwheel::session::{Entry, Role, Session, Status, WorkflowState};
 use turnwheel::store::*;
 use turnwheel::timer::NewTimer;
@@ -50,6 +51,17 @@ pub async fn grant(store: &Arc<dyn Store>, session: &str, seq: u64) -> Grant {
     granted(store.acquire(acquire(session, seq, "w1")).await.unwrap())
 }
 
+/// Takes the lane once its lease is over.
+pub async fn grant_in_time(store: &Arc<dyn Store>, session: &str, seq: u64) -> Grant {
+    let taken = eventually(DEADLINE, "the lane is free", || async {
+        match store.acquire(acquire(session, seq, "w2")).await.unwrap() {
+            Acquired::Granted(grant) => Some(grant),
+            Acquired::Busy(_) | Acquired::Handled => None,
+        }
+    });
+    *taken.await
+}
+
 pub fn granted(acquired: Acquired) -> Grant {
     match acquired {
         Acquired::Granted(grant) => *grant,
@@ -85,6 +97,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         handoff: None,
         turn: turn(&session.session_id, turn_id),
         steps: Vec::new(),
+        outbox: Vec::new(),
     }
 }
 
@@ -152,6 +165,16 @@ pub fn entry(role: Role, text: &str) -> Entry {
         turn_id: "m-1".into(),
         kind: None,
         metadata: Map::new(),
+    }
+}
+
+pub fn event(text: &str) -> OutEvent {
+    OutEvent {
+        channel: "web".into(),
+        session_id: "s".into(),
+        event_type: EventType::Reply,
+        msg_id: Some(format!("s/m-1/{text}")),
+        payload: json!({ "text": text, "metadata": odd_values() }).to_string().into(),
     }
 }
 

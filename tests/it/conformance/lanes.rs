@@ -153,17 +153,13 @@ pub async fn a_commit_without_a_change_only_moves_on(store: Arc<dyn Store>) {
 
 pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     let stale = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
-    let fresh = eventually(DEADLINE, "the lane is free", || async {
-        match store.acquire(acquire("s", 1, "w2")).await.unwrap() {
-            Acquired::Granted(grant) => Some(grant),
-            _ => None,
-        }
-    })
-    .await;
+    let fresh = grant_in_time(&store, "s", 1).await;
     let mut late = change(&stale.session, "m-1");
     late.profile = Some(odd_map());
     late.timers = TimerChange::Replace(vec![timer("t1", LONG)]);
-    let good = change(&fresh.session, "m-0");
+    late.outbox = vec![event("late")];
+    let mut good = change(&fresh.session, "m-0");
+    good.outbox = vec![event("said")];
     assert_eq!(store.commit(commit(&fresh, 0, Some(good))).await.unwrap(), Committed::Held);
     let fresh = Grant { session: session(&store, "s").await, resumed: false };
     late.turn.turn_id = "m-0".into();
@@ -185,13 +181,7 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
 
 pub async fn an_attempt_that_was_nobody_s_fault_is_taken_back(store: Arc<dyn Store>) {
     let first = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
-    let second = eventually(DEADLINE, "the lane is free", || async {
-        match store.acquire(acquire("s", 1, "w2")).await.unwrap() {
-            Acquired::Granted(grant) => Some(grant),
-            _ => None,
-        }
-    })
-    .await;
+    let second = grant_in_time(&store, "s", 1).await;
     assert_eq!(second.session.turn.as_ref().unwrap().attempt, 2);
     assert!(!store.release("s", first.session.epoch, false).await.unwrap(), "the lease is somebody else's");
     let begun = first.session.turn.unwrap().at;

@@ -6,7 +6,7 @@ mod embedded;
 pub mod kit;
 mod lanes;
 mod queue;
-mod store;
+pub mod store;
 mod values;
 
 /// Makes a test of each case: `open` gives a fresh `(Arc<dyn …>, guard)`.
@@ -52,7 +52,9 @@ macro_rules! store_suite {
             the_first_record_of_a_step_counts
             twenty_writers_of_one_step_adopt_the_same_output
             turns_whose_ids_begin_alike_are_kept_apart
-            steps_of_the_commit_are_recorded_first_writer_wins
+            steps_of_the_commit_replace_what_was_recorded
+            steps_of_a_fenced_commit_replace_nothing_of_the_next_holder
+            an_outbox_is_kept_until_the_next_commit
             turns_are_listed_newest_first
             sessions_are_listed_last_changed_first_and_filtered
             the_first_plan_stays

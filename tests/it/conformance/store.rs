@@ -222,15 +222,56 @@ pub async fn turns_whose_ids_begin_alike_are_kept_apart(store: Arc<dyn Store>) {
     assert_eq!(store.steps("s", "m-1").await.unwrap().len(), 1);
 }
 
-pub async fn steps_of_the_commit_are_recorded_first_writer_wins(store: Arc<dyn Store>) {
-    let taken = grant(&store, "s", 1).await;
-    store.record(record(&taken, "m-1", vec![step("0/act", json!("first"))], None)).await.unwrap();
-    let mut change = change(&taken.session, "m-1");
-    change.steps = vec![step("0/act", json!("second")), step("1/reply", json!("new"))];
-    assert_eq!(store.commit(commit(&taken, 1, Some(change))).await.unwrap(), Committed::Released);
-    let mut steps = store.steps("s", "m-1").await.unwrap();
+async fn outputs(store: &Arc<dyn Store>, turn: &str) -> Vec<Value> {
+    let mut steps = store.steps("s", turn).await.unwrap();
     steps.sort_by(|a, b| a.key.cmp(&b.key));
-    assert_eq!(steps.iter().map(|step| &step.output).collect::<Vec<_>>(), [&json!("first"), &json!("new")]);
+    steps.into_iter().map(|step| step.output).collect()
+}
+
+pub async fn steps_of_the_commit_replace_what_was_recorded(store: Arc<dyn Store>) {
+    let stale = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
+    store.record(record(&stale, "m-1", vec![step("0/act", json!("first"))], None)).await.unwrap();
+    let taken = grant_in_time(&store, "s", 1).await;
+    // The holder before has come to something else, and its commit is too late.
+    let mut late = change(&stale.session, "m-1");
+    late.steps = vec![step("1/decide", json!("late"))];
+    assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
+    let mut change = change(&taken.session, "m-1");
+    change.steps = vec![step("1/decide", json!("counts")), step("2/reply", json!("new"))];
+    assert_eq!(store.commit(commit(&taken, 1, Some(change))).await.unwrap(), Committed::Released);
+    assert_eq!(outputs(&store, "m-1").await, [json!("first"), json!("counts"), json!("new")]);
+    store.record(record(&stale, "m-1", vec![step("1/decide", json!("later still"))], None)).await.unwrap();
+    assert_eq!(outputs(&store, "m-1").await[1], json!("counts"));
+}
+
+pub async fn steps_of_a_fenced_commit_replace_nothing_of_the_next_holder(store: Arc<dyn Store>) {
+    let stale = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
+    let taken = grant_in_time(&store, "s", 1).await;
+    store.record(record(&taken, "m-1", vec![step("0/decide", json!("the way it goes"))], None)).await.unwrap();
+    let mut late = change(&stale.session, "m-1");
+    late.steps = vec![step("0/decide", json!("late"))];
+    assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
+    assert_eq!(outputs(&store, "m-1").await, [json!("the way it goes")]);
+}
+
+pub async fn an_outbox_is_kept_until_the_next_commit(store: Arc<dyn Store>) {
+    let said = |texts: &'static [&'static str]| {
+        move |change: &mut Change| change.outbox = texts.iter().map(|text| event(text)).collect()
+    };
+    assert_eq!(run_turn(&store, "s", 1, said(&["收到", "$b"])).await.outbox, [event("收到"), event("$b")]);
+    let arms = |change: &mut Change| {
+        change.outbox = vec![event("$c")];
+        change.timers = TimerChange::Replace(vec![timer("t1", LONG)]);
+    };
+    assert_eq!(run_turn(&store, "s", 2, arms).await.outbox, [event("$c")]);
+    assert_eq!(run_turn(&store, "s", 3, said(&[])).await.outbox, []);
+    run_turn(&store, "s", 4, said(&["d"])).await;
+    let taken = grant(&store, "s", 5).await;
+    assert_eq!(taken.session.outbox, [event("d")], "whoever is next may have to publish it");
+    store.record(record(&taken, "m-5", vec![step("0/act", json!(1))], Some(Status::Processing))).await.unwrap();
+    assert_eq!(store.session("s").await.unwrap().unwrap().outbox, [event("d")]);
+    assert_eq!(store.commit(commit(&taken, 5, None)).await.unwrap(), Committed::Released);
+    assert_eq!(store.session("s").await.unwrap().unwrap().outbox, []);
 }
 
 pub async fn turns_are_listed_newest_first(store: Arc<dyn Store>) {

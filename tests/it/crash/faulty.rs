@@ -46,6 +46,10 @@ impl Queue for FaultyQueue {
         self.wire.plainly(self.inner.progress(tokens)).await
     }
 
+    fn max_payload(&self) -> usize {
+        self.inner.max_payload()
+    }
+
     async fn emit(&self, events: Vec<OutEvent>) -> queue::Result<()> {
         let lane = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
         self.wire.counted("emit", &lane, self.inner.emit(events)).await

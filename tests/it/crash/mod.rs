@@ -47,9 +47,7 @@ scenarios! {
     refusing_model_cancels_once_despite_every_crash_point: refusing_model, Fault::ALL;
     refused_flow_survives_every_crash_point: refused_flow, Fault::ALL;
     panicking_flow_cancels_once_despite_every_crash_point: panicking_flow, Fault::ALL;
-    // Not the pauses: who wakes up when its turn was given up has an answer that others know nothing of, and nothing keeps
-    // it from sending that.
-    turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::WITHOUT_PAUSES;
+    turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -92,6 +92,10 @@ impl Queue for WatchedQueue {
         self.inner.progress(tokens).await
     }
 
+    fn max_payload(&self) -> usize {
+        self.inner.max_payload()
+    }
+
     async fn emit(&self, events: Vec<OutEvent>) -> queue::Result<()> {
         self.inner.emit(events).await
     }

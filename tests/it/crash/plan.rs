@@ -59,8 +59,6 @@ impl Fault {
         Self::PauseAfter,
         Self::PauseBeforeBrief,
     ];
-    /// Those that no worker outlives its lease in.
-    pub const WITHOUT_PAUSES: [Self; 4] = [Self::CrashBefore, Self::CrashAfter, Self::ErrorBefore, Self::ErrorAfter];
     /// Those that a worker outlives its lease in.
     pub const PAUSES: [Self; 3] = [Self::PauseBefore, Self::PauseAfter, Self::PauseBeforeBrief];
     /// Those that kill.

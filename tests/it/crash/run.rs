@@ -193,7 +193,9 @@ impl<'s> Run<'s> {
                 self.within(|run| async { run.plan.grants() > grants || run.is_at_rest().await }).await;
             } else {
                 self.rests().await;
-                self.processes[process].wire.deafen();
+                if !self.scenario.learns {
+                    self.processes[process].wire.deafen();
+                }
             }
             self.processes[process].wire.set(State::Running);
             self.end(process).await;

@@ -24,6 +24,9 @@ pub struct Scenario {
     /// A scheduler runs as well.
     pub timers: bool,
     pub max_attempts: u32,
+    /// Who wakes up from a pause learns that its leases are lost, and the pauses are none that strike between a worker's
+    /// look at its lease and what it publishes: of a turn that was given up nothing keeps that back.
+    pub learns: bool,
     /// Whatever happens, every conversation ends up as it does undisturbed.
     pub same: bool,
     /// How session s1 has to end.
@@ -40,6 +43,7 @@ impl Scenario {
             waves: Vec::new(),
             timers: false,
             max_attempts: 5,
+            learns: false,
             same: true,
             end: |session| session.workflow_state.status == Status::Ready,
         }
@@ -248,7 +252,7 @@ pub fn dead_letter() -> Scenario {
 
 /// A turn that is given up as soon as it has to be begun again.
 pub fn given_up() -> Scenario {
-    let scenario = Scenario { name: "given up", max_attempts: 1, same: false, ..two_actions() };
+    let scenario = Scenario { name: "given up", max_attempts: 1, learns: true, same: false, ..two_actions() };
     scenario.with(an_hour()).wave(vec![says("m-2", "查一下别的")]).ending(|session| session.turn.is_none())
 }
 

@@ -167,14 +167,17 @@ impl Engine {
         self.queue.publish(Publish { session_id: session_id.into(), msg_id: None, payload }).await.unwrap();
     }
 
-    /// The turn's record, once it is committed.
+    /// The turn's record, once it is committed and published.
     pub async fn turn(&self, session_id: &str, turn_id: &str) -> TurnRecord {
-        eventually(DEADLINE, &format!("turn {session_id}/{turn_id} is committed"), || async {
+        eventually(DEADLINE, &format!("turn {session_id}/{turn_id} is committed and published"), || async {
             // A store that is away is asked again.
-            let turn = self.store.turn(session_id, turn_id).await.ok()?;
+            let turn = self.store.turn(session_id, turn_id).await.ok()??;
             // The turn's record is written before its session: both count.
-            let session = self.store.session(session_id).await.ok()?;
-            turn.filter(|_| session.is_some_and(|session| session.has_handled(turn_id)))
+            let session = self.store.session(session_id).await.ok()??;
+            let handled = session.has_handled(turn_id);
+            // What is handled leaves the lane once it is published.
+            let next = self.queue.next_in_lane(session_id, 0, 0).await.ok()?;
+            (handled && next.is_none_or(|next| next.seq > session.last_seq)).then_some(turn)
         })
         .await
     }

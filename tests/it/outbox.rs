@@ -1,0 +1,119 @@
+//! What a worker has committed and not published is published by whoever comes after it, once and in order.
+
+use crate::conformance::kit;
+use crate::scenarios::{answer, on_both_backends, sales};
+use crate::support::engine::{Backend, Engine};
+use crate::support::script::ScriptedModel;
+use serde_json::json;
+use std::time::Duration;
+use turnwheel::clock;
+use turnwheel::queue::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use turnwheel::session::Status;
+use turnwheel::store::{Change, Committed};
+
+on_both_backends!(
+    next_turn_publishes_first_what_the_one_before_has_said,
+    redelivered_message_publishes_what_its_turn_has_said,
+    message_that_was_removed_leaves_nothing_to_publish,
+);
+
+/// What the turn of the dead worker says at its end.
+fn outbox() -> Vec<OutEvent> {
+    let event = |event_type, key: &str, payload: serde_json::Value| OutEvent {
+        channel: "web".into(),
+        session_id: "s".into(),
+        event_type,
+        msg_id: Some(format!("s/m-1/{key}")),
+        payload: payload.to_string().into(),
+    };
+    let status = |previous, status| StatusEvent {
+        session_id: "s".into(),
+        turn_id: "m-1".into(),
+        status,
+        previous,
+        reason: None,
+        at: clock::now(),
+    };
+    let reply = Reply {
+        reply_id: "s/m-1/0/respond".into(),
+        session_id: "s".into(),
+        agent_id: "sales".into(),
+        user_id: "u1".into(),
+        channel: "web".into(),
+        turn_id: "m-1".into(),
+        kind: ReplyKind::Response,
+        text: "第一句".into(),
+        seq: 0,
+        stream_id: None,
+        at: clock::now(),
+        metadata: serde_json::Map::new(),
+    };
+    vec![
+        event(EventType::Status, "status/0", json!(status(Status::Ready, Status::Processing))),
+        event(EventType::Reply, "0/respond", json!(reply)),
+        event(EventType::Status, "status/1", json!(status(Status::Processing, Status::Ready))),
+    ]
+}
+
+/// An engine whose only worker so far has died between the commit of m-1 and its publication.
+async fn left_behind(backend: Backend) -> Engine {
+    let engine = Engine::watching(backend, ScriptedModel::answering(vec![answer("第二句")]).await).await;
+    engine.apply(sales()).await;
+    let agent = engine.store.agent("sales").await.unwrap().unwrap();
+    let plan = crate::conformance::store::plan("sales", &agent.hash, "您好");
+    engine.store.put_plan(plan).await.unwrap();
+    engine.publish("s", "m-1", "在吗").await;
+    let taken = engine.queue.pull(1, Duration::from_secs(5)).await.unwrap();
+    let seq = taken[0].message.seq;
+    let grant = kit::grant(&engine.store, "s", seq).await;
+    let mut change = Change { outbox: outbox(), ..kit::change(&grant.session, "m-1") };
+    change.workflow_state.hash.clone_from(&agent.hash);
+    assert_eq!(engine.store.commit(kit::commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
+    engine
+}
+
+async fn says(engine: &Engine, texts: &[&str]) {
+    let said: Vec<String> = engine.said("s").await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(said, texts);
+}
+
+async fn next_turn_publishes_first_what_the_one_before_has_said(backend: Backend) {
+    let engine = left_behind(backend).await;
+    engine.start_worker();
+    engine.say("s", "m-2", "还在吗").await;
+    says(&engine, &["第一句", "第二句"]).await;
+    let last = outbox().len();
+    let turns: Vec<String> = engine.events("s").await.iter().filter_map(turn_of).collect();
+    let second = turns.iter().position(|turn| turn == "m-2").unwrap();
+    assert_eq!(second, last, "all that m-1 has said comes before m-2 begins: {turns:?}");
+    assert!(turns[second..].iter().all(|turn| turn == "m-2"), "and only once: {turns:?}");
+}
+
+fn turn_of(event: &turnwheel::queue::Event) -> Option<String> {
+    match event {
+        turnwheel::queue::Event::Reply(reply) => Some(reply.turn_id.clone()),
+        turnwheel::queue::Event::Status(status) => Some(status.turn_id.clone()),
+        turnwheel::queue::Event::Step(step) => Some(step.turn_id.clone()),
+        turnwheel::queue::Event::Run(_) => None,
+    }
+}
+
+async fn redelivered_message_publishes_what_its_turn_has_said(backend: Backend) {
+    let engine = left_behind(backend).await;
+    engine.start_worker();
+    engine.turn("s", "m-1").await;
+    says(&engine, &["第一句"]).await;
+    engine.say("s", "m-2", "还在吗").await;
+    says(&engine, &["第一句", "第二句"]).await;
+}
+
+async fn message_that_was_removed_leaves_nothing_to_publish(backend: Backend) {
+    let engine = left_behind(backend).await;
+    // As if it had been published: its message is acknowledged, and so in the stream no more.
+    let again = engine.queue.pull(1, Duration::from_secs(10)).await.unwrap();
+    engine.queue.ack(&again[0].token).await.unwrap();
+    engine.turn("s", "m-1").await;
+    engine.start_worker();
+    engine.say("s", "m-2", "还在吗").await;
+    says(&engine, &["第二句"]).await;
+}
