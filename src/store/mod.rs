@@ -6,6 +6,7 @@
 
 pub mod embedded;
 pub(crate) mod group;
+mod known;
 mod lane;
 pub mod mongo;
 pub mod types;

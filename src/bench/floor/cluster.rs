@@ -1,6 +1,7 @@
 //! The floor on NATS and MongoDB, over their drivers.
 
 use super::{OUTPUT, REPLY, last_events, last_step, steps, think};
+use crate::bench::agent::AGENT;
 use crate::bench::crew::Duty;
 use crate::config::Settings;
 use crate::store::group::{Group, Weigh};
@@ -11,8 +12,9 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Message};
-use bson::{Document, doc};
-use futures::{StreamExt, future};
+use bson::raw::{CStr, cstr};
+use bson::{RawArrayBuf, RawDocumentBuf, doc, rawdoc};
+use futures::{StreamExt, TryStreamExt, future};
 use mongodb::Database;
 use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
 use std::sync::Arc;
@@ -49,6 +51,7 @@ struct Floor {
     context: jetstream::Context,
     jobs: Stream<()>,
     namespace: String,
+    agents: Group<String, ()>,
     acquires: Group<Item, ()>,
     records: Group<Item, ()>,
     commits: Group<Item, ()>,
@@ -69,15 +72,15 @@ pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: Cancel
     let stream = context.get_stream(&jobs).await?;
     let consumer = stream.get_or_create_consumer("workers", config).await?;
     let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
-    let (acquired, recorded, committed) = {
-        let database = database(settings).await?;
-        (database.clone(), database.clone(), database)
-    };
+    let database = database(settings).await?;
+    let of = || database.clone();
+    let (asked, acquired, recorded, committed) = (of(), of(), of(), of());
     let floor = Arc::new(Floor {
         duty: duty.clone(),
         jobs: context.get_stream_no_info(&jobs).await?,
         context,
         namespace: settings.namespace.clone(),
+        agents: Group::start(&tasks, "agents", 1, move |items| agents(asked.clone(), items)),
         acquires: Group::start(&tasks, "acquire", IN_FLIGHT, move |items| acquire(acquired.clone(), items)),
         records: Group::start(&tasks, "record", IN_FLIGHT, move |items| record(recorded.clone(), items)),
         commits: Group::start(&tasks, "commit", IN_FLIGHT, move |items| commit(committed.clone(), items)),
@@ -117,6 +120,7 @@ impl Floor {
         let event = |key: String, payload: &'static str| self.event(&session_id, &turn_id, key, payload);
         // Who holds a hot lane keeps it.
         if !self.duty.hot {
+            self.agents.submit(AGENT.to_owned()).await?;
             self.acquires.submit(item(String::new())).await?;
         }
         self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
@@ -156,18 +160,38 @@ fn kind(payload: &str) -> &'static str {
     if payload == REPLY { "reply" } else { "status" }
 }
 
-async fn bulk(database: &Database, command: Document) -> StoreResult<()> {
-    bulk_with(database, command, doc! {"w": "majority", "j": true}).await
-}
-
-async fn bulk_with(database: &Database, mut command: Document, concern: Document) -> StoreResult<()> {
-    command.insert("ordered", false);
-    command.insert("writeConcern", concern);
-    let answer = database.run_command(command).await.map_err(failed)?;
+/// A bulk command on one of the collections, whose items are under `field`.
+async fn bulk(
+    database: &Database,
+    (verb, collection, field): (&CStr, &str, &CStr),
+    items: &[RawDocumentBuf],
+    concern: RawDocumentBuf,
+) -> StoreResult<()> {
+    let items: RawArrayBuf = items.iter().map(|item| item.as_ref()).collect();
+    let mut command = RawDocumentBuf::new();
+    command.append(verb, collection);
+    command.append(field, items);
+    command.append(cstr!("ordered"), false);
+    command.append(cstr!("writeConcern"), concern);
+    let answer = database.run_raw_command(command).await.map_err(failed)?;
     match answer.get_array("writeErrors") {
         Ok(errors) => Err(StoreError::Refused(format!("{errors:?}"))),
         Err(_) => Ok(()),
     }
+}
+
+async fn update(database: &Database, statements: &[RawDocumentBuf]) -> StoreResult<()> {
+    let command = (cstr!("update"), "sessions", cstr!("updates"));
+    bulk(database, command, statements, rawdoc! {"w": "majority", "j": true}).await
+}
+
+async fn insert(
+    database: &Database,
+    collection: &str,
+    documents: &[RawDocumentBuf],
+    concern: RawDocumentBuf,
+) -> StoreResult<()> {
+    bulk(database, (cstr!("insert"), collection, cstr!("documents")), documents, concern).await
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
@@ -183,31 +207,37 @@ fn in_a_week() -> bson::DateTime {
     bson::DateTime::from_millis(crate::clock::now().plus(WEEK).as_millis())
 }
 
+/// Looks whether the agent is still the same.
+async fn agents(database: Database, items: Vec<String>) -> StoreResult<Vec<StoreResult<()>>> {
+    let collection = database.collection::<RawDocumentBuf>("agents");
+    let find = collection.find(doc! {"_id": {"$in": [AGENT]}}).projection(doc! {"hash": 1});
+    let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+    match found.is_empty() {
+        true => Err(StoreError::Refused(format!("there is no agent `{AGENT}`"))),
+        false => Ok(items.iter().map(|_| Ok(())).collect()),
+    }
+}
+
 async fn acquire(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
     let statement = |item: &Item| {
-        let lease = doc! {"owner": "floor", "until": now(), "token": &item.turn_id, "resumed": false};
-        let turn = doc! {"seq": item.seq as i64, "agent_id": "bench", "hash": "", "status": "ready", "at": now(), "attempt": 1};
-        let set = doc! {"lease": lease, "turn": turn, "workflow_state.status": "processing", "updated_at": now()};
-        let new = doc! {
-            "agent_id": "bench", "user_id": "u", "channel": "bench", "kind": "chat", "timers": [], "profile": {},
-            "timer_generation": 0_i64, "created_at": now(),
-        };
-        let update = doc! {
-            "$set": set, "$inc": {"epoch": 1_i64}, "$max": {"pending_seq": item.seq as i64}, "$setOnInsert": new,
-        };
-        doc! {"q": {"_id": &item.session_id}, "u": update, "upsert": true}
+        let (turn_id, seq) = (item.turn_id.as_str(), item.seq as i64);
+        let lease = rawdoc! {"owner": "floor", "until": now(), "token": turn_id, "resumed": false};
+        let turn = rawdoc! {"seq": seq, "agent_id": "bench", "hash": "", "status": "ready", "at": now(), "attempt": 1};
+        let set = rawdoc! {"lease": lease, "turn": turn, "workflow_state.status": "processing", "pending_seq": seq};
+        let update = rawdoc! {"$set": set, "$inc": {"epoch": 1_i64}, "$setOnInsert": {"created_at": now()}};
+        rawdoc! {"q": {"_id": item.session_id.as_str()}, "u": update, "upsert": true}
     };
-    let statements: Vec<Document> = items.iter().map(statement).collect();
-    bulk(&database, doc! {"update": "sessions", "updates": statements}).await?;
+    let statements: Vec<RawDocumentBuf> = items.iter().map(statement).collect();
+    update(&database, &statements).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }
 
-fn step_document(item: &Item) -> Document {
-    doc! {
+fn step_document(item: &Item) -> RawDocumentBuf {
+    rawdoc! {
         "_id": format!("{}/{}/{}", item.session_id, item.turn_id, item.step),
-        "session_id": &item.session_id,
-        "turn_id": &item.turn_id,
-        "key": &item.step,
+        "session_id": item.session_id.as_str(),
+        "turn_id": item.turn_id.as_str(),
+        "key": item.step.as_str(),
         "kind": "model",
         "target": "default",
         "input_hash": "99914b932bd37a50b983c5e7c90ae93b",
@@ -221,49 +251,51 @@ fn step_document(item: &Item) -> Document {
 }
 
 async fn record(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
-    let steps: Vec<Document> = items.iter().map(step_document).collect();
-    bulk(&database, doc! {"insert": "steps", "documents": steps}).await?;
+    let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
+    insert(&database, "steps", &steps, rawdoc! {"w": "majority", "j": true}).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }
 
+fn turn_document(item: &Item) -> RawDocumentBuf {
+    let id = format!("{}/{}", item.session_id, item.turn_id);
+    let statuses = ["processing", "typing", "ready"].iter().map(|status| rawdoc! {"status": *status, "at": now()});
+    let statuses: RawArrayBuf = statuses.collect();
+    rawdoc! {
+        "_id": id, "session_id": item.session_id.as_str(), "turn_id": item.turn_id.as_str(), "job": OUTPUT,
+        "statuses": statuses, "outcome": "answered", "attempts": 1, "started_at": now(), "committed_at": now(),
+        "expires_at": in_a_week(),
+    }
+}
+
+fn left_session(item: &Item) -> RawDocumentBuf {
+    let (session_id, turn_id) = (item.session_id.as_str(), item.turn_id.as_str());
+    let entry = |role: &str| rawdoc! {"role": role, "text": OUTPUT, "at": now(), "turn_id": turn_id, "metadata": {}};
+    let event = |(key, payload): &(String, &'static str)| {
+        let msg_id = format!("{session_id}/{turn_id}/{key}");
+        rawdoc! {"channel": "bench", "session_id": session_id, "type": kind(payload), "msg_id": msg_id, "payload": *payload}
+    };
+    let outbox: RawArrayBuf = item.outbox.iter().map(event).collect();
+    let update = rawdoc! {
+        "$set": {
+            "workflow_state": {"hash": "", "need_greeting": false, "status": "ready"}, "last_seq": item.seq as i64,
+            "updated_at": now(), "outbox": outbox,
+        },
+        "$push": {
+            "history": {"$each": [entry("user"), entry("assistant")], "$slice": -100_i64},
+            "recent_jobs": {"$each": [turn_id], "$slice": -100_i64},
+        },
+        "$unset": {"lease": "", "turn": ""},
+    };
+    rawdoc! {"q": {"_id": session_id}, "u": update, "upsert": true}
+}
+
 async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
-    let turn = |item: &Item| {
-        let id = format!("{}/{}", item.session_id, item.turn_id);
-        let statuses: Vec<Document> =
-            ["processing", "typing", "ready"].iter().map(|status| doc! {"status": *status, "at": now()}).collect();
-        doc! {
-            "_id": &id, "session_id": &item.session_id, "turn_id": &item.turn_id, "job": OUTPUT, "statuses": statuses,
-            "outcome": "answered", "attempts": 1, "started_at": now(), "committed_at": now(), "expires_at": in_a_week(),
-        }
-    };
-    let session = |item: &Item| {
-        let entry =
-            |role: &str| doc! {"role": role, "text": OUTPUT, "at": now(), "turn_id": &item.turn_id, "metadata": {}};
-        let event = |(key, payload): &(String, &'static str)| {
-            let msg_id = format!("{}/{}/{key}", item.session_id, item.turn_id);
-            doc! {"channel": "bench", "session_id": &item.session_id, "type": kind(payload), "msg_id": msg_id, "payload": *payload}
-        };
-        let outbox: Vec<Document> = item.outbox.iter().map(event).collect();
-        let update = doc! {
-            "$set": {
-                "workflow_state": {"hash": "", "need_greeting": false, "status": "ready"}, "last_seq": item.seq as i64,
-                "updated_at": now(), "outbox": outbox,
-            },
-            "$push": {
-                "history": {"$each": [entry("user"), entry("assistant")], "$slice": -100},
-                "recent_jobs": {"$each": [&item.turn_id], "$slice": -100},
-            },
-            "$unset": {"lease": "", "turn": ""},
-        };
-        doc! {"q": {"_id": &item.session_id}, "u": update, "upsert": true}
-    };
-    let turns: Vec<Document> = items.iter().map(turn).collect();
-    let steps: Vec<Document> = items.iter().map(step_document).collect();
+    let turns: Vec<RawDocumentBuf> = items.iter().map(turn_document).collect();
+    let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
     // The session's majority covers what was written before it.
-    let write = |command| bulk_with(&database, command, doc! {"w": 1});
-    let turns = write(doc! {"insert": "turns", "documents": turns});
-    future::try_join(turns, write(doc! {"insert": "steps", "documents": steps})).await?;
-    let sessions: Vec<Document> = items.iter().map(session).collect();
-    bulk(&database, doc! {"update": "sessions", "updates": sessions}).await?;
+    let turns = insert(&database, "turns", &turns, rawdoc! {"w": 1});
+    future::try_join(turns, insert(&database, "steps", &steps, rawdoc! {"w": 1})).await?;
+    let sessions: Vec<RawDocumentBuf> = items.iter().map(left_session).collect();
+    update(&database, &sessions).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }

@@ -19,7 +19,9 @@ pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, 
 
 use super::*;
 use crate::clock;
+use crate::session::history::MAX_ENTRIES;
 use catalog::Catalog;
+use known::{Known, left};
 use sessions::Sessions;
 use std::path::PathBuf;
 
@@ -36,6 +38,8 @@ pub fn path(settings: &crate::config::Settings) -> PathBuf {
 pub struct EmbeddedStore {
     file: Arc<EmbeddedFile>,
     sessions: Arc<Sessions>,
+    /// For their histories.
+    known: Known,
     catalog: Arc<Catalog>,
     /// `retention.turns`.
     keep_turns: Duration,
@@ -45,7 +49,8 @@ impl EmbeddedStore {
     /// The store in `file`. A file has one process at a time: leases found in it belong to nobody any more.
     pub fn new(file: Arc<EmbeddedFile>, settings: &crate::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
-        Ok(Arc::new(Self { file, sessions, catalog: Arc::default(), keep_turns: settings.retention.turns.0 }))
+        let (known, catalog, keep_turns) = (Known::new(), Arc::default(), settings.retention.turns.0);
+        Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns }))
     }
 }
 
@@ -55,8 +60,15 @@ impl Store for EmbeddedStore {
         let sessions = Arc::clone(&self.sessions);
         let acquired = self.file.write(move |tables| sessions.acquire(tables, &request)).await?;
         let Acquired::Granted(mut grant) = acquired else { return Ok(acquired) };
-        // Read outside the writer: the holder's history changes by nobody else's hand.
-        grant.session.history = Arc::new(self.file.read(|read| sessions::history(read, &grant.session.session_id))?);
+        let session = &mut grant.session;
+        // Nobody has had the lane since, so nobody has said anything.
+        let same = |left: &Session| left.epoch + 1 == session.epoch && left.created_at == session.created_at;
+        session.history = match self.known.take_left(&session.session_id).filter(same) {
+            Some(left) => left.history,
+            // Outside the writer: the holder's history changes by nobody else's hand.
+            None => Arc::new(self.file.read(|read| sessions::history(read, &session.session_id))?),
+        };
+        self.known.put(session.clone());
         Ok(Acquired::Granted(grant))
     }
 
@@ -70,8 +82,18 @@ impl Store for EmbeddedStore {
     }
 
     async fn commit(&self, request: Commit) -> Result<Committed> {
-        let sessions = Arc::clone(&self.sessions);
-        Ok(self.file.write(move |tables| turns::commit(tables, &sessions, &request)).await?)
+        let granted = self.known.take_granted(&request.session_id, request.epoch);
+        let (sessions, request) = (Arc::clone(&self.sessions), Arc::new(request));
+        let asked = Arc::clone(&request);
+        let committed = self.file.write(move |tables| turns::commit(tables, &sessions, &asked)).await?;
+        if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
+            let left = left(granted, &request, change, clock::now());
+            // A store keeps that many; more would be known than is there.
+            if left.history.len() <= MAX_ENTRIES {
+                self.known.put(left);
+            }
+        }
+        Ok(committed)
     }
 
     async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {

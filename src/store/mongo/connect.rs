@@ -1,11 +1,12 @@
 //! Connecting, and the indexes.
 
+use super::clock::ServerClock;
 use super::document::failed;
-use super::known::{Known, ServerClock};
 use super::{Db, MongoStore};
 use crate::config::Settings;
 use crate::config::show::masked_address;
 use crate::store::group::Group;
+use crate::store::known::Known;
 use crate::store::{Result, StoreError};
 use crate::tasks::{OnPanic, Tasks};
 use bson::{Document, doc};

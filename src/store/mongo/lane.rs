@@ -3,10 +3,10 @@
 use super::Db;
 use super::commit::{Leaves, statement};
 use super::document::{date, failed, int, millis, raw, read, unseal_fields};
-use super::known::left;
 use super::plain;
 use crate::clock::Timestamp;
 use crate::session::Session;
+use crate::store::known::left;
 use crate::store::{Commit, Committed, Held, Result, StoreError};
 use bson::raw::cstr;
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc, rawdoc};

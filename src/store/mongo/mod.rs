@@ -1,22 +1,23 @@
 //! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
-//! is [`known`], counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
+//! is [`known`](super::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
 //! [`queries`] and [`agents`] the rest.
 //! [`document`] maps to and from BSON.
 
 mod acquire;
 mod agents;
+mod clock;
 mod commit;
 mod connect;
 mod document;
 mod fence;
 mod journal;
-mod known;
 mod lane;
 mod plain;
 mod queries;
 mod timers;
 
 use super::group::Group;
+use super::known::Known;
 use super::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Record, Recorded, Result, SessionQuery,
     Store, TurnRecord,
@@ -27,7 +28,7 @@ use crate::journal::StepRecord;
 use crate::plan::Plan;
 use crate::session::Session;
 use async_trait::async_trait;
-use known::{Known, ServerClock};
+use clock::ServerClock;
 use moka::sync::Cache;
 use mongodb::{Client, Database};
 use std::sync::Arc;

@@ -1,0 +1,67 @@
+//! What time it is on the server.
+
+use super::connect::ask_admin;
+use crate::clock::Timestamp;
+use crate::store::{Result, StoreError};
+use bson::doc;
+use mongodb::Client;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a reading of the server's clock may take to be trusted.
+const PRECISE: Duration = Duration::from_millis(100);
+/// How often it is read again at the start for one that can be.
+const READINGS: u32 = 5;
+
+/// The server's clock, asked for now and then, and in between by how much time has passed here since. It may be ahead by
+/// the way of the question, never behind: no timer is early by it and no lease short.
+#[derive(Clone)]
+pub(super) struct ServerClock {
+    asked: Arc<Mutex<Reading>>,
+}
+
+/// What the server's clock was, and when that was here.
+#[derive(Clone, Copy)]
+struct Reading {
+    at: Timestamp,
+    since: Instant,
+    /// How long the question took, and so how far off it may be.
+    off: Duration,
+}
+
+impl ServerClock {
+    pub(super) async fn ask(client: &Client) -> Result<Self> {
+        let mut best = reading(client).await?;
+        for _ in 0..READINGS {
+            if best.off <= PRECISE {
+                break;
+            }
+            let another = reading(client).await?;
+            best = if another.off < best.off { another } else { best };
+        }
+        Ok(Self { asked: Arc::new(Mutex::new(best)) })
+    }
+
+    /// Reads it anew. A reading that took long, since somebody was paused meanwhile, is worse than the one before.
+    pub(super) async fn ask_again(&self, client: &Client) -> Result<()> {
+        let reading = reading(client).await?;
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if reading.off <= PRECISE || reading.off < asked.off {
+            *asked = reading;
+        }
+        Ok(())
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        let reading = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        reading.at.plus(reading.since.elapsed())
+    }
+}
+
+async fn reading(client: &Client) -> Result<Reading> {
+    let begun = Instant::now();
+    let answer = ask_admin(client, doc! {"hello": 1}).await?;
+    let (since, off) = (Instant::now(), begun.elapsed());
+    let at = answer.get_datetime("localTime").map_err(|error| StoreError::Unavailable(error.to_string()))?;
+    Ok(Reading { at: Timestamp::from_millis(at.timestamp_millis()).plus(off), since, off })
+}
