@@ -1,12 +1,20 @@
 //! Whether a turn may still act.
 
-use std::fmt;
+use crate::store::StoreError;
+use async_trait::async_trait;
 use std::sync::Arc;
+
+/// A hold on a lane.
+#[async_trait]
+pub trait Holding: Send + Sync {
+    /// False when the lane is somebody else's by now. When it may be, the store is asked.
+    async fn holds(&self) -> Result<bool, StoreError>;
+}
 
 /// Says whether a turn's lane is surely still its worker's. A worker that was paused may find that it is not: then its turn
 /// begins nothing and publishes nothing any more.
-#[derive(Clone)]
-pub struct Guard(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+#[derive(Clone, Default)]
+pub struct Guard(Option<Arc<dyn Holding>>);
 
 impl Guard {
     /// For a turn whose lane nobody else can take.
@@ -14,19 +22,16 @@ impl Guard {
         Self(None)
     }
 
-    /// As `holds` says at the moment.
-    pub fn new(holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(holds)))
+    /// As `holding` says at the moment.
+    pub fn new(holding: impl Holding + 'static) -> Self {
+        Self(Some(Arc::new(holding)))
     }
 
-    /// False when the lane may be somebody else's by now.
-    pub fn holds(&self) -> bool {
-        self.0.as_ref().is_none_or(|holds| holds())
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guard").field(&self.holds()).finish()
+    /// False when the lane is somebody else's by now.
+    pub async fn holds(&self) -> Result<bool, StoreError> {
+        match &self.0 {
+            Some(holding) => holding.holds().await,
+            None => Ok(true),
+        }
     }
 }

@@ -9,7 +9,7 @@
 mod guard;
 pub mod record;
 
-pub use guard::Guard;
+pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
 
 use crate::agent::canonical;
@@ -59,8 +59,8 @@ pub enum JournalError {
         /// What is wrong.
         problem: String,
     },
-    /// The lane may be somebody else's by now: nothing was begun.
-    #[error("the lane is not surely held any more")]
+    /// The lane is somebody else's by now: nothing was begun.
+    #[error("the lane was taken over")]
     Lost,
     /// The store did not record it.
     #[error(transparent)]
@@ -218,8 +218,10 @@ impl Journal {
         if let Some(step) = known {
             return Ok(self.turn.replay(step, &input_hash)?);
         }
-        if !self.turn.guard.holds() {
-            return Err(JournalError::Lost.into());
+        match self.turn.guard.holds().await {
+            Ok(true) => {}
+            Ok(false) => return Err(JournalError::Lost.into()),
+            Err(error) => return Err(JournalError::from(error).into()),
         }
         let begun = Instant::now();
         let done = operation(self.idempotency_key(key)).await.map_err(StepError::Operation)?;

@@ -95,8 +95,8 @@ pub enum TurnError {
     /// The store refuses or cannot read something of this turn, or the queue what it says: repeated, as an attempt.
     #[error("{0}")]
     Failed(String),
-    /// The lane may be somebody else's by now: nothing more of this turn may be seen.
-    #[error("the lane is not surely held any more")]
+    /// The lane is somebody else's by now: nothing more of this turn may be seen.
+    #[error("the lane was taken over")]
     Lost,
 }
 

@@ -267,7 +267,7 @@ impl<'a> Turn<'a> {
         async move {
             match events.is_empty() {
                 true => Ok(()),
-                false if !guard.holds() => Err(TurnError::Lost),
+                false if !guard.holds().await? => Err(TurnError::Lost),
                 false => Ok(queue.emit(events).await?),
             }
         }

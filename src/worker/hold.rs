@@ -6,12 +6,13 @@
 use super::Shared;
 use super::intake::{self, Unfit};
 use super::lane::{Stop, acknowledge};
+use super::lanes::HeldLane;
 use super::opening::{self, Begun};
 use crate::agent::AgentRecord;
 use crate::journal::Guard;
 use crate::queue::{Cause, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Grant, StoreError, TimerChange};
+use crate::store::{Change, Commit, Committed, Grant, Held, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{self, CancelReason, TurnError, TurnInput};
 use futures::FutureExt;
@@ -41,8 +42,12 @@ impl<'a> Hold<'a> {
     pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant) -> Self {
         let Grant { mut session, resumed } = grant;
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
-        let (lanes, session_id, epoch) = (Arc::clone(&shared.lanes), session.session_id.clone(), session.epoch);
-        let guard = Guard::new(move || lanes.surely_holds(&session_id, epoch));
+        let guard = Guard::new(HeldLane {
+            lanes: Arc::clone(&shared.lanes),
+            store: Arc::clone(shared.store()),
+            held: Held { session_id: session.session_id.clone(), epoch: session.epoch },
+            ack_wait: shared.ack_wait,
+        });
         let unpublished = std::mem::take(&mut session.outbox);
         Self { shared, session, resumed, unpublished, guard, lost }
     }
@@ -72,9 +77,7 @@ impl<'a> Hold<'a> {
             return Ok(false);
         };
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
-        if !self.guard.holds() {
-            return Err(Stop::Lost);
-        }
+        self.check().await?;
         let (last_seq, change) = self.handle(&message).await?;
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
@@ -91,6 +94,10 @@ impl<'a> Hold<'a> {
             Committed::Held if self.shared.stopping.is_cancelled() => Err(Stop::Stopping),
             Committed::Held => self.refresh().await.map(|()| true),
         }
+    }
+
+    async fn check(&self) -> Result<(), Stop> {
+        if self.guard.holds().await? { Ok(()) } else { Err(Stop::Lost) }
     }
 
     /// The lane's next message. While the one that was handled last is still in the stream, nobody has acknowledged it, so
@@ -237,9 +244,7 @@ impl<'a> Hold<'a> {
         reason: String,
         attempts: u32,
     ) -> Result<(), Stop> {
-        if !self.guard.holds() {
-            return Err(Stop::Lost);
-        }
+        self.check().await?;
         let job_id = jobs.first().map(|job| job.job_id.clone());
         Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
     }

@@ -1,11 +1,38 @@
 //! The lanes that this worker drives, with the deliveries that wait for them.
 
+use crate::journal::Holding;
 use crate::queue::{Delivery, DeliveryToken, Message};
-use crate::store::Held;
+use crate::store::{Held, Store, StoreError};
+use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+
+/// The hold on one lane, as its turns ask for it.
+pub(super) struct HeldLane {
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) held: Held,
+    pub(super) ack_wait: Duration,
+}
+
+#[async_trait]
+impl Holding for HeldLane {
+    async fn holds(&self) -> Result<bool, StoreError> {
+        if self.lanes.surely_holds(&self.held) {
+            return Ok(true);
+        }
+        // Paused, or too busy to renew: that alone is no reason to begin the turn anew.
+        let until = Instant::now() + self.ack_wait;
+        let lost = self.store.renew(std::slice::from_ref(&self.held), self.ack_wait).await?;
+        if !lost.is_empty() {
+            return Ok(false);
+        }
+        self.lanes.renewed(&self.held, until);
+        Ok(self.lanes.surely_holds(&self.held))
+    }
+}
 
 /// What becomes of a delivery.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,9 +120,9 @@ impl Lanes {
     }
 
     /// False when the lease may be over: the process was paused, or could not renew it.
-    pub(super) fn surely_holds(&self, session_id: &str, epoch: u64) -> bool {
+    fn surely_holds(&self, held: &Held) -> bool {
         let lanes = self.lock();
-        let lane = lanes.get(session_id).filter(|lane| lane.epoch == Some(epoch));
+        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
         lane.and_then(|lane| lane.until).is_some_and(|until| Instant::now() < until)
     }
 
