@@ -1,7 +1,9 @@
-//! Timers: [`Timer`] and its rules here, the elected [`scheduler`] that publishes what is due, and [`housekeeping`].
+//! Timers: [`Timer`] and its rules here, the elected [`scheduler`], whose [`term`] publishes what is due and does the
+//! [`housekeeping`].
 
 pub mod housekeeping;
 pub mod scheduler;
+mod term;
 
 use crate::action::Action;
 use crate::clock::Timestamp;

@@ -39,8 +39,8 @@ impl Turn<'_> {
             Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
             None => String::new(),
         };
-        let context = Phase2::new(&state.plan, &self.agent.config, &message)
-            .conversation(prompt::conversation(&self.session.history, &self.entries), &results)
+        let context = Phase2::new(&state.plan, &state.shown, &message)
+            .conversation(prompt::continued(&state.history, &self.entries), &results)
             .situation(&note, state.greeted, is_timer);
         let system = self.services.prompts.render("phase2", &context).map_err(prompt::failed)?;
         let facts = Facts {
@@ -70,7 +70,7 @@ impl Turn<'_> {
     /// Phase 1: parses the configuration into a plan and makes the turn's first decision (E-09).
     pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
         let message = self.message_text();
-        let conversation = prompt::conversation(&self.session.history, &[]);
+        let conversation = prompt::conversation(&self.session.history);
         let context = Phase1::new(&self.agent, &message, conversation);
         let system = self.services.prompts.render("phase1", &context).map_err(prompt::failed)?;
         let facts = Facts {
@@ -91,7 +91,7 @@ impl Turn<'_> {
 
     /// True when phase 1 is on record for this turn.
     pub(super) fn has_planned(&self) -> bool {
-        self.journal.has(FIRST, &asked(&self.plan_input(), ""))
+        self.journal.has(FIRST, &(self.plan_input(), ""))
     }
 
     fn plan_input(&self) -> Value {
@@ -120,13 +120,14 @@ impl Turn<'_> {
                 idempotency_key: String::new(),
                 facts: facts.clone(),
             };
-            let input = asked(&input, &problem);
+            // What the question depends on, and what was wrong with the answer before.
+            let asked = (&input, problem.as_str());
             let mut parsed = None;
             let is_last = |content: &str| {
                 let answer = parsed.insert(parse(content));
                 correction == 0 && answer.as_ref().is_ok_and(ends)
             };
-            let asking = recorded::ask_last(&journal, &key, (&name, model.as_ref()), &input, request, is_last);
+            let asking = recorded::ask_last(&journal, &key, (&name, model.as_ref()), &asked, request, is_last);
             let content = match self.beside(Box::pin(asking)).await? {
                 Ok(stepped) => {
                     self.step_finished("model", &name, &stepped);
@@ -150,9 +151,4 @@ impl Turn<'_> {
         }
         Ok(Err(CancelReason::new("invalid_decision", problem)))
     }
-}
-
-/// What a recorded question depends on: what it asks, and what was wrong with the answer before.
-fn asked(input: &Value, problem: &str) -> Value {
-    json!([input, problem])
 }

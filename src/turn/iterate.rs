@@ -1,6 +1,7 @@
 //! The decision loop (E-15 to E-25).
 
 use super::decision::{Decision, NextStatus};
+use super::prompt::{self, Shown};
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::action::system::Operation;
@@ -21,6 +22,9 @@ const MAX_IDLE: u32 = 3;
 /// What the loop carries from one iteration to the next.
 pub(super) struct Loop {
     pub(super) plan: Arc<Plan>,
+    /// What the plan lets the model use, and what was said before the turn, as prompts show it.
+    pub(super) shown: Shown,
+    pub(super) history: String,
     pub(super) greeted: bool,
     /// SKILL and TOOL results in order: what the model sees of this turn.
     pub(super) results: Vec<(String, Value)>,
@@ -59,7 +63,16 @@ impl Turn<'_> {
         first: Option<Decision>,
         greeted: bool,
     ) -> Result<Change, TurnError> {
-        let mut state = Loop { plan, greeted, results: Vec::new(), note: None, ledger: HashSet::new(), idle: 0 };
+        let mut state = Loop {
+            shown: Shown::new(&plan, &self.agent.config),
+            history: prompt::conversation(&self.session.history),
+            plan,
+            greeted,
+            results: Vec::new(),
+            note: None,
+            ledger: HashSet::new(),
+            idle: 0,
+        };
         let end = self.decide_and_act(&mut state, first).await?;
         self.end(end, &state.plan).await
     }

@@ -45,15 +45,32 @@ impl<'a> Phase1<'a> {
     }
 }
 
+/// What a turn may use, as all its prompts show it.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    tools_json: String,
+    skills_json: String,
+    flows_json: String,
+}
+
+impl Shown {
+    pub(super) fn new(plan: &Plan, agent: &AgentConfig) -> Self {
+        Self {
+            tools_json: pretty(&tools_seen(&plan.tools)),
+            skills_json: pretty(&skills_seen(&plan.skills)),
+            flows_json: pretty(&json!(agent.flows)),
+        }
+    }
+}
+
 /// The variables of `prompts/phase2.md`.
 #[derive(Serialize)]
 pub(super) struct Phase2<'a> {
     name: &'a str,
     tone: &'a str,
     sop: &'a str,
-    tools_json: String,
-    skills_json: String,
-    flows_json: String,
+    #[serde(flatten)]
+    shown: &'a Shown,
     constraints: &'a str,
     history: String,
     results: &'a str,
@@ -64,14 +81,12 @@ pub(super) struct Phase2<'a> {
 }
 
 impl<'a> Phase2<'a> {
-    pub(super) fn new(plan: &'a Plan, agent: &AgentConfig, message: &'a str) -> Self {
+    pub(super) fn new(plan: &'a Plan, shown: &'a Shown, message: &'a str) -> Self {
         Self {
             name: &plan.name,
             tone: &plan.tone,
             sop: &plan.sop,
-            tools_json: pretty(&tools_seen(&plan.tools)),
-            skills_json: pretty(&skills_seen(&plan.skills)),
-            flows_json: pretty(&json!(agent.flows)),
+            shown,
             constraints: &plan.constraints,
             history: String::new(),
             results: "",
@@ -96,11 +111,16 @@ impl<'a> Phase2<'a> {
     }
 }
 
-/// The conversation as lines: what was said before this turn, and what the agent has said in it. The user's own words of
-/// this turn have a section of their own.
-pub(super) fn conversation(history: &[Entry], added: &[Entry]) -> String {
-    let spoken = added.iter().filter(|entry| entry.role != Role::User);
-    transcript(history.iter().chain(spoken))
+/// The conversation as lines: what was said before this turn.
+pub(super) fn conversation(history: &[Entry]) -> String {
+    transcript(history)
+}
+
+/// The conversation with what the agent has said in this turn. The user's own words of it have a section of their own.
+pub(super) fn continued(conversation: &str, added: &[Entry]) -> String {
+    let spoken = transcript(added.iter().filter(|entry| entry.role != Role::User));
+    let between = if conversation.is_empty() || spoken.is_empty() { "" } else { "\n" };
+    format!("{conversation}{between}{spoken}")
 }
 
 /// The results of this turn's actions as lines, long ones cut with a note.

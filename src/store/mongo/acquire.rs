@@ -37,7 +37,7 @@ impl Db {
     /// The session as it will be if it is still as this process left it.
     fn take_left(&self, item: &Acquire) -> Option<Session> {
         let mut session = self.known.take_left(&item.session_id)?;
-        let taken = lane::acquire(&mut session, item, self.clock.now());
+        let taken = lane::acquire(&mut session, item, self.clock.latest());
         (taken == Taken::Granted { resumed: false }).then_some(session)
     }
 

@@ -13,8 +13,9 @@ const PRECISE: Duration = Duration::from_millis(100);
 /// How often it is read again at the start for one that can be.
 const READINGS: u32 = 5;
 
-/// The server's clock, asked for now and then, and in between by how much time has passed here since. It may be ahead by
-/// the way of the question, never behind: no timer is early by it and no lease short.
+/// The server's clock, asked for now and then, and in between by how much time has passed here since. How long the question
+/// took says how far off it may be: [`Self::latest`] makes no timer early and no lease short that it sets, and
+/// [`Self::earliest`] no timer that it fires.
 #[derive(Clone)]
 pub(super) struct ServerClock {
     asked: Arc<Mutex<Reading>>,
@@ -25,7 +26,7 @@ pub(super) struct ServerClock {
 struct Reading {
     at: Timestamp,
     since: Instant,
-    /// How long the question took, and so how far off it may be.
+    /// How long the question took.
     off: Duration,
 }
 
@@ -52,9 +53,21 @@ impl ServerClock {
         Ok(())
     }
 
-    pub(super) fn now(&self) -> Timestamp {
-        let reading = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The time is this or later.
+    pub(super) fn earliest(&self) -> Timestamp {
+        let reading = self.reading();
         reading.at.plus(reading.since.elapsed())
+    }
+
+    /// The time is this or earlier.
+    pub(super) fn latest(&self) -> Timestamp {
+        let reading = self.reading();
+        // The reading is in whole milliseconds.
+        reading.at.plus(reading.since.elapsed() + reading.off + Duration::from_millis(1))
+    }
+
+    fn reading(&self) -> Reading {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,5 +76,5 @@ async fn reading(client: &Client) -> Result<Reading> {
     let answer = ask_admin(client, doc! {"hello": 1}).await?;
     let (since, off) = (Instant::now(), begun.elapsed());
     let at = answer.get_datetime("localTime").map_err(|error| StoreError::Unavailable(error.to_string()))?;
-    Ok(Reading { at: Timestamp::from_millis(at.timestamp_millis()).plus(off), since, off })
+    Ok(Reading { at: Timestamp::from_millis(at.timestamp_millis()), since, off })
 }

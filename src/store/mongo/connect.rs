@@ -51,12 +51,13 @@ impl MongoStore {
         info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
         tasks.spawn("server clock", OnPanic::Log, db.clone().keep_time(tasks.stop_token()));
         let of = || db.clone();
-        let (acquires, records, commits, agents) = (of(), of(), of(), of());
+        let (acquires, records, commits, agents, reads) = (of(), of(), of(), of(), of());
         Ok(Self {
             acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
             records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
             commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
             agent_hashes: Group::start(tasks, "agents", 1, move |items| agents.clone().agent_hashes(items)),
+            reads: Group::start(tasks, "sessions", IN_FLIGHT, move |items| reads.clone().read_all(items)),
             versions: Cache::new(1_000),
             plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),
             db,

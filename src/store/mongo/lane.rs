@@ -147,7 +147,7 @@ impl Db {
         let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
         // The journal first: what is committed is also on record.
         let mut written = self.write_turns(&items).await?;
-        let now = self.clock.now();
+        let now = self.clock.latest();
         let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
         while !open.is_empty() {
             let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;

@@ -41,6 +41,7 @@ pub struct MongoStore {
     records: Group<Record, Vec<Recorded>>,
     commits: Group<Commit, Committed>,
     agent_hashes: Group<String, Option<String>>,
+    reads: Group<String, Option<Session>>,
     /// Configurations by (agent, hash), which never change.
     versions: Cache<(String, String), Arc<AgentRecord>>,
     /// Plans by (agent, hash), for a moment: one that was deleted is missed soon.
@@ -124,7 +125,7 @@ impl Store for MongoStore {
     }
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
-        self.db.session(session_id).await
+        self.reads.submit(session_id.to_owned()).await
     }
 
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {

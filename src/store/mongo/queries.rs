@@ -11,10 +11,13 @@ use futures::TryStreamExt;
 use std::time::Duration;
 
 impl Db {
-    pub(super) async fn session(&self, session_id: &str) -> Result<Option<Session>> {
-        let collection = self.database.collection::<RawDocumentBuf>("sessions");
-        let found = collection.find_one(doc! {"_id": session_id}).await.map_err(failed)?;
-        found.as_ref().map(read_session).transpose()
+    /// The sessions of these ids; each may be damaged for itself.
+    pub(super) async fn read_all(self, ids: Vec<String>) -> Result<Vec<Result<Option<Session>>>> {
+        let mut wanted: Vec<&str> = ids.iter().map(String::as_str).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let found = self.session_documents(wanted, None).await?;
+        Ok(ids.iter().map(|id| found.get(id).map(read_session).transpose()).collect())
     }
 
     pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {

@@ -2,7 +2,6 @@
 
 use super::Db;
 use super::document::{date, failed, int, millis, read};
-use crate::clock::{self, Timestamp};
 use crate::store::{DueTimer, DueTimers, Result};
 use crate::timer::Timer;
 use bson::{Document, RawDocumentBuf, doc};
@@ -11,9 +10,6 @@ use mongodb::options::ReturnDocument;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// The most that this process's clock may be behind the server's.
-const CLOCK_MARGIN: Duration = Duration::from_secs(5);
-
 impl Db {
     pub(super) async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
         #[derive(Deserialize)]
@@ -21,14 +17,13 @@ impl Db {
             #[serde(rename = "_id")]
             session_id: String,
             timers: Vec<Timer>,
-            now: Timestamp,
         }
-        let near = date(clock::now().plus(horizon).plus(CLOCK_MARGIN));
+        let near = date(self.clock.latest().plus(horizon));
         let pipeline = [
             doc! {"$match": {"timers.due_at": {"$lte": near}}},
             doc! {"$sort": {"timers.due_at": 1}},
             doc! {"$limit": int(u64::try_from(limit).unwrap_or(u64::MAX))},
-            doc! {"$project": {"timers": 1, "now": "$$NOW"}},
+            doc! {"$project": {"timers": 1}},
         ];
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
         let raws: Vec<RawDocumentBuf> = collection
@@ -40,7 +35,8 @@ impl Db {
             .await
             .map_err(failed)?;
         let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
-        let now = found.first().map_or_else(clock::now, |found| found.now);
+        // As of the answer, which may be long: whoever waits from now on is not late by it, and not early either.
+        let now = self.clock.earliest();
         let mut timers: Vec<_> = found
             .into_iter()
             .flat_map(|Found { session_id, timers, .. }| {
