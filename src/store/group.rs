@@ -1,19 +1,24 @@
 //! Grouping: what concurrent callers ask for becomes one bulk command, and each gets its own answer.
 //!
-//! An idle group adds no delay: the first caller goes at once, those that arrive while it is in flight form the next one.
+//! An idle group adds no delay: the first caller goes at once, those that arrive while it is in flight form the next one,
+//! which goes beside it only when it is large.
 //! A command that is refused as a whole is taken apart, so that one bad item is nobody else's loss.
 
 use super::{Acquire, Commit, Record, Result, StoreError};
 use crate::journal::StepRecord;
 use crate::tasks::{OnPanic, Tasks};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use serde_json::Value;
 use std::future::Future;
 use std::sync::Arc;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The most items of one command.
 const MAX_ITEMS: usize = 256;
+/// So many make a command of their own while another one is under way.
+const ENOUGH: usize = 32;
 /// Items that may wait; further callers wait for a place.
 const MAX_WAITING: usize = 8_192;
 
@@ -84,20 +89,17 @@ impl<I, O> Clone for Group<I, O> {
     }
 }
 
-impl<I: Weigh + Clone + Send + 'static, O: Send + 'static> Group<I, O> {
+impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
     /// A group whose commands are made by `run`, `in_flight` of them at once. `run` answers one outcome for each item, in
     /// order; its error reaches every caller of the command.
     pub(crate) fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
     where
-        F: Fn(Vec<I>) -> Fut + Send + Sync + 'static,
+        F: Fn(Arc<Vec<I>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<Result<O>>>> + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let (receiver, run) = (Arc::new(Mutex::new(receiver)), Arc::new(run));
-        for _ in 0..in_flight {
-            let serve = serve(Arc::clone(&receiver), Arc::clone(&run), tasks.stop_token());
-            tasks.spawn(name, OnPanic::Log, serve);
-        }
+        let server = Server { receiver, waiting: Vec::new(), in_flight, run };
+        tasks.spawn(name, OnPanic::Log, server.serve(tasks.stop_token()));
         Self { sender }
     }
 
@@ -110,55 +112,85 @@ impl<I: Weigh + Clone + Send + 'static, O: Send + 'static> Group<I, O> {
     }
 }
 
-async fn serve<I, O, F, Fut>(receiver: Arc<Mutex<mpsc::Receiver<Item<I, O>>>>, run: Arc<F>, stop: CancellationToken)
+/// What makes commands of what waits.
+struct Server<I, O, F> {
+    receiver: mpsc::Receiver<Item<I, O>>,
+    waiting: Vec<Item<I, O>>,
+    in_flight: usize,
+    run: F,
+}
+
+impl<I, O, F, Fut> Server<I, O, F>
 where
     I: Weigh + Clone,
-    F: Fn(Vec<I>) -> Fut,
+    F: Fn(Arc<Vec<I>>) -> Fut,
     Fut: Future<Output = Result<Vec<Result<O>>>>,
 {
-    loop {
-        let mut items = Vec::new();
-        {
-            let mut receiver = receiver.lock().await;
+    async fn serve(mut self, stop: CancellationToken) {
+        let mut commands = FuturesUnordered::new();
+        loop {
+            while self.may_go(commands.len()) {
+                let count = fitting(&self.waiting);
+                let (asked, answers) = self.waiting.drain(..count).map(|item| (item.asked, item.answer)).unzip();
+                commands.push(answer(&self.run, asked, answers));
+            }
+            let (room, idle) = (MAX_ITEMS.saturating_sub(self.waiting.len()), commands.is_empty());
             tokio::select! {
                 biased;
-                count = receiver.recv_many(&mut items, MAX_ITEMS) => if count == 0 { return },
-                () = stop.cancelled() => return,
+                count = self.receiver.recv_many(&mut self.waiting, room), if room > 0 => {
+                    if count == 0 && idle {
+                        return;
+                    }
+                    if count == 0 {
+                        // Nobody is left to ask; those who have asked are answered.
+                        while commands.next().await.is_some() {}
+                    }
+                }
+                Some(()) = commands.next(), if !idle => {}
+                () = stop.cancelled(), if idle => return,
             }
         }
-        for command in commands(items) {
-            let (asked, answers): (Vec<I>, Vec<_>) = command.into_iter().map(|item| (item.asked, item.answer)).unzip();
-            let outcomes = outcomes(run.as_ref(), asked).await;
-            // A caller that is gone is nobody's loss.
-            outcomes.into_iter().zip(answers).for_each(|(outcome, answer)| drop(answer.send(outcome)));
-        }
+    }
+
+    /// True when a command is to be made of what waits. One that goes beside another one has to be worth it: what waits for
+    /// the other one to end would only be more.
+    fn may_go(&self, running: usize) -> bool {
+        let enough = if running == 0 { 1 } else { ENOUGH };
+        running < self.in_flight && self.waiting.len() >= enough
     }
 }
 
-/// The items in groups that one command can hold.
-fn commands<I: Weigh, O>(items: Vec<Item<I, O>>) -> Vec<Vec<Item<I, O>>> {
-    let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for item in items {
-        let more = item.asked.bytes();
-        if bytes + more > MAX_BYTES && !group.is_empty() {
-            groups.push(std::mem::take(&mut group));
-            bytes = 0;
-        }
-        bytes += more;
-        group.push(item);
-    }
-    groups.push(group);
-    groups
+/// Runs one command, and tells those who wait for it.
+async fn answer<I, O, F, Fut>(run: &F, asked: Vec<I>, answers: Vec<oneshot::Sender<Result<O>>>)
+where
+    I: Clone,
+    F: Fn(Arc<Vec<I>>) -> Fut,
+    Fut: Future<Output = Result<Vec<Result<O>>>>,
+{
+    let outcomes = outcomes(run, asked).await;
+    // A caller that is gone is nobody's loss.
+    outcomes.into_iter().zip(answers).for_each(|(outcome, answer)| drop(answer.send(outcome)));
+}
+
+/// How many of the items one command can hold; one at least.
+fn fitting<I: Weigh, O>(items: &[Item<I, O>]) -> usize {
+    let mut bytes = 0;
+    let fits = |item: &&Item<I, O>| {
+        bytes += item.asked.bytes();
+        bytes <= MAX_BYTES
+    };
+    items.iter().take(MAX_ITEMS).take_while(fits).count().max(1)
 }
 
 /// One outcome for each item.
 async fn outcomes<I, O, F, Fut>(run: &F, asked: Vec<I>) -> Vec<Result<O>>
 where
     I: Clone,
-    F: Fn(Vec<I>) -> Fut,
+    F: Fn(Arc<Vec<I>>) -> Fut,
     Fut: Future<Output = Result<Vec<Result<O>>>>,
 {
-    let error = match run(asked.clone()).await {
+    let asked = Arc::new(asked);
+    let error = match run(Arc::clone(&asked)).await {
         Ok(outcomes) => return outcomes,
         Err(error) => error,
     };
@@ -166,8 +198,8 @@ where
         return asked.iter().map(|_| Err(error.clone())).collect();
     }
     let mut outcomes = Vec::with_capacity(asked.len());
-    for one in asked {
-        let outcome = run(vec![one]).await.map(|mut outcomes| outcomes.pop());
+    for one in asked.iter() {
+        let outcome = run(Arc::new(vec![one.clone()])).await.map(|mut outcomes| outcomes.pop());
         outcomes.push(outcome.and_then(|outcome| outcome.unwrap_or_else(|| Err(error.clone()))));
     }
     outcomes
@@ -179,7 +211,7 @@ mod tests {
     use futures::future::join_all;
     use std::sync::Mutex as Sync;
 
-    async fn run(asked: Vec<String>) -> Result<Vec<Result<usize>>> {
+    async fn run(asked: Arc<Vec<String>>) -> Result<Vec<Result<usize>>> {
         if asked.iter().any(|text| text == "bad") {
             return Err(StoreError::Refused("bad".into()));
         }
@@ -197,7 +229,7 @@ mod tests {
     async fn what_waits_goes_together_up_to_the_bounds_of_one_command() {
         let sizes = Arc::new(Sync::new(Vec::new()));
         let (tasks, seen) = (Tasks::new(), Arc::clone(&sizes));
-        let group: Group<String, usize> = Group::start(&tasks, "test", 1, move |asked: Vec<String>| {
+        let group: Group<String, usize> = Group::start(&tasks, "test", 1, move |asked: Arc<Vec<String>>| {
             seen.lock().unwrap().push((asked.len(), asked.iter().map(String::len).sum::<usize>()));
             run(asked)
         });

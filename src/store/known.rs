@@ -1,6 +1,6 @@
-//! Sessions as this process knows them: those whose lanes it holds, as they were granted, and those that it has left, as it
-//! left them. One is of use only while its epoch is still the stored one's, which whoever uses it has checked: what is known
-//! wrong matches nothing.
+//! Sessions as this process knows them: those whose lanes it holds, as they were granted, and those that are left, as it
+//! has left or read them. One is of use only while its epoch is still the stored one's, which whoever uses it has checked:
+//! what is known wrong matches nothing.
 
 use crate::clock::Timestamp;
 use crate::session::Session;
@@ -40,7 +40,7 @@ impl Known {
         Self { sessions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).time_to_idle(IDLE).build() }
     }
 
-    /// Takes out a session that this process left last; it stays unknown until it is put back.
+    /// Takes out a session whose lane was left; it stays unknown until it is put back.
     pub(crate) fn take_left(&self, session_id: &str) -> Option<Session> {
         self.sessions.get(session_id)?.take_if(|session| session.lease.is_none())
     }
@@ -48,6 +48,15 @@ impl Known {
     /// Takes out a session as it was granted under `epoch`.
     pub(crate) fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
         self.sessions.get(session_id)?.take_if(|session| session.epoch == epoch && session.lease.is_some())
+    }
+
+    /// Remembers a session that was read, unless something is known of it: whoever left it, it may be taken from there.
+    pub(crate) fn offer(&self, session: &Session) {
+        let left = session.lease.is_none() && session.turn.is_none();
+        let known = |slot: Arc<Slot>| slot.session.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if left && !self.sessions.get(&session.session_id).is_some_and(known) {
+            self.put(session.clone());
+        }
     }
 
     pub(crate) fn put(&self, session: Session) {

@@ -18,6 +18,10 @@ async fn bench(args: &[&str]) -> (Value, u32) {
     (serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}")), pid)
 }
 
+/// The most processor time of a worker for each that the floor takes, in a build without optimisation; it is half of that
+/// where nothing has gone wrong.
+const WORKER_TO_FLOOR: f64 = 6.0;
+
 const QUICK: [&str; 11] =
     ["turns", "--actions", "0", "--concurrency", "8", "--seconds", "1", "--sessions", "32", "--warm-up", "200ms"];
 
@@ -46,6 +50,11 @@ async fn turns_are_measured_beside_the_floor_on_given_servers() {
     let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
     let (report, pid) = bench(&[&QUICK[..], &given].concat()).await;
     check(&report);
+    // The engine's own processor time, in relation to that of the same commands without it.
+    let row = &report["rows"][0];
+    let (worker, floor) = (row["us_per_turn"]["workers"].as_f64(), row["floor_us_per_turn"]["workers"].as_f64());
+    let ratio = worker.unwrap() / floor.unwrap();
+    assert!(ratio < WORKER_TO_FLOOR, "a worker takes {ratio:.1} times the processor time of the floor");
     let cluster = &report["environment"]["cluster"];
     for field in ["nats_server", "nats_sync_interval", "mongod", "mongodb_write_concern"] {
         assert!(cluster[field].is_string(), "{field}: {report}");

@@ -7,6 +7,7 @@ mod bench;
 mod chaos;
 mod commands;
 mod conformance;
+mod cost;
 mod crash;
 mod demo;
 mod dependencies;

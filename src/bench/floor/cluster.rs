@@ -208,7 +208,7 @@ fn in_a_week() -> bson::DateTime {
 }
 
 /// Looks whether the agent is still the same.
-async fn agents(database: Database, items: Vec<String>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn agents(database: Database, items: Arc<Vec<String>>) -> StoreResult<Vec<StoreResult<()>>> {
     let collection = database.collection::<RawDocumentBuf>("agents");
     let find = collection.find(doc! {"_id": {"$in": [AGENT]}}).projection(doc! {"hash": 1});
     let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
@@ -218,7 +218,7 @@ async fn agents(database: Database, items: Vec<String>) -> StoreResult<Vec<Store
     }
 }
 
-async fn acquire(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn acquire(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let statement = |item: &Item| {
         let (turn_id, seq) = (item.turn_id.as_str(), item.seq as i64);
         let lease = rawdoc! {"owner": "floor", "until": now(), "token": turn_id, "resumed": false};
@@ -250,7 +250,7 @@ fn step_document(item: &Item) -> RawDocumentBuf {
     }
 }
 
-async fn record(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn record(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
     insert(&database, "steps", &steps, rawdoc! {"w": "majority", "j": true}).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
@@ -289,7 +289,7 @@ fn left_session(item: &Item) -> RawDocumentBuf {
     rawdoc! {"q": {"_id": session_id}, "u": update, "upsert": true}
 }
 
-async fn commit(database: Database, items: Vec<Item>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn commit(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let turns: Vec<RawDocumentBuf> = items.iter().map(turn_document).collect();
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
     // The session's majority covers what was written before it.

@@ -12,12 +12,13 @@ use crate::store::lane::{self, Taken};
 use crate::store::{Acquire, Acquired, Grant, Result, StoreError};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// One wish of several, with its place among them.
 type Placed<'i> = (usize, &'i Acquire);
 
 impl Db {
-    pub(super) async fn acquire_all(self, items: Vec<Acquire>) -> Result<Vec<Result<Acquired>>> {
+    pub(super) async fn acquire_all(self, items: Arc<Vec<Acquire>>) -> Result<Vec<Result<Acquired>>> {
         let (mut left, mut others) = (Vec::new(), Vec::new());
         for (index, item) in items.iter().enumerate() {
             match self.take_left(item) {

@@ -48,8 +48,8 @@ impl MongoStore {
 
 impl Db {
     /// The hashes of agents as they are now.
-    pub(super) async fn agent_hashes(self, items: Vec<String>) -> Result<Vec<Result<Option<String>>>> {
-        let mut ids = items.clone();
+    pub(super) async fn agent_hashes(self, items: Arc<Vec<String>>) -> Result<Vec<Result<Option<String>>>> {
+        let mut ids: Vec<&str> = items.iter().map(String::as_str).collect();
         ids.sort_unstable();
         ids.dedup();
         let collection = self.database.collection::<Document>("agents");

@@ -11,13 +11,14 @@ use futures::TryStreamExt;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 impl Db {
     /// Inserts the steps of all requests, and reads back those that were there before.
-    pub(super) async fn record_all(self, items: Vec<Record>) -> Result<Vec<Result<Vec<Recorded>>>> {
+    pub(super) async fn record_all(self, items: Arc<Vec<Record>>) -> Result<Vec<Result<Vec<Recorded>>>> {
         let expires_at = self.expiry();
         let mut statements = Vec::new();
-        for item in &items {
+        for item in items.iter() {
             for step in &item.steps {
                 statements.push(step_document((&item.session_id, &item.turn_id), item.epoch, step, expires_at)?);
             }

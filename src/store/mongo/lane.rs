@@ -142,7 +142,7 @@ impl Db {
         Ok(documents.into_iter().map(|document| (id(&document), document)).collect())
     }
 
-    pub(super) async fn commit_all(self, items: Vec<Commit>) -> Result<Vec<Result<Committed>>> {
+    pub(super) async fn commit_all(self, items: Arc<Vec<Commit>>) -> Result<Vec<Result<Committed>>> {
         // Known anew once it is clear what became of them.
         let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
         // The journal first: what is committed is also on record.

@@ -8,16 +8,21 @@ use crate::session::Session;
 use crate::store::{AbandonedLane, Result, SessionQuery};
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 impl Db {
     /// The sessions of these ids; each may be damaged for itself.
-    pub(super) async fn read_all(self, ids: Vec<String>) -> Result<Vec<Result<Option<Session>>>> {
+    pub(super) async fn read_all(self, ids: Arc<Vec<String>>) -> Result<Vec<Result<Option<Session>>>> {
         let mut wanted: Vec<&str> = ids.iter().map(String::as_str).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let found = self.session_documents(wanted, None).await?;
-        Ok(ids.iter().map(|id| found.get(id).map(read_session).transpose()).collect())
+        let read = |id: &String| found.get(id).map(read_session).transpose();
+        let sessions: Vec<Result<Option<Session>>> = ids.iter().map(read).collect();
+        // Who reads a session, such as for a timer's job, takes its lane next.
+        sessions.iter().flatten().flatten().for_each(|session| self.known.offer(session));
+        Ok(sessions)
     }
 
     pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {

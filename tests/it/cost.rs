@@ -1,0 +1,61 @@
+//! What a turn asks of the servers, so that nothing is added unnoticed: counts and ratios, never times.
+
+use crate::scenarios::{answer, sales};
+use crate::support::engine::{Backend, Engine};
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::private;
+use bson::doc;
+use serde_json::json;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::store::mongo::MongoStore;
+use turnwheel::tasks::Tasks;
+
+/// Turns that are counted.
+const TURNS: i64 = 40;
+
+/// Statements of updates and documents inserted so far, by the server's own count.
+async fn counted(uri: &str) -> (i64, i64) {
+    let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+    let status = client.database("admin").run_command(doc! {"serverStatus": 1}).await.unwrap();
+    let counters = status.get_document("opcounters").unwrap();
+    let count = |name: &str| counters.get(name).and_then(bson::Bson::as_i32).map(i64::from);
+    let long = |name: &str| counters.get(name).and_then(bson::Bson::as_i64);
+    let of = |name: &str| count(name).or_else(|| long(name)).unwrap();
+    (of("update"), of("insert"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
+    let (_nats, _mongod, handles) = private().await;
+    // Long enough that no lease is renewed while the turns are counted.
+    let mut settings = handles.settings();
+    settings.worker.ack_wait = turnwheel::config::duration::Text(std::time::Duration::from_secs(60));
+    let backend = Backend {
+        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
+        store: Arc::new(MongoStore::connect(&settings, &Tasks::new()).await.unwrap()),
+        settings,
+    };
+    let model = ScriptedModel::start(|asked| {
+        Answer::json(&match asked.schema.as_str() {
+            "plan_and_decision" => plan(json!("您好"), &answer("好的")),
+            _ => answer("好的"),
+        })
+    })
+    .await;
+    let engine = Engine::start(backend, model, 1).await;
+    engine.apply(sales()).await;
+    // The first turn plans, and the second one finds the session as this worker left it.
+    for warm_up in 0..2 {
+        engine.say("s1", &format!("w-{warm_up}"), "你好").await;
+    }
+    let before = counted(&handles.mongodb_uri).await;
+    for turn in 0..TURNS {
+        engine.say("s1", &format!("m-{turn}"), "在吗").await;
+    }
+    let after = counted(&handles.mongodb_uri).await;
+    let (updates, insertions) = (after.0 - before.0, after.1 - before.1);
+    // Taking the lane, and the commit; the turn's record, and the step of its decision.
+    assert_eq!((updates, insertions), (2 * TURNS, 2 * TURNS), "of {TURNS} turns");
+}
