@@ -20,7 +20,7 @@ async fn bench(args: &[&str]) -> (Value, u32) {
 
 /// The most processor time of a worker for each that the floor takes, in a build without optimisation; it is half of that
 /// where nothing has gone wrong.
-const WORKER_TO_FLOOR: f64 = 6.0;
+const WORKER_TO_FLOOR: f64 = 3.0;
 
 const QUICK: [&str; 11] =
     ["turns", "--actions", "0", "--concurrency", "8", "--seconds", "1", "--sessions", "32", "--warm-up", "200ms"];
