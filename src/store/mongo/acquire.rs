@@ -1,5 +1,6 @@
 //! Taking a lane. A session that this process left last is taken without being read: by a plain update that counts only
-//! if nobody else has had it since. For others a pipeline decides, and the document is read back.
+//! if nobody else has had it since. One that another process has left is read first. For any other a pipeline decides, and
+//! the document is read back.
 
 use super::Db;
 use super::document::{int, literal, millis, raw};
@@ -26,23 +27,45 @@ impl Db {
                 None => others.push((index, item)),
             }
         }
-        let (mut outcomes, decided) = futures::try_join!(self.retake(left), self.decide(others))?;
-        outcomes.extend(decided);
+        let (mut outcomes, taken) = futures::try_join!(self.retake(left), self.take_unknown(others))?;
+        outcomes.extend(taken);
         let missed: Vec<Placed<'_>> =
             items.iter().enumerate().filter(|(index, _)| !outcomes.contains_key(index)).collect();
-        outcomes.extend(self.decide(missed).await?);
+        outcomes.extend(self.take_unknown(missed).await?);
         let lost = || Err(StoreError::Unavailable("no answer for this one".into()));
         Ok((0..items.len()).map(|index| outcomes.remove(&index).unwrap_or_else(lost)).collect())
     }
 
     /// The session as it will be if it is still as this process left it.
     fn take_left(&self, item: &Acquire) -> Option<Session> {
-        let mut session = self.known.take_left(&item.session_id)?;
-        let taken = lane::acquire(&mut session, item, self.clock.latest());
-        (taken == Taken::Granted { resumed: false }).then_some(session)
+        self.taken(self.known.take_left(&item.session_id)?, item)
     }
 
-    /// Takes lanes of sessions that this process left last; those that somebody else has had since are missing in the answer.
+    /// A session that was left as it will be once it is taken; `None` when it is not to be had so.
+    fn taken(&self, mut session: Session, item: &Acquire) -> Option<Session> {
+        let left = session.lease.is_none() && session.turn.is_none();
+        let mut taken = || lane::acquire(&mut session, item, self.clock.latest());
+        (left && taken() == Taken::Granted { resumed: false }).then_some(session)
+    }
+
+    /// Reads sessions and takes the lanes of those that were left; the others are decided.
+    async fn take_unknown(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+        if items.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
+        let documents = self.session_documents(ids, None).await?;
+        let left = items.iter().filter_map(|(index, item)| {
+            let session = read_session(documents.get(&item.session_id)?).ok()?;
+            Some(((*index, *item), self.taken(session, item)?))
+        });
+        let mut outcomes = self.retake(left.collect()).await?;
+        let rest = items.into_iter().filter(|(index, _)| !outcomes.contains_key(index)).collect();
+        outcomes.extend(self.decide(rest).await?);
+        Ok(outcomes)
+    }
+
+    /// Takes lanes of sessions as they were left; those that somebody else has had since are missing in the answer.
     async fn retake(&self, left: Vec<(Placed<'_>, Session)>) -> Result<HashMap<usize, Result<Acquired>>> {
         if left.is_empty() {
             return Ok(HashMap::new());
