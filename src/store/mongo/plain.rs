@@ -1,7 +1,7 @@
 //! The two statements of nearly every turn, as plain operators on a session that is known: taking the lane again, and the
 //! commit that leaves it. Fields that stay as they are are not sent. What makes them count only once is [`super::fence`].
 
-use super::document::{append, put, raw, sealed_fields};
+use super::document::{append, int, put, raw, sealed_fields};
 use super::fence::{Passage, Tokens, statement};
 use crate::clock::Timestamp;
 use crate::session::{Entry, RECENT_JOBS, Session, Status};
@@ -10,8 +10,9 @@ use crate::timer::Timer;
 use bson::raw::cstr;
 use bson::{DateTime, RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
 use serde::Serialize;
+use std::borrow::Cow;
 
-/// Takes the lane of `session`, which says how it will be; counts if it is as this process left it.
+/// Takes the lane of `session`, which says how it will be; counts if it is as it was left then.
 pub(super) fn retake(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = Tokens::of(session);
     let passage = Passage { spent: tokens.before().left(), made: tokens.held(), removed: tokens.before().held() };
@@ -120,8 +121,8 @@ fn pushed(change: &Change, granted: &Session) -> Result<Option<RawDocumentBuf>> 
 /// Entries of the conversation as they are stored.
 pub(super) fn entries(added: &[Entry]) -> Result<RawArrayBuf> {
     let sealed = |entry: &Entry| match sealed_fields(&entry.metadata) {
-        std::borrow::Cow::Borrowed(_) => raw(entry),
-        std::borrow::Cow::Owned(metadata) => raw(&Entry { metadata, ..entry.clone() }),
+        Cow::Borrowed(_) => raw(entry),
+        Cow::Owned(metadata) => raw(&Entry { metadata, ..entry.clone() }),
     };
     let mut entries = RawArrayBuf::new();
     for entry in added {
@@ -143,10 +144,6 @@ fn array<T: Serialize>(items: impl Iterator<Item = T>) -> Result<RawArrayBuf> {
         array.push(raw(&item)?);
     }
     Ok(array)
-}
-
-fn int(number: u64) -> i64 {
-    super::document::int(number)
 }
 
 fn date(at: Timestamp) -> DateTime {
