@@ -204,7 +204,12 @@ pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
             Role::Assistant => "Agent: ",
             Role::Human => "Human agent: ",
         });
-        for (number, line) in entry.text.trim().lines().flat_map(split).enumerate() {
+        let text = entry.text.trim();
+        if is_one_line(text) {
+            transcript.push_str(text);
+            continue;
+        }
+        for (number, line) in text.lines().flat_map(split).enumerate() {
             if number > 0 {
                 transcript.push_str("\n    ");
             }
@@ -212,6 +217,11 @@ pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
         }
     }
     transcript
+}
+
+/// True when no byte of a text can be of something that ends a line: nearly always, and told without decoding it.
+fn is_one_line(text: &str) -> bool {
+    !text.bytes().any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c | 0xc2 | 0xe2))
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

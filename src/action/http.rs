@@ -100,7 +100,8 @@ impl HttpCaller {
 
     /// Makes the call with its own body template.
     pub async fn call(&self, call: &HttpCall, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult {
-        self.perform(call, params, None, idempotency_key).await
+        // A function that is called in its place does not need the room.
+        Box::pin(self.perform(call, params, None, idempotency_key)).await
     }
 
     /// Makes the call with `body` as it is, in place of the template.
@@ -111,7 +112,7 @@ impl HttpCaller {
         body: &Value,
         idempotency_key: &str,
     ) -> ActionResult {
-        self.perform(call, params, Some(body), idempotency_key).await
+        Box::pin(self.perform(call, params, Some(body), idempotency_key)).await
     }
 
     async fn perform(

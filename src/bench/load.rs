@@ -49,6 +49,8 @@ pub(super) struct Measured {
     pub(super) refused: u64,
     /// The most turns at once that had begun and not replied; known when their beginnings are watched.
     pub(super) begun_peak: usize,
+    /// Replies seen in the hot session within the measured time; none of the other figures has them.
+    pub(super) hot_turns: u64,
 }
 
 impl Measured {
@@ -62,6 +64,8 @@ struct Pending {
     intended: Instant,
     /// The session, if its user had nothing else on its way.
     taken: Option<usize>,
+    /// It is one of the hot session's.
+    hot: bool,
 }
 
 type Publishing = BoxFuture<'static, (String, Result<Published, QueueError>)>;
@@ -75,6 +79,8 @@ pub(super) struct Load {
     /// Sessions whose users have nothing on its way.
     idle: Vec<usize>,
     sessions: usize,
+    /// Users who all write to one session more, when the reply to the last message is there.
+    hot_users: usize,
     random: StdRng,
     sent: u64,
     refused: u64,
@@ -89,9 +95,22 @@ struct Window {
     until: Instant,
     latencies: Latencies,
     turns: u64,
+    hot_turns: u64,
 }
 
 impl Window {
+    fn new(from: Instant, measure: Duration) -> anyhow::Result<Self> {
+        Ok(Self { from, until: from + measure, latencies: Latencies::new()?, turns: 0, hot_turns: 0 })
+    }
+
+    fn settle(&mut self, pending: &Pending, seen: Instant) {
+        if !pending.hot {
+            self.note(pending.intended, seen);
+        } else if seen >= self.from && seen < self.until {
+            self.hot_turns += 1;
+        }
+    }
+
     fn note(&mut self, intended: Instant, seen: Instant) {
         if intended >= self.from && intended < self.until {
             self.latencies.record(seen.saturating_duration_since(intended));
@@ -112,12 +131,19 @@ impl Load {
             publishing: FuturesUnordered::new(),
             idle: (0..sessions).collect(),
             sessions,
+            hot_users: 0,
             random: StdRng::seed_from_u64(SEED),
             sent: 0,
             refused: 0,
             begun: 0,
             begun_peak: 0,
         })
+    }
+
+    /// So many users more, who all write to one session more while the load runs.
+    pub(super) fn beside_hot(mut self, users: usize) -> Self {
+        self.hot_users = users;
+        self
     }
 
     /// One turn in each of the first `sessions` sessions, `at_once` at a time, so that they are not new any more.
@@ -156,18 +182,17 @@ impl Load {
         measure: Duration,
         progress: &dyn Progress,
     ) -> anyhow::Result<Measured> {
-        let from = Instant::now() + warm_up;
-        let mut window = Window { from, until: from + measure, latencies: Latencies::new()?, turns: 0 };
+        let mut window = Window::new(Instant::now() + warm_up, measure)?;
         self.refused = 0;
         self.begun_peak = self.begun;
         let sent = self.sent;
         self.drive(arrivals, &mut window, progress).await?;
         self.drain(&mut window).await?;
-        let Window { latencies, turns, .. } = window;
+        let Window { latencies, turns, hot_turns, .. } = window;
         let unanswered = std::mem::take(&mut self.pending).len();
         let (seconds, refused, begun_peak) = (measure.as_secs_f64(), self.refused, self.begun_peak);
         let answered = (self.sent - sent).saturating_sub(unanswered as u64 + refused);
-        Ok(Measured { latencies, turns, seconds, unanswered, answered, refused, begun_peak })
+        Ok(Measured { latencies, turns, seconds, unanswered, answered, refused, begun_peak, hot_turns })
     }
 
     /// One message to each session; returns when all turns have begun.
@@ -189,19 +214,22 @@ impl Load {
 
     /// Awaits the replies to all that is on its way, with latencies from `since` on.
     pub(super) async fn await_all(&mut self, since: Instant) -> anyhow::Result<Measured> {
-        let mut window = Window { from: since, until: since + 2 * DRAIN, latencies: Latencies::new()?, turns: 0 };
+        let mut window = Window::new(since, 2 * DRAIN)?;
         for pending in self.pending.values_mut() {
             pending.intended = since;
         }
         self.drain(&mut window).await?;
         let unanswered = std::mem::take(&mut self.pending).len();
         let seconds = since.elapsed().as_secs_f64();
-        let Window { latencies, turns, .. } = window;
+        let Window { latencies, turns, hot_turns, .. } = window;
         let (refused, begun_peak) = (self.refused, self.begun_peak);
-        Ok(Measured { latencies, turns, seconds, unanswered, answered: turns, refused, begun_peak })
+        Ok(Measured { latencies, turns, seconds, unanswered, answered: turns, refused, begun_peak, hot_turns })
     }
 
     async fn drive(&mut self, arrivals: Arrivals, window: &mut Window, progress: &dyn Progress) -> anyhow::Result<()> {
+        for _ in 0..self.hot_users {
+            self.write_hot();
+        }
         let gap = match arrivals {
             Arrivals::Closed(users) => {
                 for _ in 0..users {
@@ -225,9 +253,11 @@ impl Load {
             }
             for seen in buffer.drain(..) {
                 let Some(pending) = self.settled(&seen) else { continue };
-                window.note(pending.intended, seen.at);
-                if gap.is_none() {
-                    self.write(Instant::now());
+                window.settle(&pending, seen.at);
+                match pending.hot {
+                    true => self.write_hot(),
+                    false if gap.is_none() => self.write(Instant::now()),
+                    false => {}
                 }
             }
             while let Some(gap) = gap
@@ -248,7 +278,7 @@ impl Load {
                 seen = self.seen.recv() => {
                     let Some(seen) = seen else { break };
                     if let Some(pending) = self.settled(&seen) {
-                        window.note(pending.intended, seen.at);
+                        window.settle(&pending, seen.at);
                     }
                 }
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
@@ -269,6 +299,11 @@ impl Load {
             }
         };
         progress.tick(&text);
+    }
+
+    /// A message to the hot session, the one after all others.
+    fn write_hot(&mut self) {
+        self.send(self.sessions, None, Instant::now());
     }
 
     /// A message to some session: to one whose user awaits nothing, if there is one.
@@ -300,7 +335,8 @@ impl Load {
         let job = Job { session_id, job_id: job_id.clone(), body };
         let msg_id = Some(format!("{}:{job_id}", job.session_id));
         let publish = Publish { payload: job.encode(), session_id: job.session_id, msg_id };
-        self.pending.insert(job_id.clone(), Pending { intended, taken });
+        let hot = session == self.sessions;
+        self.pending.insert(job_id.clone(), Pending { intended, taken, hot });
         let queue = Arc::clone(&self.queue);
         self.publishing.push(Box::pin(async move { (job_id, queue.publish(publish).await) }));
     }

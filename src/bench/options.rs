@@ -52,6 +52,9 @@ pub struct TurnsOptions {
     /// All messages go to one session
     #[arg(long)]
     pub hot: bool,
+    /// Besides, so many users who all write to one more session; turns a second and latencies are those of the others
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "hot")]
+    pub hot_users: usize,
     /// Workers: processes on a cluster, instances in this process on the embedded file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub workers: usize,

@@ -7,13 +7,14 @@ use crate::queue::{
     Result, StreamEvent, TimerHint,
 };
 use crate::tasks::{OnPanic, Tasks};
-use async_nats::jetstream::consumer::{DeliverPolicy, push};
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tracing::debug;
 
 /// Something published for a turn of the benchmark.
 #[derive(Clone, Debug)]
@@ -57,18 +58,25 @@ pub(super) async fn subscribe(
     let context = async_nats::jetstream::new(client.clone());
     let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
     let types: &[EventType] = if begun { &[EventType::Reply, EventType::Status] } else { &[EventType::Reply] };
-    let config = push::OrderedConfig {
-        deliver_subject: client.new_inbox(),
+    let config = pull::OrderedConfig {
         filter_subjects: types.iter().map(|kind| format!("{}.out.*.*.{}", settings.namespace, kind.as_str())).collect(),
         deliver_policy: DeliverPolicy::New,
         headers_only: true,
-        ..push::OrderedConfig::default()
+        ..pull::OrderedConfig::default()
     };
     let mut messages = stream.create_consumer(config).await?.messages().await?;
     let (sender, receiver) = mpsc::unbounded_channel();
     let stop = tasks.stop_token();
     tasks.spawn("replies", OnPanic::Shutdown, async move {
-        while let Some(Some(Ok(message))) = stop.run_until_cancelled(messages.next()).await {
+        while let Some(Some(message)) = stop.run_until_cancelled(messages.next()).await {
+            let message = match message {
+                Ok(message) => message,
+                // The consumer goes on where it was.
+                Err(error) => {
+                    debug!("replies: {error}");
+                    continue;
+                }
+            };
             let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
             if let Some(seen) = id.and_then(|id| Seen::from_id(id.as_str()))
                 && sender.send(seen).is_err()

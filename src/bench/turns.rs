@@ -34,6 +34,7 @@ const COLUMNS: &[Column] = &[
     ("floor/s", "floor_turns_per_s"),
     ("ratio", "floor_ratio"),
     ("lost", "unanswered"),
+    ("hot/s", "hot_turns_per_s"),
 ];
 
 /// Measures every combination that is asked for.
@@ -80,6 +81,7 @@ impl Bench<'_> {
         measured.latencies.put(&mut row);
         row.insert("unanswered".into(), measured.unanswered.into());
         row.insert("refused".into(), measured.refused.into());
+        row.insert("hot_turns_per_s".into(), rounded(measured.hot_turns as f64 / measured.seconds));
         if !self.options.no_floor {
             progress.phase(&format!("floor: {}", self.described()));
             let arrivals = match self.arrivals {
@@ -111,7 +113,7 @@ impl Bench<'_> {
         let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
         ground.store.put_agent(agent(self.actions, self.http)?).await?;
         let duty = Duty { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
-        let mut load = Load::new(&ground, self.sessions(), false).await?;
+        let mut load = Load::new(&ground, self.sessions(), false).await?.beside_hot(options.hot_users);
         let crew = Crew::start(&ground, &duty, options.workers, self.site.dir())?;
         load.fill(self.sessions(), FILLING, progress).await?;
         let before = Usage::so_far(self.site, &crew)?;
@@ -134,7 +136,11 @@ impl Bench<'_> {
             Arrivals::Closed(users) => format!("{users} users"),
             Arrivals::Open(rate) => format!("{rate} messages/s"),
         };
-        format!("{load}, {} actions, {lanes}", self.actions)
+        let beside = match self.options.hot_users {
+            0 => String::new(),
+            users => format!(", {users} users of one hot session beside them"),
+        };
+        format!("{load}, {} actions, {lanes}{beside}", self.actions)
     }
 
     fn asked(&self) -> Row {
@@ -154,6 +160,7 @@ impl Bench<'_> {
             "http_actions": options.http_actions,
             "model_latency": format(options.model_latency),
             "lanes": if options.hot { "hot" } else { "random" },
+            "hot_users": options.hot_users,
             "sessions": self.sessions(),
             "workers": options.workers,
             "worker_mode": if embedded { "instances in the benchmark's process" } else { "processes" },

@@ -50,6 +50,13 @@ impl Known {
         self.sessions.get(session_id)?.take_if(|session| session.epoch == epoch && session.lease.is_some())
     }
 
+    /// When a session was created that is known as it was granted under `epoch`.
+    pub(crate) fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
+        let slot = self.sessions.get(session_id)?;
+        let known = slot.session.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().filter(|session| session.epoch == epoch && session.lease.is_some()).map(|known| known.created_at)
+    }
+
     /// Remembers a session that was read, unless something is known of it: whoever left it, it may be taken from there.
     pub(crate) fn offer(&self, session: &Session) {
         let left = session.lease.is_none() && session.turn.is_none();

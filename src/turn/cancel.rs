@@ -11,7 +11,7 @@ use tracing::warn;
 
 impl Turn<'_> {
     /// Cancels the turn: pending timers go, and the user gets one apology unless they were answered.
-    pub(super) fn cancel(mut self, reason: &CancelReason) -> Result<Change, TurnError> {
+    pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Change, TurnError> {
         warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "the turn is cancelled");
         if self.messages().next().is_some() && self.entries.is_empty() {
             self.remember_user();

@@ -10,7 +10,7 @@ use crate::store::{Change, Outcome, TimerChange};
 impl Turn<'_> {
     /// Does what the operator says.
     pub(super) fn control(
-        mut self,
+        mut self: Box<Self>,
         command: Command,
         reason: Option<String>,
         by: Option<String>,

@@ -27,7 +27,7 @@ pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
 
 impl Turn<'_> {
     /// Fires a timer of the current generation; an older one, or one that the document no longer has, does nothing.
-    pub(super) async fn fired(mut self, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
+    pub(super) async fn fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
         let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
             return self.nothing();
         };
@@ -55,7 +55,7 @@ impl Turn<'_> {
     }
 
     /// A message without an action: said without asking the model.
-    fn follow_up(mut self, text: &str) -> Result<Change, TurnError> {
+    fn follow_up(mut self: Box<Self>, text: &str) -> Result<Change, TurnError> {
         self.transition(Status::Typing);
         self.reply(ReplyKind::Timer, "timer", text);
         self.transition(Status::Ready);

@@ -58,7 +58,7 @@ pub(super) enum End {
 impl Turn<'_> {
     /// Decides and acts until the turn ends. The status is `processing` on entry.
     pub(super) async fn iterate(
-        mut self,
+        mut self: Box<Self>,
         plan: Arc<Plan>,
         first: Option<Decision>,
         greeted: bool,
@@ -99,10 +99,10 @@ impl Turn<'_> {
     async fn follow(&mut self, iteration: u32, state: &mut Loop, decision: Decision) -> Result<Flow, TurnError> {
         let Decision { next_status, action, response, .. } = decision;
         if let Some(action) = action.as_ref().filter(|action| action.kind == ActionKind::Flow) {
-            return self.run_flow(iteration, state, action).await;
+            return Box::pin(self.run_flow(iteration, state, action)).await;
         }
         if next_status == NextStatus::Transferred {
-            return self.transfer(iteration, state, action, response).await.map(Flow::End);
+            return Box::pin(self.transfer(iteration, state, action, response)).await.map(Flow::End);
         }
         if next_status == NextStatus::Processing && action.is_none() && response.is_none() {
             return Ok(self.idle(state));
@@ -187,7 +187,7 @@ impl Turn<'_> {
         })
     }
 
-    async fn end(mut self, end: End, plan: &Plan) -> Result<Change, TurnError> {
+    async fn end(mut self: Box<Self>, end: End, plan: &Plan) -> Result<Change, TurnError> {
         let outcome = match end {
             End::Cancelled(reason) => return self.cancel(&reason),
             End::Transferred => return self.finish_transfer(),

@@ -124,12 +124,13 @@ impl std::fmt::Display for CancelReason {
 
 /// Handles a job, up to the change that is to be committed. What the turn has to say at its end is in the change's outbox,
 /// to be published after the commit; what it said on the way is published on return. `None`: the job leaves no trace.
-pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>, TurnError> {
+pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Change>, TurnError> {
     let Some(first) = input.jobs.first().cloned() else { return Ok(None) };
     let turn = state::Turn::open(services, input).await?;
     match first.body {
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
-        JobBody::Timer { timer_id, generation, .. } => turn.fired(&timer_id, generation).await.map(Some),
+        // What is rare is not to take room in every turn that waits.
+        JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(&timer_id, generation)).await.map(Some),
         JobBody::Control { command, reason, by } => turn.control(command, reason, by).map(Some),
         JobBody::Reply { text, by } => turn.human_reply(&text, by).map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
@@ -138,7 +139,11 @@ pub async fn run(services: &Services, input: TurnInput) -> Result<Option<Change>
 
 /// Ends a turn that cannot go on as `cancelled`, with an apology to the user. Its journal is not read, and its code not run
 /// again; what it has published is.
-pub async fn give_up(services: &Services, mut input: TurnInput, reason: CancelReason) -> Result<Change, TurnError> {
+pub async fn give_up(
+    services: &Services,
+    mut input: Box<TurnInput>,
+    reason: CancelReason,
+) -> Result<Change, TurnError> {
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.adopt_published().await?;

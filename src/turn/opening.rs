@@ -26,7 +26,7 @@ impl Turn<'_> {
         let cached = if planned { None } else { self.cached_plan().await? };
         let (plan, first) = match cached {
             Some(plan) => (plan, None),
-            None => match self.phase_one().await? {
+            None => match Box::pin(self.phase_one()).await? {
                 Ok((draft, decision)) => {
                     let plan = planner::complete(&self.agent, draft);
                     (self.services.store.put_plan(plan).await?, Some(decision))

@@ -139,7 +139,9 @@ pub(super) fn results(results: &[(String, Value)]) -> String {
 }
 
 /// The prompt as system message, the user's words as the user's.
-pub(super) fn messages(system: String, message: &str) -> Arc<Vec<PromptMessage>> {
+pub(super) fn messages(mut system: String, message: &str) -> Arc<Vec<PromptMessage>> {
+    // Rendering leaves half of it free, and thousands of turns may wait with theirs.
+    system.shrink_to_fit();
     let words = if message.is_empty() { "(no new message)" } else { message };
     Arc::new(vec![
         PromptMessage { role: PromptRole::System, content: system },

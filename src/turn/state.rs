@@ -46,9 +46,9 @@ pub(super) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// Begins the turn, or begins it again: from the status that it began with the first time.
-    pub(super) async fn open(services: &'a Services, input: TurnInput) -> Result<Self, TurnError> {
+    pub(super) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
         let turn_id = input.turn_id().to_owned();
-        let TurnInput { mut session, jobs, agent, resumed, guard } = input;
+        let TurnInput { mut session, jobs, agent, resumed, guard } = *input;
         let (store, id) = (Arc::clone(&services.store), (session.session_id.as_str(), turn_id.as_str()));
         let journal = Journal::open(store, id, (session.epoch, guard.clone()), resumed).await?;
         let shown = session.workflow_state.status;
@@ -59,7 +59,8 @@ impl<'a> Turn<'a> {
             }
             None => (1, clock::now()),
         };
-        let mut turn = Self {
+        // Handed on by place: each function that waits would hold a copy otherwise, in each of thousands of turns.
+        let mut turn = Box::new(Self {
             services,
             session,
             jobs,
@@ -76,7 +77,7 @@ impl<'a> Turn<'a> {
             statuses: Vec::new(),
             shown,
             outbox: Vec::new(),
-        };
+        });
         turn.adopt_addressing();
         Ok(turn)
     }
@@ -274,7 +275,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes the change that the commit writes. What is not published yet goes with it.
-    pub(super) fn finish(mut self, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
+    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
         self.check_outbox()?;
         if matches!(timers, TimerChange::Replace(_)) {
             self.session.timer_generation += 1;
@@ -324,7 +325,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Ends a turn that has nothing to do.
-    pub(super) fn nothing(self) -> Result<Change, TurnError> {
+    pub(super) fn nothing(self: Box<Self>) -> Result<Change, TurnError> {
         self.finish(Outcome::Noop, TimerChange::Keep)
     }
 

@@ -7,12 +7,12 @@ use crate::store::Change;
 
 impl Turn<'_> {
     /// Handles the user's message(s): forwarded while a human has the conversation, else planned, greeted and decided.
-    pub(super) async fn user_message(mut self) -> Result<Change, TurnError> {
+    pub(super) async fn user_message(mut self: Box<Self>) -> Result<Change, TurnError> {
         self.remember_user();
         // The next message reopens a closed conversation (OP-E19).
         self.session.closed_at = None;
         if self.status() == Status::Transferred {
-            return self.forward().await;
+            return Box::pin(self.forward()).await;
         }
         let opening = match self.opening().await? {
             Ok(opening) => opening,

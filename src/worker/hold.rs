@@ -163,7 +163,7 @@ impl<'a> Hold<'a> {
         let job = match intake::decode(message) {
             Ok(job) => job,
             Err(unfit) => {
-                intake::bury(self.shared, message, unfit).await?;
+                Box::pin(intake::bury(self.shared, message, unfit)).await?;
                 return Ok((message.seq, None));
             }
         };
@@ -173,7 +173,7 @@ impl<'a> Hold<'a> {
         let begun = match opening::begin(self.shared, &self.session, message, job).await? {
             Ok(begun) => begun,
             Err(unfit) => {
-                intake::bury(self.shared, message, unfit).await?;
+                Box::pin(intake::bury(self.shared, message, unfit)).await?;
                 return Ok((message.seq, None));
             }
         };
@@ -181,7 +181,7 @@ impl<'a> Hold<'a> {
         let input = self.input(jobs, agent);
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
         if attempt > self.shared.max_attempts && !turn::is_obsolete(&self.session, &input.jobs[0]) {
-            return self.exhausted(message, input, attempt).await.map(|change| (through, change));
+            return Box::pin(self.exhausted(message, input, attempt)).await.map(|change| (through, change));
         }
         let span =
             info_span!("turn", turn_id = input.turn_id(), agent_id = input.agent.config.id, hash = input.agent.hash);
@@ -189,11 +189,12 @@ impl<'a> Hold<'a> {
         Ok((through, change))
     }
 
-    fn input(&self, jobs: Vec<Job>, agent: Arc<AgentRecord>) -> TurnInput {
-        TurnInput { session: self.session.clone(), jobs, agent, resumed: self.resumed, guard: self.guard.clone() }
+    fn input(&self, jobs: Vec<Job>, agent: Arc<AgentRecord>) -> Box<TurnInput> {
+        let (session, guard) = (self.session.clone(), self.guard.clone());
+        Box::new(TurnInput { session, jobs, agent, resumed: self.resumed, guard })
     }
 
-    async fn run(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
+    async fn run(&self, message: &Message, input: Box<TurnInput>, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
         let (jobs, agent) = (input.jobs.clone(), Arc::clone(&input.agent));
         let turn = AssertUnwindSafe(Box::pin(turn::run(services, input))).catch_unwind();
@@ -209,23 +210,28 @@ impl<'a> Hold<'a> {
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
             Ok(Err(TurnError::Replay(problem))) => {
-                self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt).await?;
+                Box::pin(self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt)).await?;
                 CancelReason::new("replay", problem)
             }
             Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
         };
         let input = self.input(jobs, agent);
-        self.give_up(input, reason).await
+        Box::pin(self.give_up(input, reason)).await
     }
 
-    async fn exhausted(&self, message: &Message, input: TurnInput, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
+    async fn exhausted(
+        &self,
+        message: &Message,
+        input: Box<TurnInput>,
+        attempt: u32,
+    ) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
         let problem = format!("the job was begun {tried} times without coming to an end");
         self.bury(message, &input.jobs, Cause::Attempts, problem.clone(), tried).await?;
         self.give_up(input, CancelReason::new("attempts", problem)).await
     }
 
-    async fn give_up(&self, input: TurnInput, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
+    async fn give_up(&self, input: Box<TurnInput>, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
         match turn::give_up(&self.shared.services, input, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
             Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),

@@ -125,8 +125,8 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
     let mut prepared = prepare(shared, wake).await?;
     if let Err(Unready::NoSession(_)) = prepared {
         // A message before this one may make the session, and another worker be woken for it: the order is the stream's.
-        if let Some((first, prepared)) = earlier(shared, wake).await? {
-            return enter(shared, &first, prepared).await;
+        if let Some(handled) = Box::pin(enter_earlier(shared, wake)).await? {
+            return Ok(handled);
         }
         // What is in the stream no more has made its session by now.
         prepared = prepare(shared, wake).await?;
@@ -137,7 +137,7 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
         Err(Unready::Unfit(unfit)) => Some(unfit),
     };
     if let Some(unfit) = unfit {
-        intake::bury(shared, wake, unfit).await?;
+        Box::pin(intake::bury(shared, wake, unfit)).await?;
     }
     discard(shared, &wake.session_id, wake.seq).await
 }
@@ -154,6 +154,14 @@ async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Pre
         }
     }
     Ok(None)
+}
+
+/// Enters the lane with a message before `wake`; `None` when there is none that a session can begin with.
+async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<u64>, Stop> {
+    match earlier(shared, wake).await? {
+        Some((first, prepared)) => enter(shared, &first, prepared).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Takes the lane for a message and works it off.
@@ -178,7 +186,7 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
     let until = Instant::now() + shared.ack_wait;
     match shared.store().acquire(request).await? {
         Acquired::Granted(grant) => Hold::new(shared, *grant, until).work().await,
-        Acquired::Handled => repair(shared, wake).await,
+        Acquired::Handled => Box::pin(repair(shared, wake)).await,
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");
             Err(Stop::Busy(until))

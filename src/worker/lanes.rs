@@ -54,13 +54,20 @@ struct Lane {
     /// What started the lane. Later messages are read from the stream when their turn comes: a flooded lane holds one.
     first: Option<Message>,
     /// By sequence: what is to be acknowledged when the lane has passed it.
-    waiting: BTreeMap<u64, DeliveryToken>,
+    waiting: BTreeMap<u64, Waiting>,
     epoch: Option<u64>,
     /// Until when the lease lasts for certain, whatever the store's clock says.
     until: Option<Instant>,
     /// A commit is under way that may give the lease back.
     ending: bool,
     lost: CancellationToken,
+}
+
+/// A delivery that waits.
+struct Waiting {
+    token: DeliveryToken,
+    /// Since when the queue holds it back from others.
+    kept: Instant,
 }
 
 impl Lanes {
@@ -75,7 +82,7 @@ impl Lanes {
         };
         let lane = lanes.entry(session_id).or_default();
         lane.first = first.or(lane.first.take());
-        lane.waiting.insert(seq, token);
+        lane.waiting.insert(seq, Waiting { token, kept: Instant::now() });
         offer
     }
 
@@ -137,33 +144,47 @@ impl Lanes {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(session_id) else { return Vec::new() };
         let later = lane.waiting.split_off(&(last_seq + 1));
-        std::mem::replace(&mut lane.waiting, later).into_values().collect()
+        std::mem::replace(&mut lane.waiting, later).into_values().map(|waiting| waiting.token).collect()
     }
 
     /// Takes out one delivery, to be acknowledged.
     pub(super) fn take(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
-        self.lock().get_mut(session_id)?.waiting.remove(&seq)
+        self.lock().get_mut(session_id)?.waiting.remove(&seq).map(|waiting| waiting.token)
     }
 
     /// Ends the lane; what still waits is to be given back.
     pub(super) fn end(&self, session_id: &str) -> Vec<DeliveryToken> {
         let lane = self.lock().remove(session_id);
-        lane.map(|lane| lane.waiting.into_values().collect()).unwrap_or_default()
+        lane.into_iter().flat_map(|lane| lane.waiting.into_values().map(|waiting| waiting.token)).collect()
     }
 
-    /// All leases held.
-    pub(super) fn held(&self) -> Vec<Held> {
+    /// The leases held that are not sure to last until then.
+    pub(super) fn held(&self, until: Instant) -> Vec<Held> {
         let lanes = self.lock();
-        let held = lanes
-            .iter()
-            .filter_map(|(session_id, lane)| lane.epoch.map(|epoch| Held { session_id: session_id.clone(), epoch }));
+        let ending = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
+        let held =
+            ending.filter_map(|(session_id, lane)| Some(Held { session_id: session_id.clone(), epoch: lane.epoch? }));
         held.collect()
     }
 
-    /// All deliveries that wait.
-    pub(super) fn waiting(&self) -> Vec<DeliveryToken> {
+    /// The deliveries that wait, and of which the queue has not heard since then.
+    pub(super) fn waiting(&self, since: Instant) -> Vec<(String, u64, DeliveryToken)> {
         let lanes = self.lock();
-        lanes.values().flat_map(|lane| lane.waiting.values().cloned()).collect()
+        let unheard = |session_id: &String, lane: &Lane| {
+            let unheard = lane.waiting.iter().filter(|(_, waiting)| waiting.kept < since);
+            unheard.map(|(seq, waiting)| (session_id.clone(), *seq, waiting.token.clone())).collect::<Vec<_>>()
+        };
+        lanes.iter().flat_map(|(session_id, lane)| unheard(session_id, lane)).collect()
+    }
+
+    /// Notes that the queue has heard of deliveries.
+    pub(super) fn kept<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Instant) {
+        let mut lanes = self.lock();
+        for (session_id, seq) in deliveries {
+            if let Some(waiting) = lanes.get_mut(session_id).and_then(|lane| lane.waiting.get_mut(&seq)) {
+                waiting.kept = at;
+            }
+        }
     }
 
     /// Tells a lane's driver that its lease is gone; false when it has given it back meanwhile.
@@ -179,5 +200,45 @@ impl Lanes {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Lane>> {
         self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    fn delivery(session_id: &str, seq: u64) -> Delivery {
+        let message = Message {
+            session_id: session_id.into(),
+            seq,
+            payload: Default::default(),
+            msg_id: None,
+            default_id: String::new(),
+            at: clock::now(),
+        };
+        Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")) }
+    }
+
+    #[test]
+    fn only_leases_and_deliveries_that_need_it_are_renewed() {
+        let lanes = Lanes::default();
+        let now = Instant::now();
+        let soon = |seconds| now + Duration::from_secs(seconds);
+        for (session_id, until) in [("a", soon(2)), ("b", soon(5))] {
+            assert_eq!(lanes.offer(delivery(session_id, 1)), Offer::Start);
+            lanes.hold(session_id, 1, until);
+        }
+        let held = |session_id: &str| Held { session_id: session_id.into(), epoch: 1 };
+        assert_eq!(lanes.held(soon(4)), [held("a")]);
+        lanes.renewed(&held("a"), soon(6));
+        assert_eq!(lanes.held(soon(4)), []);
+
+        assert!(lanes.waiting(now).is_empty(), "both have just come");
+        assert_eq!(lanes.waiting(soon(1)).len(), 2);
+        lanes.kept([("a", 1)].into_iter(), soon(2));
+        let unheard: Vec<_> =
+            lanes.waiting(soon(1)).into_iter().map(|(session_id, seq, _)| (session_id, seq)).collect();
+        assert_eq!(unheard, [("b".to_owned(), 1)]);
     }
 }

@@ -40,7 +40,7 @@ impl NatsQueue {
         match send().await {
             Ok(ack) => Ok(ack),
             Err(error) if error.kind() == jetstream::context::PublishErrorKind::StreamNotFound => {
-                self.ensure_streams().await?;
+                Box::pin(self.ensure_streams()).await?;
                 send().await.map_err(|error| error::publish(error, bytes, limit))
             }
             Err(error) => Err(error::publish(error, bytes, limit)),

@@ -161,7 +161,7 @@ impl Queue for NatsQueue {
         match stream {
             Ok(_) => Ok(()),
             // The server answers, but its streams are gone: a new store, or somebody deleted them.
-            Err(error) if error::is_missing(&error) => self.ensure_streams().await,
+            Err(error) if error::is_missing(&error) => Box::pin(self.ensure_streams()).await,
             Err(error) => Err(unavailable(error)),
         }
     }

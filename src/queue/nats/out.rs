@@ -27,7 +27,7 @@ impl NatsQueue {
             match future::try_join_all(acks).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound && attempt == 0 => {
-                    self.ensure_streams().await?;
+                    Box::pin(self.ensure_streams()).await?;
                 }
                 Err(error) => return Err(error::publish(error, 0, limit)),
             }

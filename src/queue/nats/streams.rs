@@ -136,7 +136,7 @@ impl NatsQueue {
         let mut consumer = match stream.get_or_create_consumer(CONSUMER, config.clone()).await {
             Ok(consumer) => consumer,
             Err(_) => {
-                self.ensure_streams().await?;
+                Box::pin(self.ensure_streams()).await?;
                 stream.get_or_create_consumer(CONSUMER, config.clone()).await.map_err(unavailable)?
             }
         };

@@ -1,12 +1,12 @@
 //! Taking a lane. A session that this process left last is taken without being read: by a plain update that counts only
-//! if nobody else has had it since. One that another process has left is read first. For any other a pipeline decides, and
-//! the document is read back.
+//! if nobody else has had it since. One that another process has left is read first, and one that does not exist is
+//! inserted. For any other a pipeline decides, and the document is read back.
 
 use super::Db;
 use super::document::{int, literal, millis, raw};
 use super::fence::held_expression;
-use super::lane::{Bulk, read_session};
-use super::plain::retake;
+use super::lane::{Bulk, Failure, read_session};
+use super::plain::{fresh, retake};
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::lane::{self, Taken};
@@ -48,7 +48,7 @@ impl Db {
         (left && taken() == Taken::Granted { resumed: false }).then_some(session)
     }
 
-    /// Reads sessions and takes the lanes of those that were left; the others are decided.
+    /// Reads sessions, takes the lanes of those that were left, and makes those that do not exist; the others are decided.
     async fn take_unknown(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if items.is_empty() {
             return Ok(HashMap::new());
@@ -59,7 +59,10 @@ impl Db {
             let session = read_session(documents.get(&item.session_id)?).ok()?;
             Some(((*index, *item), self.taken(session, item)?))
         });
-        let mut outcomes = self.retake(left.collect()).await?;
+        let left = left.collect();
+        let missing = items.iter().filter(|(_, item)| !documents.contains_key(&item.session_id)).copied().collect();
+        let (mut outcomes, made) = futures::try_join!(self.retake(left), self.make(missing))?;
+        outcomes.extend(made);
         let rest = items.into_iter().filter(|(index, _)| !outcomes.contains_key(index)).collect();
         outcomes.extend(self.decide(rest).await?);
         Ok(outcomes)
@@ -72,14 +75,38 @@ impl Db {
         }
         let statements = left.iter().map(|(_, session)| retake(session)).collect::<Result<Vec<_>>>()?;
         let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
-        let mut outcomes = HashMap::new();
-        for (place, ((index, _), session)) in left.into_iter().enumerate() {
-            if !failures.contains_key(&place) {
-                self.known.put(session.clone());
-                outcomes.insert(index, Ok(Acquired::Granted(Box::new(Grant { session, resumed: false }))));
-            }
+        let sessions = left.into_iter().map(|((index, _), session)| (index, session));
+        Ok(self.granted(sessions, &failures))
+    }
+
+    /// Makes sessions, held; those that somebody else has made first are missing in the answer.
+    async fn make(&self, missing: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+        if missing.is_empty() {
+            return Ok(HashMap::new());
         }
-        Ok(outcomes)
+        let now = self.clock.latest();
+        let begin = |(index, item): (usize, &Acquire)| {
+            let mut session = lane::begin(item, now);
+            (lane::acquire(&mut session, item, now) == Taken::Granted { resumed: false }).then_some((index, session))
+        };
+        let made: Vec<_> = missing.into_iter().filter_map(begin).collect();
+        let documents = made.iter().map(|(_, session)| fresh(session)).collect::<Result<Vec<_>>>()?;
+        let failures = self.bulk(Bulk::Insert("sessions"), &documents).await?;
+        Ok(self.granted(made.into_iter(), &failures))
+    }
+
+    /// The grants of the statements that did not fail.
+    fn granted(
+        &self,
+        sessions: impl Iterator<Item = (usize, Session)>,
+        failures: &HashMap<usize, Failure>,
+    ) -> HashMap<usize, Result<Acquired>> {
+        let counted = sessions.enumerate().filter(|(place, _)| !failures.contains_key(place));
+        let granted = counted.map(|(_, (index, session))| {
+            self.known.put(session.clone());
+            (index, Ok(Acquired::Granted(Box::new(Grant { session, resumed: false }))))
+        });
+        granted.collect()
     }
 
     async fn decide(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {

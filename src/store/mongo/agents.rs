@@ -1,7 +1,7 @@
 //! Agents, their versions, and plans.
 
+use super::Db;
 use super::document::{damaged, date, failed, free, read, unseal};
-use super::{Db, MongoStore};
 use crate::agent::{AgentRecord, StoredAgent};
 use crate::clock::Timestamp;
 use crate::plan::Plan;
@@ -30,23 +30,13 @@ struct StoredPlan {
     created_at: Timestamp,
 }
 
-impl MongoStore {
-    /// An agent by hash, read once.
-    pub(super) async fn version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
-        let key = (agent_id.to_owned(), hash.to_owned());
-        if let Some(known) = self.versions.get(&key) {
-            return Ok(Some(known));
-        }
-        let collection = self.db.database.collection::<RawDocumentBuf>("agent_versions");
-        let found = collection.find_one(doc! {"_id": format!("{agent_id}/{hash}")}).await.map_err(failed)?;
-        let Some(raw) = found else { return Ok(None) };
-        let agent = read_agent(&raw)?;
-        self.versions.insert(key, Arc::clone(&agent));
-        Ok(Some(agent))
-    }
-}
-
 impl Db {
+    pub(super) async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
+        let collection = self.database.collection::<RawDocumentBuf>("agent_versions");
+        let found = collection.find_one(doc! {"_id": format!("{agent_id}/{hash}")}).await.map_err(failed)?;
+        found.map(|raw| read_agent(&raw)).transpose()
+    }
+
     /// The hashes of agents as they are now.
     pub(super) async fn agent_hashes(self, items: Arc<Vec<String>>) -> Result<Vec<Result<Option<String>>>> {
         let mut ids: Vec<&str> = items.iter().map(String::as_str).collect();

@@ -10,7 +10,7 @@ use crate::store::known::Known;
 use crate::store::{Result, StoreError};
 use crate::tasks::{OnPanic, Tasks};
 use bson::{Document, doc};
-use moka::sync::Cache;
+use moka::future::Cache;
 use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, WriteConcern};
 use mongodb::{Client, IndexModel};
 use std::future::IntoFuture;

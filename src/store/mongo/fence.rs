@@ -4,7 +4,8 @@
 //!
 //! `fence` holds *tokens*: fields whose names say what the lane is and under which epoch, each an array of one number. An
 //! update *spends* its token by raising every element of that array to the end of the range: where there is no such array
-//! the server refuses the update, and raising it a second time would leave the range, which it refuses, too.
+//! the server refuses the update, and raising it a second time would leave the range, which it refuses, too. An update that
+//! only *asks* for a token doubles it: nothing, while it is whole, and out of the range once it is spent.
 
 use super::document::put;
 use crate::clock::Timestamp;
@@ -22,8 +23,12 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
+    pub(super) fn new(epoch: u64, created_at: Timestamp) -> Self {
+        Self { epoch, created_at }
+    }
+
     pub(super) fn of(session: &Session) -> Self {
-        Self { epoch: session.epoch, created_at: session.created_at }
+        Self::new(session.epoch, session.created_at)
     }
 
     /// Those of the epoch before.
@@ -40,6 +45,13 @@ impl Tokens {
     pub(super) fn left(self) -> String {
         format!("left-{}-{}", self.epoch, self.created_at.as_millis())
     }
+}
+
+/// The operator of an update that counts only while the token is there and whole, as often as is wanted.
+pub(super) fn asked(token: &str) -> Result<RawDocumentBuf> {
+    let mut mul = RawDocumentBuf::new();
+    put(&mut mul, &format!("fence.{token}.$[]"), 2_i64)?;
+    Ok(mul)
 }
 
 /// What an update asks of the fence: one token is spent, one made, one that was spent before removed.

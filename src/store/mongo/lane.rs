@@ -3,6 +3,7 @@
 use super::Db;
 use super::commit::{Leaves, statement};
 use super::document::{date, failed, int, millis, raw, read, unseal_fields};
+use super::fence::Tokens;
 use super::plain;
 use crate::clock::Timestamp;
 use crate::session::Session;
@@ -212,7 +213,32 @@ impl Db {
         sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}}).await.map_err(failed).map(|_| ())
     }
 
+    /// Extends leases; answers those that are lost.
     pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        let until = self.clock.latest().plus(lease);
+        let renewal = |held: &Held| {
+            let created_at = self.known.created_at(&held.session_id, held.epoch)?;
+            Some(plain::renewal(&held.session_id, Tokens::new(held.epoch, created_at), until))
+        };
+        let (mut known, mut statements, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for one in held {
+            match renewal(one) {
+                Some(statement) => {
+                    statements.push(statement?);
+                    known.push(one);
+                }
+                None => others.push(one.clone()),
+            }
+        }
+        if !statements.is_empty() {
+            let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
+            others.extend(failures.keys().filter_map(|index| known.get(*index)).map(|held| (*held).clone()));
+        }
+        self.renew_unknown(&others, lease).await
+    }
+
+    /// Extends the leases of lanes that others have asked for meanwhile, or that are lost.
+    async fn renew_unknown(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
         if held.is_empty() {
             return Ok(Vec::new());
         }

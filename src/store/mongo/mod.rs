@@ -20,7 +20,7 @@ use super::group::Group;
 use super::known::Known;
 use super::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Record, Recorded, Result, SessionQuery,
-    Store, TurnRecord,
+    Store, StoreError, TurnRecord,
 };
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
@@ -29,7 +29,7 @@ use crate::plan::Plan;
 use crate::session::Session;
 use async_trait::async_trait;
 use clock::ServerClock;
-use moka::sync::Cache;
+use moka::future::Cache;
 use mongodb::{Client, Database};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,15 +90,7 @@ impl Store for MongoStore {
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
-        let key = (workflow_id.to_owned(), hash.to_owned());
-        if let Some(plan) = self.plans.get(&key) {
-            return Ok(Some(plan));
-        }
-        let found = self.db.plan(workflow_id, hash).await?;
-        if let Some(plan) = &found {
-            self.plans.insert(key, Arc::clone(plan));
-        }
-        Ok(found)
+        cached(&self.plans, (workflow_id, hash), self.db.plan(workflow_id, hash)).await
     }
 
     async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
@@ -107,13 +99,13 @@ impl Store for MongoStore {
 
     async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
         match self.agent_hashes.submit(agent_id.to_owned()).await? {
-            Some(hash) => self.version(agent_id, &hash).await,
+            Some(hash) => self.agent_version(agent_id, &hash).await,
             None => Ok(None),
         }
     }
 
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
-        self.version(agent_id, hash).await
+        cached(&self.versions, (agent_id, hash), self.db.agent_version(agent_id, hash)).await
     }
 
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
@@ -167,5 +159,18 @@ impl Store for MongoStore {
 
     async fn ping(&self) -> Result<()> {
         self.db.ping().await
+    }
+}
+
+/// What the cache has under the key, or what `load` finds: one of several callers at once loads it, and the others wait.
+async fn cached<V: Clone + Send + Sync + 'static>(
+    cache: &Cache<(String, String), V>,
+    (id, hash): (&str, &str),
+    load: impl Future<Output = Result<Option<V>>>,
+) -> Result<Option<V>> {
+    let load = async { load.await.map_err(Some)?.ok_or(None::<StoreError>) };
+    match cache.try_get_with((id.to_owned(), hash.to_owned()), load).await {
+        Ok(found) => Ok(Some(found)),
+        Err(missing) => missing.as_ref().clone().map_or(Ok(None), Err),
     }
 }

@@ -1,33 +1,61 @@
-//! The two statements of nearly every turn, as plain operators on a session that is known: taking the lane again, and the
-//! commit that leaves it. Fields that stay as they are are not sent. What makes them count only once is [`super::fence`].
+//! What a session begins with, and the two statements of nearly every turn after that, as plain operators on a session
+//! that is known: taking the lane again, and the commit that leaves it. Fields that stay as they are are not sent. What makes
+//! them count only once is [`super::fence`].
 
 use super::document::{append, int, put, raw, sealed_fields};
-use super::fence::{Passage, Tokens, statement};
+use super::fence::{Passage, Tokens, asked, statement};
 use crate::clock::Timestamp;
 use crate::session::{Entry, RECENT_JOBS, Session, Status};
-use crate::store::{Change, Commit, Result, TimerChange};
+use crate::store::{Change, Commit, Result, StoreError, TimerChange};
 use crate::timer::Timer;
 use bson::raw::cstr;
 use bson::{DateTime, RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
 use serde::Serialize;
 use std::borrow::Cow;
 
+/// A session that was not there, as its first holder begins it.
+pub(super) fn fresh(session: &Session) -> Result<RawDocumentBuf> {
+    let mut document = rawdoc! {"_id": session.session_id.as_str()};
+    for field in raw(session)?.iter() {
+        let (name, value) = field.map_err(|error| StoreError::Refused(error.to_string()))?;
+        if !matches!(name.as_str(), "session_id" | "lease") {
+            document.append(name, value);
+        }
+    }
+    document.append(cstr!("lease"), lease(session)?);
+    let (mut fence, mut token) = (RawDocumentBuf::new(), RawArrayBuf::new());
+    token.push(0_i64);
+    put(&mut fence, &Tokens::of(session).held(), token)?;
+    document.append(cstr!("fence"), fence);
+    Ok(document)
+}
+
+fn lease(session: &Session) -> Result<RawDocumentBuf> {
+    let mut lease = raw(&session.lease)?;
+    lease.append(cstr!("resumed"), false);
+    Ok(lease)
+}
+
 /// Takes the lane of `session`, which says how it will be; counts if it is as it was left then.
 pub(super) fn retake(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = Tokens::of(session);
     let passage = Passage { spent: tokens.before().left(), made: tokens.held(), removed: tokens.before().held() };
-    let mut lease = raw(&session.lease)?;
-    lease.append(cstr!("resumed"), false);
     let (mut set, mut unset) = (RawDocumentBuf::new(), RawDocumentBuf::new());
     set.append(cstr!("epoch"), int(session.epoch));
     set.append(cstr!("pending_seq"), int(session.pending_seq));
-    set.append(cstr!("lease"), lease);
+    set.append(cstr!("lease"), lease(session)?);
     append(&mut set, cstr!("turn"), &session.turn)?;
     if session.workflow_state.status == Status::Processing {
         set.append(cstr!("workflow_state.status"), Status::Processing.as_str());
     }
     let inc = passage.put(&mut set, &mut unset)?;
     Ok(statement(&session.session_id, rawdoc! {"$inc": inc, "$set": set, "$unset": unset}))
+}
+
+/// Extends the lease of a lane that nobody has asked for since it was taken.
+pub(super) fn renewal(session_id: &str, tokens: Tokens, until: Timestamp) -> Result<RawDocumentBuf> {
+    let set = rawdoc! {"lease.until": date(until)};
+    Ok(statement(session_id, rawdoc! {"$mul": asked(&tokens.held())?, "$set": set}))
 }
 
 /// True when the commit can leave the lane of `granted` by [`commit`], as far as is known.

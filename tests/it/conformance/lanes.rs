@@ -219,9 +219,20 @@ pub async fn renewing_keeps_leases_and_names_the_lost(store: Arc<dyn Store>) {
     lost.sort_by(|x, y| x.session_id.cmp(&y.session_id));
     assert_eq!(lost, [held(&b, 1), held(&c, 0), unknown]);
     let until = |session: Session| session.lease.unwrap().until;
-    assert!(until(session(&store, "a").await) > until(a.session).plus(LONG / 2));
+    assert!(until(session(&store, "a").await) > until(a.session.clone()).plus(LONG / 2));
     assert_eq!(until(session(&store, "b").await), until(b.session));
     assert!(store.renew(&[], LONG).await.unwrap().is_empty());
+
+    // A lane that somebody else has asked for meanwhile is its holder's all the same, and may be renewed again and again.
+    let later = store.acquire(acquire("a", 2, "w2")).await.unwrap();
+    assert!(matches!(later, Acquired::Busy(_)), "{later:?}");
+    for times in 3..6 {
+        assert!(store.renew(&[held(&a, 0)], LONG * times).await.unwrap().is_empty());
+    }
+    let renewed = session(&store, "a").await;
+    assert_eq!((renewed.pending_seq, renewed.epoch), (2, a.session.epoch));
+    assert!(until(renewed) > until(a.session.clone()).plus(LONG * 3));
+    assert_eq!(store.commit(commit(&a, 1, None)).await.unwrap(), Committed::Held);
 }
 
 pub async fn one_of_many_takes_the_lane(store: Arc<dyn Store>) {
