@@ -57,9 +57,10 @@ pub(super) async fn subscribe(
     let client = async_nats::connect(&settings.nats.url).await?;
     let context = async_nats::jetstream::new(client.clone());
     let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
-    let types: &[EventType] = if begun { &[EventType::Reply, EventType::Status] } else { &[EventType::Reply] };
+    // One filter: with two of them nats-server finds a hundred messages a second in a long stream.
+    let kind = if begun { "*" } else { EventType::Reply.as_str() };
     let config = pull::OrderedConfig {
-        filter_subjects: types.iter().map(|kind| format!("{}.out.*.*.{}", settings.namespace, kind.as_str())).collect(),
+        filter_subject: format!("{}.out.*.*.{kind}", settings.namespace),
         deliver_policy: DeliverPolicy::New,
         headers_only: true,
         ..pull::OrderedConfig::default()

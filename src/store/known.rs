@@ -5,11 +5,13 @@
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::{Change, Commit, lane};
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most bytes of all sessions known.
+/// The most bytes of all sessions known whose lanes were left.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a session is known that nobody uses.
 const IDLE: Duration = Duration::from_secs(600);
@@ -17,7 +19,9 @@ const IDLE: Duration = Duration::from_secs(600);
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    sessions: Cache<String, Arc<Slot>>,
+    /// Whose lanes are held: needed by their commits, however many others are known.
+    granted: Arc<Mutex<HashMap<String, Session>>>,
+    left: Cache<String, Arc<Slot>>,
 }
 
 /// The place of one session. What is in it changes with every turn, the place seldom: its bytes are those of what was put
@@ -29,53 +33,78 @@ struct Slot {
 }
 
 impl Slot {
-    fn take_if(&self, wanted: impl FnOnce(&Session) -> bool) -> Option<Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).take().filter(wanted)
+    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Known {
     pub(crate) fn new() -> Self {
+        Self::within(MAX_BYTES)
+    }
+
+    fn within(bytes: u64) -> Self {
         let weigh = |_: &String, slot: &Arc<Slot>| u32::try_from(slot.bytes).unwrap_or(u32::MAX);
-        Self { sessions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).time_to_idle(IDLE).build() }
+        let left = Cache::builder().max_capacity(bytes).weigher(weigh).time_to_idle(IDLE);
+        Self { granted: Arc::default(), left: left.eviction_policy(EvictionPolicy::lru()).build() }
+    }
+
+    fn granted(&self) -> MutexGuard<'_, HashMap<String, Session>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes out a session whose lane was left; it stays unknown until it is put back.
     pub(crate) fn take_left(&self, session_id: &str) -> Option<Session> {
-        self.sessions.get(session_id)?.take_if(|session| session.lease.is_none())
+        self.left.get(session_id)?.lock().take()
     }
 
     /// Takes out a session as it was granted under `epoch`.
     pub(crate) fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
-        self.sessions.get(session_id)?.take_if(|session| session.epoch == epoch && session.lease.is_some())
+        let mut granted = self.granted();
+        granted.get(session_id).filter(|session| session.epoch == epoch)?;
+        granted.remove(session_id)
     }
 
     /// When a session was created that is known as it was granted under `epoch`.
     pub(crate) fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
-        let slot = self.sessions.get(session_id)?;
-        let known = slot.session.lock().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().filter(|session| session.epoch == epoch && session.lease.is_some()).map(|known| known.created_at)
+        self.granted().get(session_id).filter(|session| session.epoch == epoch).map(|session| session.created_at)
     }
 
     /// Remembers a session that was read, unless something is known of it: whoever left it, it may be taken from there.
     pub(crate) fn offer(&self, session: &Session) {
         let left = session.lease.is_none() && session.turn.is_none();
-        let known = |slot: Arc<Slot>| slot.session.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if left && !self.sessions.get(&session.session_id).is_some_and(known) {
+        let known = || {
+            let slot = self.left.get(&session.session_id);
+            self.granted().contains_key(&session.session_id) || slot.is_some_and(|slot| slot.lock().is_some())
+        };
+        if left && !known() {
             self.put(session.clone());
         }
     }
 
+    /// Remembers a session as it was granted or left.
     pub(crate) fn put(&self, session: Session) {
-        let bytes = bytes(&session);
-        match self.sessions.get(&session.session_id) {
-            Some(slot) if bytes <= slot.bytes => {
-                *slot.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+        if let Some(lease) = &session.lease {
+            let (mut granted, until) = (self.granted(), lease.until);
+            if granted.len() == granted.capacity() {
+                // Before it grows: a lease that was lost without anybody telling is of no use.
+                let lasts = |known: &Session| known.lease.as_ref().is_some_and(|lease| lease.until.plus(IDLE) > until);
+                granted.retain(|_, session| lasts(session));
             }
+            if let Some(slot) = self.left.get(&session.session_id) {
+                // As it was before; nobody can take it from there.
+                slot.lock().take();
+            }
+            granted.insert(session.session_id.clone(), session);
+            return;
+        }
+        let bytes = bytes(&session);
+        match self.left.get(&session.session_id) {
+            Some(slot) if bytes <= slot.bytes => *slot.lock() = Some(session),
             _ => {
                 let (session_id, session) = (session.session_id.clone(), Mutex::new(Some(session)));
                 // With room to grow: not every turn is to be a new place.
-                self.sessions.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 2, session }));
+                self.left.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 2, session }));
             }
         }
     }
@@ -97,4 +126,48 @@ pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: 
     session.pending_seq = session.pending_seq.min(commit.last_seq);
     lane::finish(&mut session, commit.last_seq, commit.lease, now);
     session
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Lease;
+
+    fn session(id: usize, until: Option<i64>) -> Session {
+        let lease = |until| Lease { owner: "w".into(), until: Timestamp::from_millis(until), token: "t".into() };
+        let session = Session::new(format!("s{id}"), Timestamp::from_millis(0));
+        Session { epoch: 1, lease: until.map(lease), ..session }
+    }
+
+    #[test]
+    fn a_session_whose_lane_is_held_is_known_however_many_others_are() {
+        let known = Known::within(4_096);
+        (0..1_000).for_each(|id| known.put(session(id, Some(6_000))));
+        (1_000..2_000).for_each(|id| known.put(session(id, None)));
+        known.left.run_pending_tasks();
+        assert!((1_000..2_000).filter(|id| known.take_left(&format!("s{id}")).is_some()).count() < 4);
+        assert!((0..1_000).all(|id| known.take_left(&format!("s{id}")).is_none()));
+        assert!((0..500).all(|id| known.take_granted(&format!("s{id}"), 1).is_some()));
+        assert_eq!(known.take_granted("s500", 2), None, "of another epoch");
+        assert!(known.take_granted("s500", 1).is_some());
+    }
+
+    #[test]
+    fn leases_that_were_lost_unseen_do_not_pile_up() {
+        let known = Known::new();
+        for id in 0..100_000 {
+            known.put(session(id, Some(i64::try_from(id).unwrap() * 1_000)));
+        }
+        assert!(known.granted().len() < 4_000, "{}", known.granted().len());
+    }
+
+    #[test]
+    fn what_was_read_is_known_unless_more_is() {
+        let known = Known::new();
+        known.offer(&session(1, None));
+        assert!(known.take_left("s1").is_some());
+        known.put(session(1, Some(6_000)));
+        known.offer(&session(1, None));
+        assert_eq!(known.take_left("s1"), None);
+    }
 }

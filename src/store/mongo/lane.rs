@@ -202,6 +202,7 @@ impl Db {
         let pipeline =
             vec![doc! {"$set": {"lease": "$$REMOVE", "fence": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
         let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
+        self.known.take_granted(session_id, epoch);
         let sessions = self.database.collection::<Document>("sessions");
         let updated = sessions.update_one(filter, pipeline).await.map_err(failed)?;
         Ok(updated.matched_count > 0)
@@ -254,7 +255,11 @@ impl Db {
         let ids = held.iter().map(|held| held.session_id.as_str()).collect();
         let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
         let lost = |held: &&Held| !documents.get(&held.session_id).is_some_and(|document| holds(document, held.epoch));
-        Ok(held.iter().filter(lost).cloned().collect())
+        let lost: Vec<Held> = held.iter().filter(lost).cloned().collect();
+        for held in &lost {
+            self.known.take_granted(&held.session_id, held.epoch);
+        }
+        Ok(lost)
     }
 }
 
