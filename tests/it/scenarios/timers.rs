@@ -37,8 +37,14 @@ async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
     .await
 }
 
+/// How many follow-ups there are once there is one: a turn is published a moment after its commit.
 async fn follow_ups(engine: &Engine, session_id: &str) -> usize {
-    engine.said(session_id).await.into_iter().filter(|(kind, _)| *kind == ReplyKind::Timer).count()
+    eventually(Duration::from_secs(20), "the follow-up is published", || async {
+        let said = engine.said(session_id).await;
+        let count = said.into_iter().filter(|(kind, _)| *kind == ReplyKind::Timer).count();
+        (count > 0).then_some(count)
+    })
+    .await
 }
 
 async fn s09_timer_fires_once_with_text_and_action_and_is_not_armed_again(backend: Backend) {
