@@ -11,6 +11,7 @@ mod cost;
 mod crash;
 mod demo;
 mod dependencies;
+mod embedding;
 mod fuzz;
 mod gateway;
 mod http_action;
