@@ -24,3 +24,4 @@ mod recovery;
 mod scenarios;
 mod security;
 mod support;
+mod tour;
