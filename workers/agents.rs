@@ -18,7 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel agents validate agents/sales.yaml   check a file; nothing is stored
   turnwheel agents apply                        all files of agents_dir
-  turnwheel agents show sales --json";
+  turnwheel agents show sales --json
+  turnwheel agents schema > agent.schema.json   for editors: completion, and a word on each field";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -33,6 +34,8 @@ pub enum Agents {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
     },
+    /// Print the JSON Schema of agent files
+    Schema,
     /// Agents in the store
     List {
         /// As JSON
@@ -54,6 +57,7 @@ impl Agents {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
         match self {
+            Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
             Self::Validate { paths } => Ok(validate(checked(&paths, loaded)?)),
             Self::Apply { paths } => {
                 let files = checked(&paths, loaded)?;

@@ -11,6 +11,7 @@ mod chaos;
 mod chat;
 mod client;
 mod config;
+mod demo;
 mod ending;
 mod failure;
 mod feed;
@@ -92,6 +93,8 @@ enum Command {
     Bench(bench::Bench),
     /// Print the effective settings and where each comes from
     Config(config::Config),
+    /// Serve the demo API that the agents in agents/ call, as `dev` does
+    Demo(demo::Demo),
     /// Try the guarantees: kill, pause and restart everything under load, then check that nothing is lost or twice
     Chaos(chaos::Chaos),
 }
@@ -142,6 +145,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Config(command) => command.run(&loaded).map(done),
         Command::Bench(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Demo(command) => Box::pin(command.run()).await.map(done),
         Command::Chaos(command) => Box::pin(command.run(loaded)).await,
     }
 }

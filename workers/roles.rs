@@ -1,19 +1,21 @@
 //! The process roles: open what is configured, run until a signal, drain.
 
-use crate::open::{self, Opened};
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use turnwheel::config::{Backend, Settings};
-use turnwheel::gateway::{self, GatewayState};
+use turnwheel::demo;
+use turnwheel::engine::Engine;
 use turnwheel::tasks::{OnPanic, Tasks};
-use turnwheel::timer::scheduler::Scheduler;
-use turnwheel::worker::Worker;
+
+/// How long what runs beside an engine may take to end.
+const END: Duration = Duration::from_secs(5);
 
 /// Which parts a process runs.
 #[derive(Clone, Copy, Default)]
@@ -30,16 +32,17 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     settings.http.allow_private.extend(["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()]);
     std::fs::create_dir_all(&settings.data_dir)
         .with_context(|| format!("cannot make the folder data_dir = {}", settings.data_dir.display()))?;
-    let tasks = Tasks::new();
-    let opened = open::backend(&settings, &tasks).await?;
-    crate::watch::apply(&settings, opened.1.as_ref()).await;
-    let watched = crate::watch::run(settings.clone(), Arc::clone(&opened.1), tasks.stop_token());
+    let engine = Engine::builder(settings).open().await?;
+    let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
+    crate::watch::apply(settings, store.as_ref()).await;
+    let watched = crate::watch::run(settings.clone(), Arc::clone(store), tasks.stop_token());
     tasks.spawn("agents", OnPanic::Log, watched);
     serve_demo(&tasks).await;
-    let marker = DevMarker::write(&settings)?;
+    let marker = DevMarker::write(settings)?;
     let parts = Parts { worker: true, scheduler: true, gateway: true };
-    let ended = run(settings, opened, parts, tasks).await;
+    let ended = run(&engine, parts).await;
     drop(marker);
+    tasks.shutdown(END).await;
     ended
 }
 
@@ -69,68 +72,55 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
             "`backend = \"embedded\"` is one process only; start it with `turnwheel dev`, or set `backend = \"cluster\"`"
         );
     }
-    let tasks = Tasks::new();
-    let stop = tasks.stop_token();
     // A signal ends the wait for servers that are away.
-    let opened = tokio::select! {
-        opened = open::backend(&settings, &tasks) => opened?,
-        () = signal() => {
-            stop.cancel();
-            return Ok(());
-        }
+    let engine = tokio::select! {
+        engine = Engine::builder(settings).open() => engine?,
+        () = signal() => return Ok(()),
     };
-    run(settings, opened, parts, tasks).await
+    run(&engine, parts).await
 }
 
-async fn run(settings: Settings, opened: Opened, parts: Parts, tasks: Tasks) -> anyhow::Result<()> {
-    let settings = Arc::new(settings);
-    let stop = CancellationToken::new();
-    let roles = Tasks::child_of(&stop);
+/// Runs the parts until a signal, or until one of them fails.
+async fn run(engine: &Engine, parts: Parts) -> anyhow::Result<()> {
     if parts.gateway {
-        start_gateway(&settings, &opened, &roles).await?;
+        engine.start_gateway().await?;
     }
     if parts.scheduler {
-        let scheduler = Scheduler::new(Arc::clone(&opened.0), Arc::clone(&opened.1), &settings);
-        roles.spawn("scheduler", OnPanic::Shutdown, scheduler.run(roles.stop_token()));
+        engine.start_scheduler();
     }
     if parts.worker {
-        let worker = Worker::new(open::services(&settings, opened.clone())?, &settings);
-        let (settings, stop) = (Arc::clone(&settings), roles.stop_token());
-        roles.spawn("worker", OnPanic::Shutdown, async move { worker.run(&settings, stop).await });
+        engine.start_worker()?;
     }
-    let ended = roles.stop_token();
     tokio::select! {
         () = signal() => info!("stopping; a second signal stops at once"),
-        () = ended.cancelled() => warn!("stopping, since a part of the process has failed"),
+        () = engine.stopping() => warn!("stopping, since a part of the process has failed"),
     }
-    let limit = settings.worker.drain_timeout.0 + Duration::from_secs(10);
     tokio::select! {
-        _ = roles.shutdown(limit) => {}
+        _ = engine.stop() => {}
         () = signal() => warn!("stopped at once; what was in hand comes again after the ack wait"),
     }
-    tasks.shutdown(Duration::from_secs(5)).await;
     Ok(())
 }
 
-async fn start_gateway(settings: &Arc<Settings>, opened: &Opened, roles: &Tasks) -> anyhow::Result<()> {
-    let listen = settings.gateway.listen;
+/// The demo API alone.
+pub async fn demo(listen: SocketAddr) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen)
         .await
-        .with_context(|| format!("cannot listen on gateway.listen = {listen}; another process may use the port"))?;
-    let state = GatewayState::new(Arc::clone(&opened.0), Arc::clone(&opened.1), Arc::clone(settings));
-    let stop = roles.stop_token();
-    info!("gateway on http://{listen}");
-    roles.spawn("gateway", OnPanic::Shutdown, async move {
-        if let Err(error) = gateway::serve(listener, state, stop.clone()).await {
-            warn!("the gateway has ended: {error}");
-            stop.cancel();
-        }
-    });
+        .with_context(|| format!("cannot listen on {listen}; name another address with --listen"))?;
+    crate::table::print(format!("demo API on http://{}", listener.local_addr()?));
+    let stop = CancellationToken::new();
+    let mut served = pin!(demo::serve(listener, stop.clone()));
+    tokio::select! {
+        ended = &mut served => return ended.context("the demo API has ended"),
+        () = signal() => stop.cancel(),
+    }
+    // A client that does not hang up must not hold the process.
+    let _ = tokio::time::timeout(END, served).await;
     Ok(())
 }
 
 async fn serve_demo(tasks: &Tasks) {
-    let address = SocketAddr::from(([127, 0, 0, 1], turnwheel::demo::PORT));
+    let address = SocketAddr::from(([127, 0, 0, 1], demo::PORT));
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => return warn!("the demo API does not start on {address}: {error}"),
@@ -138,7 +128,7 @@ async fn serve_demo(tasks: &Tasks) {
     info!("demo API on http://{address}");
     let stop = tasks.stop_token();
     tasks.spawn("demo", OnPanic::Log, async move {
-        if let Err(error) = turnwheel::demo::serve(listener, stop).await {
+        if let Err(error) = demo::serve(listener, stop).await {
             warn!("the demo API has ended: {error}");
         }
     });

@@ -1,6 +1,7 @@
 //! Actions: what a decision may have executed. One file per kind; this one holds the match and nothing else.
 
 pub mod flow;
+pub mod function;
 pub mod http;
 pub mod params;
 pub mod skill;
@@ -8,7 +9,9 @@ pub mod system;
 pub mod template;
 pub mod tool;
 
+use crate::agent::validate::SYSTEM_OPERATIONS;
 use crate::http_client::bounded;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -17,13 +20,18 @@ const MAX_RESULT: usize = 256 * 1024;
 /// The most bytes of an error.
 const MAX_ERROR: usize = 8 * 1024;
 
-/// One thing to be executed (E-17).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One thing to be executed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(
+    deny_unknown_fields,
+    extend("if" = json!({ "properties": { "type": { "const": "SYSTEM" } } })),
+    extend("then" = json!({ "properties": { "target": { "enum": SYSTEM_OPERATIONS } } }))
+)]
 pub struct Action {
     /// Its kind.
     #[serde(rename = "type")]
     pub kind: ActionKind,
-    /// A skill, tool or flow id, or a system operation.
+    /// Of this file: a skill's, tool's or flow's id. For SYSTEM: close_conversation, handoff or update_profile.
     pub target: String,
     /// Its input.
     #[serde(default)]
@@ -31,7 +39,7 @@ pub struct Action {
 }
 
 /// The four kinds of action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ActionKind {
     /// An intent's API.

@@ -1,10 +1,17 @@
-//! SKILL: an intent of the agent's action books, served by its API (E-26).
+//! SKILL: an intent of the agent's action books, served by its API (E-26) or by a function registered in Rust.
 
+use super::tool::Tools;
 use super::{Action, ActionResult, http::HttpCaller, params};
 use crate::agent::AgentConfig;
 
 /// Calls the skill that `action` names. Every failure is a result for the model to read (OP-E18).
-pub async fn run(http: &HttpCaller, agent: &AgentConfig, action: &Action, idempotency_key: &str) -> ActionResult {
+pub async fn run(
+    http: &HttpCaller,
+    functions: &Tools,
+    agent: &AgentConfig,
+    action: &Action,
+    idempotency_key: &str,
+) -> ActionResult {
     let Some(skill) = agent.skills.iter().find(|skill| skill.id == action.target) else {
         let known: Vec<&str> = agent.skills.iter().map(|skill| skill.id.as_str()).collect();
         return ActionResult::failed(format!(
@@ -18,6 +25,11 @@ pub async fn run(http: &HttpCaller, agent: &AgentConfig, action: &Action, idempo
     }
     match &skill.http {
         Some(call) => http.call(call, &action.params, idempotency_key).await,
-        None => ActionResult::failed(format!("skill `{}` has no `http` call in the agent file", skill.id)),
+        None => functions.call(&skill.id, &action.params, idempotency_key).await.unwrap_or_else(|| {
+            ActionResult::failed(format!(
+                "skill `{}` has no `http` in the agent file, and no function is registered under its id",
+                skill.id
+            ))
+        }),
     }
 }

@@ -1,5 +1,6 @@
 //! TOOL: an API, a builtin of the engine, or a function registered in Rust (E-27).
 
+use super::function::IntoTool;
 use super::{Action, ActionResult, http::HttpCaller, params};
 use crate::agent::AgentConfig;
 use crate::clock;
@@ -8,24 +9,49 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A tool registered in Rust.
+/// A function registered in Rust, for the tool or skill of its id. Async functions of a typed parameter become one by
+/// themselves: see [`IntoTool`].
 #[async_trait]
 pub trait ToolFunction: Send + Sync + 'static {
     /// Runs it. The idempotency key is the same however often the turn is repeated.
     async fn call(&self, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult;
+
+    /// The JSON Schema of its params: checked before every call, and shown to the model where the agent file has none.
+    fn params(&self) -> Option<&Value> {
+        None
+    }
 }
 
-/// The registered tools by id.
+/// The registered functions by id, of tools and of skills.
 #[derive(Clone, Default)]
 pub struct Tools {
     by_id: BTreeMap<String, Arc<dyn ToolFunction>>,
 }
 
 impl Tools {
-    /// Adds a tool, or replaces the one of that id.
-    pub fn with(mut self, id: impl Into<String>, tool: impl ToolFunction) -> Self {
-        self.by_id.insert(id.into(), Arc::new(tool));
+    /// Adds a function, or replaces the one of that id.
+    pub fn with<Shape>(mut self, id: impl Into<String>, tool: impl IntoTool<Shape>) -> Self {
+        self.by_id.insert(id.into(), Arc::new(tool.into_tool()));
         self
+    }
+
+    /// All ids.
+    pub fn ids(&self) -> Vec<String> {
+        self.by_id.keys().cloned().collect()
+    }
+
+    /// The JSON Schema of a function's params, if it has one.
+    pub fn params(&self, id: &str) -> Option<&Value> {
+        self.by_id.get(id)?.params()
+    }
+
+    /// Calls the function of that id, if its params fit; `None` when there is no such function.
+    pub async fn call(&self, id: &str, params: &Map<String, Value>, idempotency_key: &str) -> Option<ActionResult> {
+        let function = self.by_id.get(id)?;
+        if let Some(Err(problem)) = function.params().map(|schema| params::check(schema, params)) {
+            return Some(ActionResult::failed(format!("invalid params: {problem}")));
+        }
+        Some(function.call(params, idempotency_key).await)
     }
 }
 
@@ -48,14 +74,15 @@ pub async fn run(
     if let Err(problem) = params::check(&tool.params, &action.params) {
         return ActionResult::failed(format!("invalid params: {problem}"));
     }
-    match (&tool.http, tool.builtin.as_deref(), tools.by_id.get(&tool.id)) {
-        (Some(call), _, _) => http.call(call, &action.params, idempotency_key).await,
-        (None, Some("now"), _) => ActionResult::ok(json!({ "now": clock::now() })),
-        (None, Some(other), _) => ActionResult::failed(format!("there is no builtin `{other}`; the builtins are: now")),
-        (None, None, Some(function)) => function.call(&action.params, idempotency_key).await,
-        (None, None, None) => ActionResult::failed(format!(
-            "tool `{}` has neither `http` nor `builtin` in the agent file, and no function is registered under its id",
-            tool.id
-        )),
+    match (&tool.http, tool.builtin.as_deref()) {
+        (Some(call), _) => http.call(call, &action.params, idempotency_key).await,
+        (None, Some("now")) => ActionResult::ok(json!({ "now": clock::now() })),
+        (None, Some(other)) => ActionResult::failed(format!("there is no builtin `{other}`; the builtins are: now")),
+        (None, None) => tools.call(&tool.id, &action.params, idempotency_key).await.unwrap_or_else(|| {
+            ActionResult::failed(format!(
+                "tool `{}` has neither `http` nor `builtin` in the agent file, and no function is registered under its id",
+                tool.id
+            ))
+        }),
     }
 }

@@ -1,82 +1,97 @@
 //! The agent file's structure (CONTRACT.md, "Agent file").
 
+use super::schema;
 use crate::config::duration::{Lenient, lenient};
+use crate::timer::MAX_TIMERS;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A conversational agent's configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A conversational agent's configuration. Its comments are what `turnwheel agents schema` prints, and so are the `schemars`
+/// attributes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct AgentConfig {
-    /// Key of the agent.
+    /// Key of the agent: what messages name as `agent_id`.
+    #[schemars(with = "schema::Id")]
     pub id: String,
     /// The name it goes by.
     #[serde(default)]
     pub name: String,
     /// Its tone.
     #[serde(default)]
+    #[schemars(extend("examples" = ["calm, friendly"]))]
     pub tone: String,
-    /// A `[models.<name>]` of the settings, or `offline`.
+    /// A `[models.<name>]` of the settings, or `offline`, the rules of this file.
     #[serde(default = "default_model")]
     pub model: String,
     /// Said once to every session.
     #[serde(default)]
     pub greeting: Option<String>,
-    /// The procedure that it follows; empty in a task agent.
+    /// The procedure that it follows, in your own words; empty in a task agent.
     #[serde(default)]
     pub sop: String,
-    /// Present in a task agent, which serves workflows and takes no chat sessions.
+    /// Makes it a task agent, which serves workflows and takes no chat sessions.
     #[serde(default)]
+    #[schemars(extend("pattern" = "\\S"))]
     pub system_prompt: Option<String>,
     /// Rules of style, limits and data handling.
     #[serde(default)]
     pub constraints: String,
-    /// Intents and the APIs that serve them (action_books).
+    /// Intents (action_books), and the API or function that serves each.
     #[serde(default)]
     pub skills: Vec<Skill>,
-    /// Tools called directly.
+    /// What it may call directly: APIs, builtins, functions registered in Rust.
     #[serde(default)]
     pub tools: Vec<Tool>,
-    /// FLOW targets that it may route to.
+    /// Flows that it may route to.
     #[serde(default)]
+    #[schemars(with = "Vec<schema::Id>", extend("examples" = [["parallel_analysis"]]))]
     pub flows: Vec<String>,
-    /// Follow-ups; when empty, those that phase 1 extracts.
+    /// Follow-ups after silence. Without any, those that the model finds in `sop`.
     #[serde(default)]
+    #[schemars(length(max = MAX_TIMERS))]
     pub timers: Vec<TimerConfig>,
-    /// What happens on handoff.
+    /// What happens when a human has to take over.
     #[serde(default)]
     pub handoff: HandoffConfig,
-    /// What happens to messages that arrive while a turn runs.
+    /// What becomes of messages that arrive while a turn runs: a turn each, or one turn for all.
     #[serde(default)]
     pub double_text: DoubleText,
-    /// Whether a changed configuration greets again (OP-E8).
+    /// Whether a session that has been greeted is greeted again when this file has changed.
     #[serde(default = "default_true")]
     pub regreet_on_change: bool,
-    /// Decisions a turn may take (OP-E14).
+    /// Decisions that a turn may take before it is cancelled.
     #[serde(default = "default_max_iterations")]
+    #[schemars(range(min = 1, max = 100))]
     pub max_iterations: u32,
-    /// Files to answer from.
+    /// Files to answer from. Checked, but not used yet.
     #[serde(default)]
     pub knowledge: Option<KnowledgeConfig>,
-    /// Rules of the offline model.
+    /// What the offline model goes by: the first rule whose conditions all hold.
     #[serde(default)]
+    #[schemars(with = "Vec<schema::Rule>")]
     pub rules: Vec<Value>,
 }
 
-/// One intent and the API that serves it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One intent and what serves it: an API, or a function registered in Rust under its id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Skill {
-    /// The SKILL target.
+    /// The SKILL target; no tool may have the same.
+    #[schemars(with = "schema::Id")]
     pub id: String,
-    /// What it does.
+    /// What it does, for the model.
     #[serde(default)]
     pub description: String,
-    /// When it applies.
+    /// When it applies, for the model.
     #[serde(default)]
     pub condition: String,
     /// JSON Schema of its parameters.
     #[serde(default = "empty_object")]
+    #[schemars(with = "schema::Params")]
     pub params: Value,
     /// The call.
     #[serde(default)]
@@ -84,70 +99,88 @@ pub struct Skill {
 }
 
 /// A tool: an API, a builtin or a function registered in Rust under its id.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, extend("not" = json!({
+    "required": ["http", "builtin"], "properties": { "http": { "type": "object" }, "builtin": { "type": "string" } }
+})))]
 pub struct Tool {
-    /// The TOOL target.
+    /// The TOOL target; no skill may have the same.
+    #[schemars(with = "schema::Id")]
     pub id: String,
-    /// What it does.
+    /// What it does, for the model.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of its parameters.
     #[serde(default = "empty_object")]
+    #[schemars(with = "schema::Params")]
     pub params: Value,
     /// The call.
     #[serde(default)]
     pub http: Option<HttpCall>,
     /// A function of the engine, such as `now`.
     #[serde(default)]
+    #[schemars(with = "Option<schema::Builtin>")]
     pub builtin: Option<String>,
 }
 
-/// A templated HTTP call. `{name}` is filled from the params, `${NAME}` from the allowed secrets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A call. `{name}` is filled from the parameters, `${NAME}` from an environment variable that the setting secrets.allow
+/// lists.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct HttpCall {
-    /// The method; GET unless given.
+    /// The method.
     #[serde(default = "default_method")]
+    #[schemars(with = "schema::Method")]
     pub method: String,
-    /// The address.
+    /// The address; parameters may stand in its path and query, never in its host.
+    #[schemars(extend("examples" = ["https://api.example.com/orders/{order_id}"]))]
     pub url: String,
-    /// Query parameters.
+    /// Query parameters. A list repeats the name; one without a value is left out.
     #[serde(default)]
     pub query: BTreeMap<String, Value>,
     /// Headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// The JSON body; for methods with a body and none given, all params.
+    /// The JSON body. Without one, POST, PUT and PATCH send all parameters.
     #[serde(default)]
     pub body: Option<Value>,
     /// Limit of one attempt; 10 s unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Duration>", extend("default" = "10s"))]
     pub timeout: Option<Lenient>,
-    /// Repeats after the first attempt; 2 unless given.
+    /// Repeats after the first attempt, on connection faults, timeouts, 429 and 5xx; 2 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = u32::MAX), extend("default" = 2))]
     pub retries: Option<u32>,
 }
 
-/// A follow-up as the file (or phase 1) defines it (E-32).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A follow-up, defined by the file, or by the model that reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, extend("anyOf" = json!([
+    { "required": ["message"], "properties": { "message": { "type": "string", "pattern": "\\S" } } },
+    { "required": ["action"], "properties": { "action": { "type": "object" } } },
+])))]
 pub struct TimerConfig {
     /// Its name.
     #[serde(default)]
     pub name: String,
-    /// From the commit of the turn that arms it.
+    /// From the end of the turn that arms it.
     #[serde(with = "lenient")]
+    #[schemars(with = "schema::Duration")]
     pub delay: Duration,
     /// Sent when it fires.
     #[serde(default)]
     pub message: Option<String>,
-    /// Executed when it fires.
+    /// Executed when it fires; then the model decides how to go on.
     #[serde(default)]
     pub action: Option<crate::action::Action>,
 }
 
-/// What a handoff does.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What happens when a human has to take over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct HandoffConfig {
-    /// `hold` or `notify`; `hold` by default when `http` is given.
+    /// `hold`, the default with `http`, or `notify`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<HandoffMode>,
     /// The service desk's endpoint.
@@ -155,6 +188,7 @@ pub struct HandoffConfig {
     pub http: Option<HttpCall>,
     /// When a held session comes back by itself; 24 h unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Duration>", extend("default" = "24h"))]
     pub timeout: Option<Lenient>,
 }
 
@@ -170,8 +204,8 @@ impl HandoffConfig {
     }
 }
 
-/// See [`HandoffConfig`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What becomes of a session that a human has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HandoffMode {
     /// Stay `transferred` until released or timed out.
@@ -180,8 +214,8 @@ pub enum HandoffMode {
     Notify,
 }
 
-/// What happens to messages that arrive while a turn runs (OP-X2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What becomes of messages that arrive while a turn runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DoubleText {
     /// Each becomes a turn of its own.
@@ -192,10 +226,12 @@ pub enum DoubleText {
 }
 
 /// Files that an agent may answer from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct KnowledgeConfig {
-    /// Paths or globs, relative to the agent file.
+    /// Paths or patterns, relative to this file.
     #[serde(default)]
+    #[schemars(with = "Vec<schema::Text>", extend("examples" = [["kb/*.md"]]))]
     pub files: Vec<String>,
 }
 
@@ -203,6 +239,14 @@ impl AgentConfig {
     /// True for an agent that serves workflows and takes no chat sessions.
     pub fn is_task_agent(&self) -> bool {
         self.system_prompt.is_some()
+    }
+
+    /// The configuration, taken over as it is, in the form of phase 1's plan.
+    pub fn as_plan(&self) -> Value {
+        json!({
+            "name": self.name, "tone": self.tone, "greeting": self.greeting, "sop": self.sop,
+            "timers": self.timers, "constraints": self.constraints,
+        })
     }
 }
 

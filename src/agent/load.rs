@@ -1,5 +1,6 @@
 //! Reads agent files. Errors name the file, and in it the line or the field.
 
+use super::places::{Place, Places};
 use super::validate::Finding;
 use super::{AgentConfig, AgentRecord};
 use crate::clock;
@@ -22,8 +23,10 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 #[derive(Debug, Error)]
 pub enum AgentError {
     /// A field is wrong.
-    #[error("{path}: {problem}")]
+    #[error("{}{path}: {problem}", .at.map(|at| format!("{at}: ")).unwrap_or_default())]
     Field {
+        /// Its place in the text, where there is one.
+        at: Option<Place>,
         /// Where.
         path: String,
         /// What.
@@ -77,18 +80,18 @@ pub type Loaded = (PathBuf, Result<AgentRecord, AgentError>);
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     if !document.is_object() {
         let problem = format!("found {}; an agent is a table with `id` and the rest", kind(document));
-        return Err(AgentError::Field { path: "top level".into(), problem });
+        return Err(AgentError::Field { at: None, path: "top level".into(), problem });
     }
     if !depth::is_legal(document) {
         let problem = format!("is nested more than {} levels deep; no store takes that", depth::MAX_DEPTH);
-        return Err(AgentError::Field { path: "top level".into(), problem });
+        return Err(AgentError::Field { at: None, path: "top level".into(), problem });
     }
     serde_path_to_error::deserialize(document).map_err(|error| {
         let path = match error.path().to_string().as_str() {
             "." => "top level".to_owned(),
             path => path.to_owned(),
         };
-        AgentError::Field { path, problem: error.inner().to_string() }
+        AgentError::Field { at: None, path, problem: error.inner().to_string() }
     })
 }
 
@@ -136,7 +139,13 @@ pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
         Some("yaml" | "yml") => yaml(text)?,
         _ => return Err(AgentError::Extension),
     };
-    AgentRecord::from_document(document, clock::now())
+    match AgentRecord::from_document(document, clock::now()) {
+        Ok(agent) => Ok(AgentRecord { source: Some(text.into()), ..agent }),
+        Err(AgentError::Field { path, problem, .. }) => {
+            Err(AgentError::Field { at: Places::read(text).of(&path), path, problem })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn listing(path: &Path) -> std::io::Result<Vec<PathBuf>> {
@@ -259,8 +268,14 @@ mod tests {
             ("a.yaml", "", vec!["top level", "found nothing"]),
             ("a.yaml", "- id: a\n", vec!["top level", "found a list"]),
             ("a.yaml", "name: x\n", vec!["missing field `id`"]),
-            ("a.yaml", "id: 5\n", vec!["id: ", "integer `5`", "expected a string"]),
-            ("a.yml", "id: a\nskills: [{id: q, http: {url: 7}}]", vec!["skills[0].http.url: ", "integer `7`"]),
+            ("a.yaml", "id: 5\n", vec!["line 1, column 5: id: ", "integer `5`", "expected a string"]),
+            ("a.yaml", "# x\nid: a\ntimers:\n  - delay: soon\n", vec!["line 4, column 12: timers[0].delay: "]),
+            ("a.json", "{\"id\": \"a\",\n \"sop\": 7}", vec!["line 2, column 9: sop: ", "integer `7`"]),
+            (
+                "a.yml",
+                "id: a\nskills: [{id: q, http: {url: 7}}]",
+                vec!["line 2, column 30: skills[0].http.url: ", "integer `7`"],
+            ),
             ("a.yml", "id: a\ntimers: [{delay: soon}]", vec!["timers[0].delay: ", "`soon`", "`30m`"]),
             ("a.yml", "id: a\ntimers: [{delay: -5}]", vec!["timers[0].delay: ", "negative"]),
             ("a.yml", "id: a\ndouble_text: both", vec!["double_text: ", "`both`", "`queue`"]),

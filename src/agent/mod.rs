@@ -1,9 +1,11 @@
-//! Agents: the file's structure in [`config`], reading files in [`load`], checking them in [`validate`], and the hash in
-//! [`canonical`].
+//! Agents: the file's structure in [`config`] and as a JSON Schema in [`schema`], reading files in [`load`], checking them in
+//! [`validate`], finding the [`places`] of what is wrong, and the hash in [`canonical`].
 
 pub mod canonical;
 pub mod config;
 pub mod load;
+pub mod places;
+pub mod schema;
 pub mod validate;
 
 pub use config::*;
@@ -14,7 +16,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// An agent as applied: what is stored, and the typed configuration read from it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct AgentRecord {
     /// The typed configuration.
     pub config: Arc<AgentConfig>,
@@ -24,6 +26,16 @@ pub struct AgentRecord {
     pub hash: String,
     /// When it was applied.
     pub updated_at: Timestamp,
+    /// The text that it was read from, if any: what is wrong with it is found there.
+    pub source: Option<Arc<str>>,
+}
+
+/// The same agent, whatever text it was read from.
+impl PartialEq for AgentRecord {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |agent: &Self| (Arc::clone(&agent.config), agent.updated_at);
+        of(self) == of(other) && self.hash == other.hash && self.document == other.document
+    }
 }
 
 /// An agent as stored (CONTRACT.md, `agents`); the key is `agent_id`.
@@ -45,7 +57,7 @@ impl AgentRecord {
     pub fn from_document(document: Value, updated_at: Timestamp) -> Result<Self, load::AgentError> {
         let config = load::typed(&document)?;
         let hash = canonical::hash(&document);
-        Ok(Self { config: Arc::new(config), document, hash, updated_at })
+        Ok(Self { config: Arc::new(config), document, hash, updated_at, source: None })
     }
 
     /// Key of the agent.
@@ -66,6 +78,7 @@ impl AgentRecord {
     /// From what a store kept.
     pub fn from_stored(stored: StoredAgent) -> Result<Self, load::AgentError> {
         let config = load::typed(&stored.config)?;
-        Ok(Self { config: Arc::new(config), document: stored.config, hash: stored.hash, updated_at: stored.updated_at })
+        let StoredAgent { hash, config: document, updated_at, .. } = stored;
+        Ok(Self { config: Arc::new(config), document, hash, updated_at, source: None })
     }
 }

@@ -2,7 +2,6 @@
 
 use super::input::{Body, Params};
 use super::{GatewayState, Reject};
-use crate::agent::validate::Known;
 use crate::agent::{AgentRecord, StoredAgent};
 use crate::clock::{self, Timestamp};
 use crate::ids;
@@ -79,7 +78,7 @@ pub(super) async fn apply(
         let message = format!("id: the document has `{}`, the path `{agent_id}`", agent.id());
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
-    let (agent, warnings) = Known::new(&state.settings, state.flows.to_vec()).check(agent)?;
+    let (agent, warnings) = state.known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;
     Ok(Json(json!({ "agent_id": agent_id, "hash": hash, "changed": changed, "warnings": warnings })))

@@ -45,6 +45,13 @@ pub struct NewMessage {
     pub attachments: Vec<Attachment>,
 }
 
+impl NewMessage {
+    /// What a user says to an agent, under a fresh id.
+    pub fn new(session_id: impl Into<String>, agent_id: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { session_id: session_id.into(), agent_id: Some(agent_id.into()), text: text.into(), ..Self::default() }
+    }
+}
+
 /// The fields of [`NewMessage`]; `type` belongs to the job and is harmless.
 const FIELDS: [&str; 10] =
     ["session_id", "agent_id", "text", "job_id", "user_id", "channel", "sent_at", "metadata", "attachments", "type"];

@@ -25,6 +25,7 @@ pub use reject::Reject;
 pub use serve::serve;
 pub use sessions::SessionSummary;
 
+use crate::agent::validate::Known;
 use crate::config::Settings;
 use crate::model::registry::ModelInfo;
 use crate::queue::Queue;
@@ -51,8 +52,8 @@ pub struct GatewayState {
     pub store: Arc<dyn Store>,
     /// The settings.
     pub settings: Arc<Settings>,
-    /// The flows that agents may name.
-    flows: Arc<[String]>,
+    /// What agents are checked against.
+    known: Arc<Known>,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     limits: Limits,
@@ -64,10 +65,10 @@ impl GatewayState {
     /// The state of a gateway on `queue` and `store`.
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: Arc<Settings>) -> Self {
         let tokens = Tokens::new(&settings.gateway.tokens);
-        let flows = Flows::builtin().ids().into();
+        let known = Arc::new(Known::new(&settings, Flows::builtin().ids()));
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        Self { queue, store, settings, flows, models: None, tokens, limits, streams, stop }
+        Self { queue, store, settings, known, models: None, tokens, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -75,9 +76,14 @@ impl GatewayState {
         Self { limits, streams: Streams::new(&limits), ..self }
     }
 
-    /// The same, for a program with flows of its own.
-    pub fn with_flows(self, flows: &Flows) -> Self {
-        Self { flows: flows.ids().into(), ..self }
+    /// The same, for a program with flows, functions or models of its own, which agents may name.
+    pub fn with_known(self, known: Known) -> Self {
+        Self { known: Arc::new(known), ..self }
+    }
+
+    /// The same, with event streams that end at `stop`. [`serve`] has its own.
+    pub fn until(self, stop: CancellationToken) -> Self {
+        Self { stop, ..self }
     }
 
     /// The same, with a listing of models in place of the settings' own, for models that were added from Rust.

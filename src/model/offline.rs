@@ -10,7 +10,6 @@
 
 use super::{Facts, Model, ModelError, ModelReply, ModelRequest};
 use crate::action::template::{Filler, Missing, descend};
-use crate::agent::AgentConfig;
 use crate::journal::Tokens;
 use crate::prompt::is_chinese;
 use async_trait::async_trait;
@@ -71,17 +70,9 @@ fn echo(request: &ModelRequest) -> String {
 fn answer(facts: &Facts) -> Result<Value, String> {
     let decision = decide(facts)?;
     Ok(match &facts.agent {
-        Some(agent) if facts.plan => json!({"plan": plan(agent), "decision": decision}),
+        Some(agent) if facts.plan => json!({"plan": agent.as_plan(), "decision": decision}),
         None if facts.plan => json!({"plan": {}, "decision": decision}),
         _ => decision,
-    })
-}
-
-/// The configuration, taken over as it is.
-fn plan(agent: &AgentConfig) -> Value {
-    json!({
-        "name": agent.name, "tone": agent.tone, "greeting": agent.greeting, "sop": agent.sop,
-        "timers": agent.timers, "constraints": agent.constraints,
     })
 }
 
@@ -227,6 +218,7 @@ fn pattern(value: &Value) -> Result<Regex, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::AgentConfig;
     use crate::model::{PromptMessage, PromptRole, ResponseSchema};
     use std::sync::Arc;
 

@@ -34,6 +34,11 @@ pub struct ModelInfo {
 }
 
 impl ModelInfo {
+    /// Of a model that was added from Rust.
+    pub fn of_rust(name: &str) -> Self {
+        Self { name: name.to_owned(), provider: "rust".into(), model: name.to_owned() }
+    }
+
     /// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
     pub fn of_settings(settings: &Settings) -> Vec<Self> {
         let offline = |name: &str| Self { name: name.into(), provider: "offline".into(), model: "offline".into() };

@@ -7,7 +7,7 @@ use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
 use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
-use crate::workflow::{FlowContext, FlowError};
+use crate::workflow::{FlowContext, FlowError, Flows};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use tracing::warn;
@@ -22,7 +22,7 @@ impl Turn<'_> {
         let journal = self.journal.clone();
         let step = journal.step(&key, label, action, |idempotency_key| async move {
             let result = if action.kind == ActionKind::Skill {
-                skill::run(&services.http, &agent.config, action, &idempotency_key).await
+                skill::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
             } else {
                 tool::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
             }
@@ -67,6 +67,9 @@ impl Turn<'_> {
             Ok(runnable) => runnable,
             Err(problem) => return Ok(Err(problem)),
         };
+        if let Err(problem) = Flows::check(runnable.as_ref(), &action.params) {
+            return Ok(Err(format!("flow `{}`: {problem}", action.target)));
+        }
         let model = match self.services.models.get(&self.agent.config.model) {
             Ok(model) => model,
             Err(error) => return Ok(Err(error.to_string())),

@@ -71,7 +71,7 @@ impl Turn<'_> {
     pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
         let message = self.message_text();
         let conversation = prompt::conversation(&self.session.history);
-        let context = Phase1::new(&self.agent, &message, conversation);
+        let context = Phase1::new(&self.agent, self.services, &message, conversation);
         let system = self.services.prompts.render("phase1", &context).map_err(prompt::failed)?;
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),

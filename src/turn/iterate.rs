@@ -64,7 +64,7 @@ impl Turn<'_> {
         greeted: bool,
     ) -> Result<Change, TurnError> {
         let mut state = Loop {
-            shown: Shown::new(&plan, &self.agent.config),
+            shown: Shown::new(&plan, &self.agent.config, self.services),
             history: prompt::conversation(&self.session.history),
             plan,
             greeted,

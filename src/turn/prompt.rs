@@ -1,13 +1,16 @@
 //! What the prompts are filled with.
 
-use super::TurnError;
-use crate::agent::{AgentConfig, AgentRecord};
+use super::{Services, TurnError};
+use crate::action::tool::Tools;
+use crate::agent::{AgentConfig, AgentRecord, Skill, Tool};
 use crate::model::{PromptMessage, PromptRole};
 use crate::plan::Plan;
 use crate::prompt::{PromptError, transcript};
 use crate::session::{Entry, Role};
+use crate::workflow::Flows;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
@@ -25,7 +28,7 @@ pub(super) struct Phase1<'a> {
 }
 
 impl<'a> Phase1<'a> {
-    pub(super) fn new(agent: &AgentRecord, message: &'a str, history: String) -> Self {
+    pub(super) fn new(agent: &AgentRecord, services: &Services, message: &'a str, history: String) -> Self {
         let mut config = agent.document.clone();
         if let Some(fields) = config.as_object_mut() {
             // Shown in their own sections, or of no use to the parser.
@@ -36,9 +39,9 @@ impl<'a> Phase1<'a> {
         let AgentConfig { tools, skills, flows, .. } = agent.config.as_ref();
         Self {
             config_json: pretty(&config),
-            tools_json: pretty(&tools_seen(tools)),
-            skills_json: pretty(&skills_seen(skills)),
-            flows_json: pretty(&json!(flows)),
+            tools_json: pretty(&tools_seen(tools, &services.tools)),
+            skills_json: pretty(&skills_seen(skills, &services.tools)),
+            flows_json: pretty(&flows_seen(flows, &services.flows)),
             history,
             message,
         }
@@ -54,11 +57,11 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    pub(super) fn new(plan: &Plan, agent: &AgentConfig) -> Self {
+    pub(super) fn new(plan: &Plan, agent: &AgentConfig, services: &Services) -> Self {
         Self {
-            tools_json: pretty(&tools_seen(&plan.tools)),
-            skills_json: pretty(&skills_seen(&plan.skills)),
-            flows_json: pretty(&json!(agent.flows)),
+            tools_json: pretty(&tools_seen(&plan.tools, &services.tools)),
+            skills_json: pretty(&skills_seen(&plan.skills, &services.tools)),
+            flows_json: pretty(&flows_seen(&agent.flows, &services.flows)),
         }
     }
 }
@@ -156,17 +159,47 @@ pub(super) fn failed(error: PromptError) -> TurnError {
 }
 
 /// Skills without their calls: the model has no use for addresses and headers.
-fn skills_seen(skills: &[crate::agent::Skill]) -> Value {
+fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
     let seen = skills.iter().map(|skill| {
-        json!({ "id": skill.id, "description": skill.description, "condition": skill.condition, "params": skill.params })
+        let function = functions.params(&skill.id).filter(|_| skill.http.is_none());
+        let (description, params) = described(&skill.description, &skill.params, function);
+        json!({ "id": skill.id, "description": description, "condition": skill.condition, "params": params })
     });
     seen.collect()
 }
 
-fn tools_seen(tools: &[crate::agent::Tool]) -> Value {
-    let seen =
-        tools.iter().map(|tool| json!({ "id": tool.id, "description": tool.description, "params": tool.params }));
+fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
+    let seen = tools.iter().map(|tool| {
+        let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
+        let (description, params) = described(&tool.description, &tool.params, function);
+        json!({ "id": tool.id, "description": description, "params": params })
+    });
     seen.collect()
+}
+
+/// A flow with typed params is shown with them, any other by its id alone.
+fn flows_seen(ids: &[String], flows: &Flows) -> Value {
+    let seen = ids.iter().map(|id| match flows.params(id) {
+        Some(schema) => {
+            let (description, params) = described("", &Value::Null, Some(schema));
+            json!({ "id": id, "description": description, "params": params })
+        }
+        None => json!(id),
+    });
+    seen.collect()
+}
+
+/// Description and params as the file has them; where it is silent, those of the function that is registered in Rust.
+fn described<'v>(description: &'v str, params: &'v Value, function: Option<&'v Value>) -> (&'v str, Cow<'v, Value>) {
+    let Some(schema) = function else { return (description, Cow::Borrowed(params)) };
+    let own = schema["description"].as_str().unwrap_or_default();
+    let description = if description.is_empty() { own } else { description };
+    if params.as_object().is_some_and(|params| !params.is_empty()) {
+        return (description, Cow::Borrowed(params));
+    }
+    let mut schema = schema.clone();
+    schema.as_object_mut().map(|schema| schema.remove("description"));
+    (description, Cow::Owned(schema))
 }
 
 fn pretty(value: &Value) -> String {

@@ -1,15 +1,24 @@
 //! What a FLOW action can run. A [`Flow`] takes its turn over: what it returns is the final text for the user.
 //!
-//! [`Flows`] finds the one that an action names; [`parallel_analysis`] ships with the engine.
+//! [`Flows`] finds the one that an action names; [`parallel_analysis`] ships with the engine, [`function`] makes flows of
+//! async functions.
 
+pub mod function;
 pub mod parallel_analysis;
 
+pub use function::IntoFlow;
+
+use crate::action::params;
 use crate::agent::AgentRecord;
-use crate::journal::{Journal, JournalError};
-use crate::model::{Model, ModelError};
+use crate::journal::{Done, Journal, JournalError, Label, StepError};
+use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
 use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::future::Future;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -25,6 +34,25 @@ pub enum FlowError {
     /// The flow's own.
     #[error("{0}")]
     Failed(String),
+}
+
+impl FlowError {
+    /// The flow's own failure, with its causes where the error has them; the model reads it.
+    pub fn failed(problem: impl Display) -> Self {
+        Self::Failed(format!("{problem:#}"))
+    }
+}
+
+impl From<String> for FlowError {
+    fn from(problem: String) -> Self {
+        Self::Failed(problem)
+    }
+}
+
+impl From<&str> for FlowError {
+    fn from(problem: &str) -> Self {
+        Self::Failed(problem.to_owned())
+    }
 }
 
 /// What a flow is given.
@@ -43,11 +71,56 @@ pub struct FlowContext {
     pub journal: Journal,
 }
 
+impl FlowContext {
+    /// Runs `operation` once and records its result: a flow that is repeated after a crash gets the recorded one. `key`
+    /// names the step in the flow, `input` is what it depends on. The operation is given its idempotency key and sends it
+    /// on. A failure is not recorded: the next attempt runs the operation again.
+    pub async fn step<I, O, E, F, Fut>(&self, key: &str, input: &I, operation: F) -> Result<O, FlowError>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        E: Display,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<O, E>>,
+    {
+        let label = Label { kind: "flow", target: key };
+        let work = |idempotency_key| async move { operation(idempotency_key).await.map(Done::ok) };
+        match self.journal.step(key, label, input, work).await {
+            Ok(stepped) => Ok(stepped.output),
+            Err(StepError::Journal(error)) => Err(error.into()),
+            Err(StepError::Operation(error)) => Err(FlowError::failed(error)),
+        }
+    }
+
+    /// Asks the agent's model once, for plain text, and records its answer under `key`.
+    pub async fn ask(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
+        let message = |role, content: &str| PromptMessage { role, content: content.to_owned() };
+        let messages = vec![message(PromptRole::System, instruction), message(PromptRole::User, text)];
+        let request = ModelRequest {
+            messages: Arc::new(messages),
+            schema: None,
+            idempotency_key: String::new(),
+            facts: Facts { message: text.to_owned(), ..Facts::default() },
+        };
+        let model = (self.agent.config.model.as_str(), self.model.as_ref());
+        match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
+            Ok(stepped) => Ok(stepped.output),
+            Err(StepError::Journal(error)) => Err(error.into()),
+            Err(StepError::Operation(error)) => Err(FlowError::Model(error)),
+        }
+    }
+}
+
 /// A fixed-rule function that takes a turn over (E-24, E-28).
 #[async_trait]
 pub trait Flow: Send + Sync + 'static {
     /// Runs it to the final text; empty when it has nothing to say.
     async fn run(&self, context: FlowContext) -> Result<String, FlowError>;
+
+    /// The JSON Schema of its params: shown to the model, and checked before it runs.
+    fn params(&self) -> Option<&Value> {
+        None
+    }
 }
 
 /// The registered flows by id.
@@ -63,14 +136,24 @@ impl Flows {
     }
 
     /// Adds a flow, or replaces the one of that id.
-    pub fn with(mut self, id: impl Into<String>, flow: impl Flow) -> Self {
-        self.by_id.insert(id.into(), Arc::new(flow));
+    pub fn with<Shape>(mut self, id: impl Into<String>, flow: impl IntoFlow<Shape>) -> Self {
+        self.by_id.insert(id.into(), Arc::new(flow.into_flow()));
         self
     }
 
     /// The flow of that id.
     pub fn get(&self, id: &str) -> Option<Arc<dyn Flow>> {
         self.by_id.get(id).cloned()
+    }
+
+    /// The JSON Schema of a flow's params, if it has one.
+    pub fn params(&self, id: &str) -> Option<&Value> {
+        self.by_id.get(id)?.params()
+    }
+
+    /// Says in words, for the model, what is wrong with the params of a flow.
+    pub(crate) fn check(flow: &dyn Flow, given: &Map<String, Value>) -> Result<(), String> {
+        flow.params().map_or(Ok(()), |schema| params::check(schema, given))
     }
 
     /// All ids.

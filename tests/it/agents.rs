@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use turnwheel::agent::load;
+use turnwheel::agent::schema::schema;
 use turnwheel::agent::validate::{Context, Report, validate};
 use turnwheel::model::offline::Offline;
 use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
@@ -39,9 +41,14 @@ fn the_starter_agent_is_compiled_in_and_calls_the_demo_api() {
     }
 }
 
-/// What the offline model decides for the starter agent, in short: status, target and response.
+/// What the offline model decides for `sales`, in short: status, target and the decision.
 async fn decides(message: &str, last: Option<(&str, Value)>) -> (String, String, Value) {
-    let path = folder().join("sales.yaml");
+    of_agent("sales.yaml", message, last).await
+}
+
+/// What it decides for the agent of a file.
+async fn of_agent(file: &str, message: &str, last: Option<(&str, Value)>) -> (String, String, Value) {
+    let path = folder().join(file);
     let facts = Facts {
         agent: Some(load::file(&path).unwrap().config),
         message: message.into(),
@@ -107,4 +114,155 @@ async fn the_starter_agent_goes_from_the_order_to_its_delivery() {
     let (_, _, decision) = decides("订单 X9 到哪了", Some(("query_order", failed))).await;
     assert!(decision["response"].as_str().unwrap().contains("HTTP 404"), "{decision}");
     assert_eq!(decides("", Some(("log_followup", json!({"ok": true})))).await.0, "ready");
+}
+
+#[tokio::test]
+async fn the_english_agent_answers_by_its_rules() {
+    let support = async |message: &str, last| of_agent("support.yaml", message, last).await;
+    for (message, status, target) in [
+        ("Hi", "typing", ""),
+        ("good evening, anybody there?", "typing", ""),
+        ("Where is order A1001?", "processing", "track_router"),
+        ("when does my router a1002 come", "processing", "track_router"),
+        ("parcel SLOW-1 please", "processing", "track_router"),
+        ("Where is my delivery?", "typing", ""),
+        ("My internet is slow", "processing", "report_fault"),
+        ("no connection since this morning", "processing", "report_fault"),
+        ("the router is not working", "processing", "report_fault"),
+        ("Please send an engineer on Friday, +44 7700 900123", "processing", "book_engineer"),
+        ("I need a technician", "typing", ""),
+        ("How much is Fibre 500?", "typing", ""),
+        ("My new e-mail is ava@example.com", "ready", "update_profile"),
+        ("my email changed to a.b@example.co.uk; and what does a plan cost?", "typing", "update_profile"),
+        ("what time is it", "processing", "now"),
+        ("I want to talk to a person", "transferred", "handoff"),
+        ("I want to cancel my contract", "transferred", "handoff"),
+        ("Bye!", "ready", "close_conversation"),
+        ("see you", "ready", "close_conversation"),
+        ("hm", "typing", ""),
+        ("我的网络很慢", "typing", ""),
+    ] {
+        let (found, action, decision) = support(message, None).await;
+        assert_eq!((found.as_str(), action.as_str()), (status, target), "{message}: {decision}");
+    }
+    let (_, _, decision) = support("Where is order a1001?", None).await;
+    assert_eq!(decision["action"]["params"], json!({"order_id": "a1001"}));
+    let (_, _, decision) = support("engineer please, call 0770 900 123", None).await;
+    assert_eq!(decision["action"]["params"]["phone"], "0770 900 123");
+    let (_, _, decision) = support("my email changed to a.b@example.co.uk; and what does a plan cost?", None).await;
+    assert_eq!(decision["action"]["params"], json!({"email": "a.b@example.co.uk"}));
+    assert!(decision["response"].as_str().unwrap().contains("39"), "{decision}");
+
+    for (target, result, words) in [
+        ("track_router", json!({"ok": true, "result": {"days": 2, "summary": "已发货"}}), "arrives: 2"),
+        ("track_router", json!({"ok": false, "error": "HTTP 404"}), "HTTP 404"),
+        ("book_engineer", json!({"ok": true, "result": {"booking_id": "TD-0001"}}), "TD-0001"),
+        ("report_fault", json!({"ok": true, "result": {"followup_id": "F-0001"}}), "reference F-0001"),
+        ("now", json!({"ok": true, "result": {"now": "2026-01-02T03:04:05.000Z"}}), "2026-01-02"),
+    ] {
+        let (status, action, decision) = support("My internet is slow", Some((target, result))).await;
+        assert_eq!((status.as_str(), action.as_str()), ("typing", ""), "{target}: {decision}");
+        let response = decision["response"].as_str().unwrap();
+        assert!(response.contains(words) && !response.contains("已发货"), "{target}: {response}");
+    }
+}
+
+#[test]
+fn both_agents_fit_the_schema_and_a_wrong_one_does_not() {
+    let schema = jsonschema::validator_for(&schema()).unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/embedding/shop.yaml");
+    let agents = load::read_paths(&[folder(), examples]);
+    assert_eq!(agents.len(), 3);
+    for (path, agent) in agents {
+        let errors: Vec<_> = schema.iter_errors(&agent.unwrap().document).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:?}", path.display());
+    }
+    for right in [
+        json!({"id": "a", "sop": "x"}),
+        json!({"id": "客服", "system_prompt": "x", "updated_at": 5}),
+        json!({"id": "a", "sop": "x", "greeting": null, "timers": [{"delay": 90, "message": "在吗", "action": null}]}),
+        json!({"id": "a", "sop": "x", "skills": [{"id": "s", "http": null}], "handoff": {"timeout": "2h", "mode": null}}),
+        json!({"id": "a", "sop": "x", "tools": [{"id": "t", "http": {"method": "post", "url": "https://x", "retries": 0}}]}),
+    ] {
+        assert!(
+            schema.is_valid(&right),
+            "{right}: {:?}",
+            schema.iter_errors(&right).map(|e| e.to_string()).collect::<Vec<_>>()
+        );
+    }
+    for wrong in [
+        json!({"sop": "x"}),
+        json!({"id": "a"}),
+        json!({"id": "a.b", "sop": "x"}),
+        json!({"id": "a", "sop": " "}),
+        json!({"id": "a", "sop": "x", "greating": "hi"}),
+        json!({"id": "a", "sop": "x", "max_iterations": 0}),
+        json!({"id": "a", "sop": "x", "double_text": "both"}),
+        json!({"id": "a", "sop": "x", "knowledge": {"files": [""]}}),
+        json!({"id": "a", "sop": "x", "timers": [{"delay": "0s", "message": "x"}]}),
+        json!({"id": "a", "sop": "x", "timers": [{"delay": "5 years", "message": "x"}]}),
+        json!({"id": "a", "sop": "x", "timers": [{"delay": "5s"}]}),
+        json!({"id": "a", "sop": "x", "timers": vec![json!({"delay": "5s", "message": "x"}); 17]}),
+        json!({"id": "a", "sop": "x", "skills": [{"id": "s", "http": {"url": "x", "haeders": {}}}]}),
+        json!({"id": "a", "sop": "x", "skills": [{"id": "s", "params": {"type": "string"}}]}),
+        json!({"id": "a", "sop": "x", "tools": [{"id": "t", "builtin": "nov"}]}),
+        json!({"id": "a", "sop": "x", "tools": [{"id": "t", "builtin": "now", "http": {"url": "https://x"}}]}),
+        json!({"id": "a", "sop": "x", "tools": [{"id": "t", "http": {"url": "https://x", "method": "GTE"}}]}),
+        json!({"id": "a", "sop": "x", "handoff": {"mode": "keep"}}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {}, "decide": {"next_status": "ready"}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": false}, "decide": {"next_status": "ready"}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": "typing"}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": "ready",
+            "action": {"type": "SYSTEM", "target": "close"}}}]}),
+    ] {
+        assert!(!schema.is_valid(&wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn every_field_of_the_schema_has_a_description_and_is_in_the_docs() {
+    let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/agents.md")).unwrap();
+    let section = |title: &str| {
+        let begin = docs.find(&format!("\n{title}\n")).unwrap_or_else(|| panic!("docs/agents.md has no {title}")) + 1;
+        let end = docs[begin + 2..].find("\n## ").map_or(docs.len(), |end| begin + 2 + end);
+        &docs[begin..end]
+    };
+    let schema = schema();
+    let mut seen = 0;
+    for (table, title) in [
+        ("", "## Fields"),
+        ("KnowledgeConfig", "## Fields"),
+        ("Skill", "## Skills and tools"),
+        ("Tool", "## Skills and tools"),
+        ("HttpCall", "### `http`"),
+        ("TimerConfig", "## Timers"),
+        ("Action", "## Timers"),
+        ("HandoffConfig", "## Handoff"),
+        ("Rule", "## Rules"),
+        ("When", "## Rules"),
+        ("Decide", "## Rules"),
+    ] {
+        let of = if table.is_empty() { &schema } else { &schema["$defs"][table] };
+        let fields = of["properties"].as_object().unwrap_or_else(|| panic!("the schema has no {table}"));
+        for (name, field) in fields {
+            // Behind a reference the description may be that of the type.
+            assert!(field["description"].is_string() || field["$ref"].is_string(), "{table}.{name}: {field}");
+            let code = [format!("`{name}`"), format!("{{{name}"), format!(", {name},"), format!(", {name}}}")];
+            assert!(code.iter().any(|code| section(title).contains(code)), "{title} of docs/agents.md has no `{name}`");
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen} fields");
+}
+
+#[test]
+fn the_schema_in_the_docs_is_what_the_command_prints() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/agent.schema.json");
+    let printed = Command::new(env!("CARGO_BIN_EXE_turnwheel")).args(["agents", "schema"]).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap(),
+        printed,
+        "make it anew: cargo run -- agents schema > docs/agent.schema.json"
+    );
 }

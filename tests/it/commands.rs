@@ -207,3 +207,39 @@ async fn wrong_settings_are_all_named_and_secrets_are_masked() {
     assert!(shown.out.contains("turnwheel.toml") && shown.out.contains("mongodb.uri"), "{shown:?}");
     assert!(!shown.out.contains("p4ssw0rd") && !shown.out.contains("t0ken"), "{shown:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_api_is_served_by_itself_until_it_is_told_to_stop() {
+    let (folder, port) = (Folder::embedded(), free_port());
+    let address = format!("127.0.0.1:{port}");
+    let mut demo = Process::start(folder.path(), &folder.settings, &["demo", "--listen", &address]);
+    let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+    let order: Value = eventually(DEADLINE, "the demo API answers", || async {
+        client.get(format!("http://{address}/orders/A1001")).send().await.ok()?.json().await.ok()
+    })
+    .await;
+    assert_eq!(order["order_id"], "A1001");
+    let taken = folder.run(&["demo", "--listen", &address], "").await;
+    assert!(taken.code == 1 && taken.err.contains(&address) && taken.err.contains("--listen"), "{taken:?}");
+    demo.signal("TERM");
+    let ended = eventually(DEADLINE, "it ends", || std::future::ready(demo.ended()));
+    assert!(ended.await.success());
+}
+
+#[tokio::test]
+async fn a_finding_in_an_agent_file_names_file_line_and_column() {
+    let folder = Folder::embedded();
+    folder.write("turnwheel.toml", "");
+    folder.write("agents/shop.yaml", "id: shop\nsop: 卖书\ngreating: 你好\ntools:\n  - id: t\n    builtin: nov\n");
+    let checked = folder.run(&["agents", "validate"], "").await;
+    assert_eq!(checked.code, 1);
+    for part in
+        ["agents/shop.yaml: line 6, column 14: tools[0].builtin: there is no builtin `nov`", "did you mean `now`?"]
+    {
+        assert!(checked.out.contains(part), "{part}: {checked:?}");
+    }
+    folder.write("agents/shop.yaml", "id: shop\nsop: 卖书\ngreating: 你好\n");
+    let warned = folder.run(&["agents", "validate"], "").await;
+    assert_eq!(warned.code, 0, "{warned:?}");
+    assert!(warned.err.contains("agents/shop.yaml: line 3, column 11: greating: "), "{warned:?}");
+}

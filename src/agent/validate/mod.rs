@@ -8,6 +8,7 @@ mod fields;
 mod rule;
 
 use super::load::AgentError;
+use super::places::{Place, Places};
 use super::{AgentConfig, AgentRecord};
 use crate::action::{Action, ActionKind};
 use crate::config::Settings;
@@ -34,20 +35,45 @@ pub struct Known {
     flows: Vec<String>,
     secrets_allow: Vec<String>,
     models: Vec<String>,
+    functions: Vec<String>,
 }
 
 impl Known {
     /// With `flows` and what the settings have.
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
-        Self { flows, secrets_allow: settings.secrets.allow.clone(), models }
+        Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new() }
+    }
+
+    /// Also with these models, which were added from Rust.
+    pub fn with_models(mut self, models: impl IntoIterator<Item = String>) -> Self {
+        self.models.extend(models);
+        self
+    }
+
+    /// Also with these functions, which are registered in Rust for tools and skills.
+    pub fn with_functions(mut self, ids: impl IntoIterator<Item = String>) -> Self {
+        self.functions.extend(ids);
+        self
     }
 
     /// The agent, with what is probably a mistake in it; an error when it cannot work.
     pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
-        let context =
-            Context { known_flows: Some(&self.flows), secrets_allow: &self.secrets_allow, models: &self.models };
-        let report = validate(&agent.config, &agent.document, context);
+        let context = Context {
+            known_flows: Some(&self.flows),
+            secrets_allow: &self.secrets_allow,
+            models: &self.models,
+            functions: &self.functions,
+        };
+        let mut report = validate(&agent.config, &agent.document, context);
+        if let Some(text) = agent.source.as_ref().filter(|_| report != Report::default()) {
+            let places = Places::read(text);
+            report
+                .errors
+                .iter_mut()
+                .chain(&mut report.warnings)
+                .for_each(|finding| finding.at = places.of(&finding.path));
+        }
         if report.is_ok() { Ok((agent, report.warnings)) } else { Err(AgentError::Invalid(report.errors)) }
     }
 }
@@ -61,11 +87,16 @@ pub struct Context<'a> {
     pub secrets_allow: &'a [String],
     /// Names of the settings' models.
     pub models: &'a [String],
+    /// Ids of the functions that are registered here.
+    pub functions: &'a [String],
 }
 
 /// Something to be put right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
+    /// Its place in the text, when it was read from one.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Place>,
     /// The field, such as `skills[0].http.url`.
     pub path: String,
     /// What is wrong.
@@ -77,6 +108,9 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = self.at {
+            write!(f, "{at}: ")?;
+        }
         write!(f, "{}: {}", self.path, self.problem)?;
         if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", self.hint) }
     }
@@ -98,11 +132,11 @@ impl Report {
     }
 
     fn error(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.errors.push(Finding { path: path.into(), problem: problem.into(), hint: hint.into() });
+        self.errors.push(Finding { at: None, path: path.into(), problem: problem.into(), hint: hint.into() });
     }
 
     fn warn(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.warnings.push(Finding { path: path.into(), problem: problem.into(), hint: hint.into() });
+        self.warnings.push(Finding { at: None, path: path.into(), problem: problem.into(), hint: hint.into() });
     }
 }
 
@@ -232,6 +266,9 @@ impl Check<'_> {
     }
 
     fn registered(&mut self, path: &str, id: &str) {
+        if self.context.functions.iter().any(|known| known == id) {
+            return;
+        }
         let hint = format!("it works only where a function is registered in Rust as `{id}`");
         self.report.warn(path, "has no `http`", hint);
     }

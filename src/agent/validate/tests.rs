@@ -24,7 +24,9 @@ fn report(document: &Value) -> Report {
     let allow: Vec<String> = ALLOWED.iter().map(|name| (*name).to_owned()).collect();
     let flows = ["parallel_analysis".to_owned()];
     let models = ["fast".to_owned()];
-    validate(&config, document, Context { known_flows: Some(&flows), secrets_allow: &allow, models: &models })
+    let functions = ["registered".to_owned()];
+    let context = Context { known_flows: Some(&flows), secrets_allow: &allow, models: &models, functions: &functions };
+    validate(&config, document, context)
 }
 
 /// The findings after one change, as text.
@@ -44,6 +46,7 @@ fn after(pointer: &str, value: Value) -> String {
 fn a_sound_agent_has_no_findings() {
     assert_eq!(report(&base()), Report::default());
     assert_eq!(after("/model", json!("fast")), "");
+    assert_eq!(after("/tools/0", json!({"id": "registered"})), "");
     assert_eq!(after("/skills/0/http/url", json!("${ORDERS_TOKEN}/orders/{order_id}")), "");
     assert!(report(&json!({"id": "task", "system_prompt": "Summarise."})).is_ok());
 }
@@ -156,4 +159,57 @@ fn flows_that_are_not_known_here_are_not_judged() {
     let allow = ["ORDERS_TOKEN".to_owned()];
     let report = validate(&config, &document, Context { secrets_allow: &allow, ..Context::default() });
     assert_eq!(report, Report::default());
+}
+
+#[test]
+fn what_is_wrong_is_found_by_line_and_column() {
+    let known = Known::new(&Settings::default(), vec!["parallel_analysis".into()]);
+    let told = |name: &str, text: &str| {
+        let checked = crate::agent::load::text(name.as_ref(), text).and_then(|agent| known.check(agent));
+        match checked {
+            Ok((_, warnings)) => warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+            Err(error) => error.to_string(),
+        }
+    };
+    for (text, message) in [
+        (
+            "id: a\nsop: x\nmodel: gtp\n",
+            "line 3, column 8: model: there is no model `gtp`; known are `default`, `offline`; Add [models.gtp] to the settings, or name another",
+        ),
+        (
+            "id: 店\nname: x\n",
+            "line 1, column 1: sop: is missing or empty; describe in `sop` how it serves its users, or give a task agent a `system_prompt`",
+        ),
+        (
+            "id: a\nsop: x\ngreating: hi\n",
+            "line 3, column 11: greating: there is no such field; did you mean `greeting`?",
+        ),
+        (
+            "id: a\nsop: x\ntools:\n  - id: t\n    builtin: nov\n",
+            "line 5, column 14: tools[0].builtin: there is no builtin `nov`; known are `now`; did you mean `now`?",
+        ),
+        (
+            "id: a\nsop: x\nflows: [parallel_analisys]\n",
+            "line 3, column 9: flows[0]: there is no flow `parallel_analisys`; known are `parallel_analysis`; did you mean `parallel_analysis`?",
+        ),
+        (
+            "id: a\nsop: x\ntimers:\n  - {name: t, delay: 0, message: 在吗}\n",
+            "line 4, column 22: timers[0].delay: is zero; write when it fires, such as `30m`",
+        ),
+        (
+            "id: a\nsop: x\nrules:\n  - when: {contain: [x]}\n    decide: {next_status: ready}\n",
+            "line 4, column 21: rules[0].when.contain: `contain` is no condition; known are `contains`, `matches`, `result_of`, `always`; did you mean `contains`?",
+        ),
+        (
+            "id: a\nsop: x\nmax_iterations: many\n",
+            "line 3, column 17: max_iterations: invalid type: string \"many\", expected u32",
+        ),
+        ("id: a\nsop: x\nid: b\n", "line 3, column 1: the key `id` is there twice; take one out"),
+    ] {
+        assert_eq!(told("a.yaml", text), message);
+    }
+    let json = told("a.json", "{\"id\": \"a\", \"sop\": \"x\",\n \"double_text\": \"both\"}");
+    assert_eq!(json, "line 2, column 17: double_text: unknown variant `both`, expected `queue` or `merge`");
+    let stored = known.check(AgentRecord::from_document(json!({"id": "a"}), crate::clock::now()).unwrap());
+    assert!(stored.unwrap_err().to_string().starts_with("sop: "), "without a text there is no line");
 }

@@ -21,6 +21,7 @@ pub fn agent(id: &str, hash: &str, mut document: Value) -> AgentRecord {
         document,
         hash: hash.into(),
         updated_at: clock::now(),
+        source: None,
     }
 }
 

@@ -1,0 +1,46 @@
+//! Tests of an agent: the real engine in memory, with a model that says what the test wants, or by the agent's own rules.
+
+use super::{flow, tool};
+use serde_json::json;
+use std::time::Duration;
+use turnwheel::queue::ReplyKind;
+use turnwheel::testing::{self, Script, act, say};
+
+fn shop() -> testing::EngineBuilder {
+    testing::Engine::builder().agent(tool::AGENT).skill("order_status", tool::order_status).tool("eta", tool::eta)
+}
+
+#[tokio::test]
+async fn the_rules_answer_without_a_model() {
+    let mut engine = shop().flow("refund", flow::refund).start().await;
+    let answer = engine.say("s1", "Where is B1001?").await;
+    assert_eq!(answer.texts(), ["Hello, this is Robin from the bookshop.", "The Dispossessed is in Leipzig."]);
+    let answer = engine.say("s1", "I want a refund for B1001").await;
+    assert!(answer.of_kind(ReplyKind::Final).unwrap().starts_with("12.90 euros"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_model_sees_the_schema_of_a_function_and_what_it_answered() {
+    let model = Script::answers([
+        act("SKILL", "order_status", json!({"number": 5})),
+        act("SKILL", "order_status", json!({"order": "B1002"})),
+        say("三体 is in 上海."),
+    ]);
+    let mut engine = shop().flow("refund", flow::refund).model(&model).start().await;
+    assert_eq!(engine.say("s1", "where is my book, B1002?").await.text(), "三体 is in 上海.");
+    let asked = model.asked();
+    assert!(asked[0].prompt.contains("The order's number, such as B1001."), "{}", asked[0].prompt);
+    let (_, refused) = asked[1].last_action.as_ref().unwrap();
+    assert!(refused["error"].as_str().unwrap().contains("\"order\" is a required property"), "{refused}");
+    let (_, result) = asked[2].last_action.as_ref().unwrap();
+    assert_eq!(result["result"]["city"], "上海");
+    assert_eq!(model.left(), 0);
+}
+
+#[tokio::test]
+async fn its_timer_asks_once_more() {
+    let mut engine = shop().flow("refund", flow::refund).timers_after(Duration::from_millis(50)).start().await;
+    engine.say("s1", "hello").await;
+    assert_eq!(engine.timer("s1", "anything_else").await.text(), "Is there anything else?");
+    assert!(engine.session("s1").await.timers.is_empty());
+}

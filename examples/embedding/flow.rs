@@ -1,0 +1,45 @@
+//! A flow: a function that takes the turn over. What it does outside goes through `step`, which runs it once and records
+//! its result: a flow that a crash interrupts goes on behind the last step that is on record.
+
+use super::tool::{AGENT, with_tools};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::atomic::{AtomicU32, Ordering};
+use turnwheel::engine::{Engine, FlowContext, FlowError, NewMessage};
+
+/// Pays the price of an order back.
+#[derive(Deserialize, JsonSchema)]
+pub struct Refund {
+    /// The order's number.
+    order: String,
+    /// Why, in the customer's words.
+    reason: String,
+}
+
+/// What it answers is said to the user.
+pub async fn refund(refund: Refund, flow: FlowContext) -> Result<String, FlowError> {
+    let cents = flow.step("price", &refund.order, |_| price(refund.order.clone())).await?;
+    let receipt = flow.step("pay", &(&refund.order, cents), |key| pay_back(cents, key)).await?;
+    let summary = flow.ask("summary", "Sum up in three words why the customer is unhappy.", &refund.reason).await?;
+    tracing::info!(receipt, summary, "paid back");
+    Ok(format!("{}.{:02} euros are on their way to you, receipt {receipt}.", cents / 100, cents % 100))
+}
+
+async fn price(order: String) -> Result<u64, String> {
+    if order.eq_ignore_ascii_case("B1001") { Ok(1_290) } else { Err(format!("nothing was paid for {order}")) }
+}
+
+/// Stands for a bank. Whoever is asked twice under one key must pay once: a crash may fall between the payment and its
+/// record.
+async fn pay_back(_cents: u64, _idempotency_key: String) -> Result<u32, String> {
+    static RECEIPTS: AtomicU32 = AtomicU32::new(1);
+    Ok(RECEIPTS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A short conversation.
+pub async fn run() -> anyhow::Result<Vec<String>> {
+    let engine = with_tools(Engine::in_memory()).flow("refund", refund).agent(AGENT).start().await?;
+    let answer = engine.ask(NewMessage::new("s1", "shop", "I want a refund for B1001, it came late")).await?;
+    engine.stop().await;
+    Ok(answer.texts().into_iter().map(str::to_owned).collect())
+}

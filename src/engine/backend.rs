@@ -1,0 +1,37 @@
+//! Queue and store, as the settings name them.
+
+use super::EngineError;
+use crate::config::{Backend, Settings};
+use crate::queue::Queue;
+use crate::queue::embedded::EmbeddedQueue;
+use crate::queue::nats::NatsQueue;
+use crate::store::Store;
+use crate::store::embedded::{self, EmbeddedFile, EmbeddedStore};
+use crate::store::mongo::MongoStore;
+use crate::tasks::Tasks;
+use std::sync::Arc;
+
+/// A queue and a store.
+pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
+
+/// Opens the backend that the settings name. The cluster's servers are waited for, with a log line while they are away.
+pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineError> {
+    match settings.backend {
+        Backend::Embedded => on_file(EmbeddedFile::open(&embedded::path(settings))?, settings, tasks).await,
+        Backend::Cluster => {
+            let queue = NatsQueue::connect(settings, tasks.stop_token()).await?;
+            let store = MongoStore::connect(settings, tasks).await?;
+            Ok((Arc::new(queue), Arc::new(store)))
+        }
+    }
+}
+
+/// Both in one embedded file.
+pub(super) async fn on_file(
+    file: Arc<EmbeddedFile>,
+    settings: &Settings,
+    tasks: &Tasks,
+) -> Result<Opened, EngineError> {
+    let queue = EmbeddedQueue::new(Arc::clone(&file), settings, tasks).await?;
+    Ok((queue, EmbeddedStore::new(file, settings)?))
+}

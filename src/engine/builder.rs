@@ -1,0 +1,178 @@
+//! What an engine is made of.
+
+use super::backend::{self, Opened};
+use super::{Engine, EngineError};
+use crate::action::function::IntoTool;
+use crate::action::tool::Tools;
+use crate::agent::AgentRecord;
+use crate::agent::load::{self, AgentError};
+use crate::clock;
+use crate::config::{Environment, Settings};
+use crate::model::Model;
+use crate::store::embedded::EmbeddedFile;
+use crate::tasks::Tasks;
+use crate::workflow::{Flows, IntoFlow};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::warn;
+
+/// How long [`Engine::ask`] waits unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes an [`Engine`]: see there.
+pub struct EngineBuilder {
+    pub(super) settings: Settings,
+    pub(super) env: Environment,
+    pub(super) tools: Tools,
+    pub(super) flows: Flows,
+    pub(super) models: Vec<(String, Arc<dyn Model>)>,
+    pub(super) patience: Duration,
+    in_memory: bool,
+    agents: Vec<Result<AgentRecord, AgentError>>,
+}
+
+impl EngineBuilder {
+    pub(super) fn new(settings: Settings, in_memory: bool) -> Self {
+        Self {
+            settings,
+            env: Environment::of_process(),
+            tools: Tools::default(),
+            flows: Flows::builtin(),
+            models: Vec::new(),
+            patience: PATIENCE,
+            in_memory,
+            agents: Vec::new(),
+        }
+    }
+
+    /// Changes settings, such as `|settings| settings.worker.concurrency = 16`.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// Takes secrets and models' keys from `env` in place of the process's environment.
+    #[must_use]
+    pub fn environment(mut self, env: Environment) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Registers a function for the tool `id` of agents that give it no `http`: see [`IntoTool`] for what it can be.
+    #[must_use]
+    pub fn tool<Shape>(mut self, id: impl Into<String>, function: impl IntoTool<Shape>) -> Self {
+        self.tools = self.tools.with(id, function);
+        self
+    }
+
+    /// Registers a function for the skill `id` of agents that give it no `http`. Skills and tools share their ids.
+    #[must_use]
+    pub fn skill<Shape>(self, id: impl Into<String>, function: impl IntoTool<Shape>) -> Self {
+        self.tool(id, function)
+    }
+
+    /// Registers a function that agents may route to as FLOW `id`: see [`IntoFlow`] for what it can be.
+    #[must_use]
+    pub fn flow<Shape>(mut self, id: impl Into<String>, function: impl IntoFlow<Shape>) -> Self {
+        self.flows = self.flows.with(id, function);
+        self
+    }
+
+    /// Adds a model that agents may name, in place of one of the settings that has the name.
+    #[must_use]
+    pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
+        let name = name.into();
+        self.models.retain(|(known, _)| *known != name);
+        self.models.push((name, Arc::new(model)));
+        self
+    }
+
+    /// Applies the agents of a file or a folder once the engine is open.
+    #[must_use]
+    pub fn agents(mut self, path: impl AsRef<Path>) -> Self {
+        let in_file = |(file, agent): load::Loaded| {
+            agent.map_err(|problem| AgentError::File { file, problem: Box::new(problem) })
+        };
+        self.agents.extend(load::read_path(path.as_ref()).into_iter().map(in_file));
+        self
+    }
+
+    /// Applies an agent written as YAML, or JSON, once the engine is open.
+    #[must_use]
+    pub fn agent(mut self, yaml: &str) -> Self {
+        self.agents.push(load::text(Path::new("agent.yaml"), yaml));
+        self
+    }
+
+    /// Applies an agent given as a document once the engine is open.
+    #[must_use]
+    pub fn agent_document(mut self, document: Value) -> Self {
+        self.agents.push(AgentRecord::from_document(document, clock::now()));
+        self
+    }
+
+    /// How long [`Engine::ask`] waits for the end of a turn; a minute unless given.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Opens queue and store, waiting for the servers of a cluster, and applies the agents. Nothing runs yet: start what
+    /// this process is to do with [`Engine::start_worker`], [`Engine::start_scheduler`] and [`Engine::start_gateway`].
+    pub async fn open(mut self) -> Result<Engine, EngineError> {
+        self.check()?;
+        let tasks = Tasks::new();
+        // Whoever gives up waiting leaves nothing behind.
+        let abandoned = tasks.stop_token().drop_guard();
+        let opened = self.backend(&tasks).await?;
+        let agents = std::mem::take(&mut self.agents);
+        let engine = Engine::new(self, opened, tasks);
+        for agent in agents {
+            let agent = agent?;
+            let id = agent.id().to_owned();
+            for warning in engine.apply(agent).await?.warnings {
+                warn!(agent_id = id, "{warning}");
+            }
+        }
+        abandoned.disarm();
+        Ok(engine)
+    }
+
+    /// Opens the engine and starts a worker and a scheduler in this process: all that conversations need.
+    pub async fn start(self) -> Result<Engine, EngineError> {
+        // The builder is large, and whoever waits for it would hold it twice.
+        let engine = Box::pin(self.open()).await?;
+        engine.start_scheduler();
+        engine.start_worker()?;
+        Ok(engine)
+    }
+
+    async fn backend(&self, tasks: &Tasks) -> Result<Opened, EngineError> {
+        match self.in_memory {
+            true => backend::on_file(EmbeddedFile::in_memory()?, &self.settings, tasks).await,
+            false => backend::open(&self.settings, tasks).await,
+        }
+    }
+
+    /// Params that are no object can never be given: better told here than to a model.
+    fn check(&self) -> Result<(), EngineError> {
+        let tools = self.tools.ids().into_iter().filter_map(|id| Some((self.tools.params(&id)?.clone(), id)));
+        let flows = self.flows.ids().into_iter().filter_map(|id| Some((self.flows.params(&id)?.clone(), id)));
+        for (schema, id) in tools.chain(flows) {
+            match schema["type"].as_str() {
+                None | Some("object") => {}
+                Some(kind) => return Err(EngineError::Params { id, kind: kind.to_owned() }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The compiled-in prompts, or the files of `prompts_dir` where it is a folder.
+    pub(super) fn prompts_dir(settings: &Settings) -> Option<PathBuf> {
+        Some(settings.prompts_dir.clone()).filter(|dir| dir.is_dir())
+    }
+}

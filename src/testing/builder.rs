@@ -1,0 +1,178 @@
+//! What an engine for tests is made of.
+
+use super::{Engine, Script};
+use crate::action::function::IntoTool;
+use crate::agent::AgentRecord;
+use crate::agent::load::{self, AgentError};
+use crate::clock;
+use crate::config::{Environment, Settings, duration};
+use crate::engine;
+use crate::workflow::IntoFlow;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a test waits for the end of a turn.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Makes an [`Engine`].
+pub struct EngineBuilder {
+    engine: engine::EngineBuilder,
+    agents: Vec<Value>,
+    functions: BTreeSet<String>,
+    script: Option<Script>,
+    timers_after: Option<Duration>,
+    patience: Duration,
+}
+
+impl EngineBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            // A test's own servers listen here.
+            engine: engine::Engine::in_memory().environment(Environment::default()).configure(|settings| {
+                settings.http.allow_private = ["127.0.0.1", "localhost", "::1"].map(str::to_owned).to_vec();
+            }),
+            agents: Vec::new(),
+            functions: BTreeSet::new(),
+            script: None,
+            timers_after: None,
+            patience: PATIENCE,
+        }
+    }
+
+    /// An agent from its file. The first one given is who users talk to.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    #[must_use]
+    pub fn agent_file(self, path: impl AsRef<Path>) -> Self {
+        self.record(load::file(path.as_ref()))
+    }
+
+    /// An agent written as YAML.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    #[must_use]
+    pub fn agent(self, yaml: &str) -> Self {
+        self.record(load::text(Path::new("agent.yaml"), yaml))
+    }
+
+    /// An agent as a document.
+    #[must_use]
+    pub fn agent_document(mut self, document: Value) -> Self {
+        self.agents.push(document);
+        self
+    }
+
+    fn record(self, agent: Result<AgentRecord, AgentError>) -> Self {
+        match agent {
+            Ok(agent) => self.agent_document(agent.document),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A function for the tool `id`. It also stands in for the tool's `http`, so that no server is needed.
+    #[must_use]
+    pub fn tool<Shape>(mut self, id: &str, function: impl IntoTool<Shape>) -> Self {
+        self.functions.insert(id.to_owned());
+        self.engine = self.engine.tool(id, function);
+        self
+    }
+
+    /// A function for the skill `id`. It also stands in for the skill's `http`.
+    #[must_use]
+    pub fn skill<Shape>(self, id: &str, function: impl IntoTool<Shape>) -> Self {
+        self.tool(id, function)
+    }
+
+    /// A function that agents may route to as FLOW `id`.
+    #[must_use]
+    pub fn flow<Shape>(mut self, id: &str, function: impl IntoFlow<Shape>) -> Self {
+        self.engine = self.engine.flow(id, function);
+        self
+    }
+
+    /// The model of all agents. Without it they have the offline model, which goes by the `rules` of their files.
+    #[must_use]
+    pub fn model(mut self, script: &Script) -> Self {
+        self.script = Some(script.clone());
+        self
+    }
+
+    /// Every timer of the agents' files is due so long after its turn, whatever the files say.
+    #[must_use]
+    pub fn timers_after(mut self, delay: Duration) -> Self {
+        self.timers_after = Some(delay);
+        self
+    }
+
+    /// Values for `${NAME}` in agent files, which are allowed by that.
+    #[must_use]
+    pub fn secrets<const N: usize>(mut self, values: [(&str, &str); N]) -> Self {
+        let names: Vec<String> = values.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let allow = |settings: &mut Settings| settings.secrets.allow = names;
+        self.engine = self.engine.environment(values.into_iter().collect()).configure(allow);
+        self
+    }
+
+    /// Changes settings.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        self.engine = self.engine.configure(change);
+        self
+    }
+
+    /// How long the test waits for the end of a turn; 20 s unless given.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Starts a worker and a scheduler.
+    ///
+    /// # Panics
+    /// When an agent cannot work, or none was given.
+    pub async fn start(self) -> Engine {
+        let Self { mut engine, agents, functions, script, timers_after, patience } = self;
+        let mut agent_id = None;
+        for mut document in agents {
+            stand_in(&mut document, &functions);
+            shorten(&mut document, timers_after);
+            let agent = AgentRecord::from_document(document, clock::now()).unwrap_or_else(|error| panic!("{error}"));
+            agent_id.get_or_insert_with(|| agent.id().to_owned());
+            if let Some(script) = &script {
+                engine = engine.model(agent.config.model.clone(), script.clone());
+            }
+            engine = engine.agent_document(agent.document);
+        }
+        let agent_id = agent_id.unwrap_or_else(|| panic!("no agent was given; give one with `agent_file` or `agent`"));
+        let started = Box::pin(engine.patience(patience).start()).await;
+        let engine = started.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+        Engine { engine, agent_id, script, patience }
+    }
+}
+
+/// A function that the test registers comes before an address.
+fn stand_in(document: &mut Value, functions: &BTreeSet<String>) {
+    for list in ["skills", "tools"] {
+        for entry in document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let registered = entry["id"].as_str().is_some_and(|id| functions.contains(id));
+            if let Some(entry) = entry.as_object_mut().filter(|_| registered) {
+                entry.remove("http");
+                entry.remove("builtin");
+            }
+        }
+    }
+}
+
+fn shorten(document: &mut Value, delay: Option<Duration>) {
+    let Some(delay) = delay else { return };
+    for timer in document.get_mut("timers").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(timer) = timer.as_object_mut() {
+            timer.insert("delay".into(), json!(duration::format(delay)));
+        }
+    }
+}
