@@ -1,6 +1,7 @@
 //! The process roles: open what is configured, run until a signal, drain.
 
 use crate::open::{self, Opened};
+use crate::signals::Signals;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     settings.http.allow_private.extend(["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()]);
     std::fs::create_dir_all(&settings.data_dir)
         .with_context(|| format!("cannot make the folder data_dir = {}", settings.data_dir.display()))?;
-    let tasks = Tasks::new();
+    let (tasks, signals) = (Tasks::new(), Signals::listen()?);
     let opened = open::backend(&settings, &tasks).await?;
     crate::watch::apply(&settings, opened.1.as_ref()).await;
     let watched = crate::watch::run(settings.clone(), Arc::clone(&opened.1), tasks.stop_token());
@@ -38,7 +39,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     serve_demo(&tasks).await;
     let marker = DevMarker::write(&settings)?;
     let parts = Parts { worker: true, scheduler: true, gateway: true };
-    let ended = run(settings, opened, parts, tasks).await;
+    let ended = run(settings, opened, parts, tasks, signals).await;
     drop(marker);
     ended
 }
@@ -70,19 +71,25 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
         );
     }
     let tasks = Tasks::new();
-    let stop = tasks.stop_token();
+    let (stop, mut signals) = (tasks.stop_token(), Signals::listen()?);
     // A signal ends the wait for servers that are away.
     let opened = tokio::select! {
         opened = open::backend(&settings, &tasks) => opened?,
-        () = signal() => {
+        () = signals.next() => {
             stop.cancel();
             return Ok(());
         }
     };
-    run(settings, opened, parts, tasks).await
+    run(settings, opened, parts, tasks, signals).await
 }
 
-async fn run(settings: Settings, opened: Opened, parts: Parts, tasks: Tasks) -> anyhow::Result<()> {
+async fn run(
+    settings: Settings,
+    opened: Opened,
+    parts: Parts,
+    tasks: Tasks,
+    mut signals: Signals,
+) -> anyhow::Result<()> {
     let settings = Arc::new(settings);
     let stop = CancellationToken::new();
     let roles = Tasks::child_of(&stop);
@@ -100,13 +107,13 @@ async fn run(settings: Settings, opened: Opened, parts: Parts, tasks: Tasks) -> 
     }
     let ended = roles.stop_token();
     tokio::select! {
-        () = signal() => info!("stopping; a second signal stops at once"),
+        () = signals.next() => info!("stopping; a second signal stops at once"),
         () = ended.cancelled() => warn!("stopping, since a part of the process has failed"),
     }
     let limit = settings.worker.drain_timeout.0 + Duration::from_secs(10);
     tokio::select! {
         _ = roles.shutdown(limit) => {}
-        () = signal() => warn!("stopped at once; what was in hand comes again after the ack wait"),
+        () = signals.next() => warn!("stopped at once; what was in hand comes again after the ack wait"),
     }
     tasks.shutdown(Duration::from_secs(5)).await;
     Ok(())
@@ -165,24 +172,5 @@ impl Drop for DevMarker {
     fn drop(&mut self) {
         // A marker that stays behind is harmless: the commands ask the gateway before they believe it.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Returns at SIGTERM or SIGINT.
-async fn signal() {
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut stream) => {
-                stream.recv().await;
-            }
-            Err(error) => {
-                warn!("SIGTERM cannot be awaited: {error}");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = terminate => {}
-        _ = tokio::signal::ctrl_c() => {}
     }
 }
