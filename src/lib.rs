@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod depth;
+pub mod doctor;
 pub mod engine;
 pub mod gateway;
 pub mod http_client;

@@ -13,10 +13,12 @@ use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::config::load::Loaded;
 use turnwheel::config::show::masked_address;
 use turnwheel::config::{Backend, Settings};
-use turnwheel::gateway::intake::{self, Accepted, NewMessage};
+use turnwheel::gateway::intake::{self, Accepted, NewMessage, Order};
+use turnwheel::gateway::letters::{self, Letter, LetterSummary, Replayed};
+use turnwheel::gateway::timers::{self, PendingTimer};
 use turnwheel::gateway::{AgentSummary, SessionSummary};
 use turnwheel::model::registry::ModelInfo;
-use turnwheel::queue::{Command, From, Queue};
+use turnwheel::queue::{From, Queue};
 use turnwheel::session::Session;
 use turnwheel::store::{SessionQuery, Store};
 use turnwheel::tasks::Tasks;
@@ -82,18 +84,41 @@ impl Access {
         }
     }
 
-    pub async fn control(
-        &self,
-        session_id: &str,
-        command: Command,
-        reason: Option<String>,
-        by: Option<String>,
-    ) -> anyhow::Result<Accepted> {
+    pub async fn control(&self, session_id: &str, order: Order) -> anyhow::Result<Accepted> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(intake::command(queue.as_ref(), store.as_ref(), session_id, command, reason, by).await)
+                direct(intake::command(queue.as_ref(), store.as_ref(), session_id, order).await)
             }
-            Self::Gateway(client) => client.control(session_id, command, reason.as_deref(), by.as_deref()).await,
+            Self::Gateway(client) => client.control(session_id, &order).await,
+        }
+    }
+
+    pub async fn list_timers(&self, session_id: Option<&str>, limit: usize) -> anyhow::Result<Vec<PendingTimer>> {
+        match self {
+            Self::Direct { store, .. } => direct(timers::pending(store.as_ref(), session_id, limit).await),
+            Self::Gateway(client) => client.timers(session_id, limit).await,
+        }
+    }
+
+    pub async fn list_letters(&self, limit: usize) -> anyhow::Result<Vec<LetterSummary>> {
+        match self {
+            Self::Direct { queue, .. } => direct(letters::newest(queue.as_ref(), limit).await),
+            Self::Gateway(client) => client.letters(limit).await,
+        }
+    }
+
+    /// The dead letter of a number or a job id.
+    pub async fn get_letter(&self, which: &str) -> anyhow::Result<Letter> {
+        match self {
+            Self::Direct { queue, .. } => direct(letters::find(queue.as_ref(), which).await.map(|kept| (&kept).into())),
+            Self::Gateway(client) => client.letter(which).await,
+        }
+    }
+
+    pub async fn replay_letter(&self, which: &str) -> anyhow::Result<Replayed> {
+        match self {
+            Self::Direct { queue, store, .. } => direct(letters::replay(queue.as_ref(), store.as_ref(), which).await),
+            Self::Gateway(client) => client.replay(which).await,
         }
     }
 

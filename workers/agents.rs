@@ -21,15 +21,31 @@ Examples:
   turnwheel agents show sales --json
   turnwheel agents schema > agent.schema.json   for editors: completion, and a word on each field";
 
+const APPLY: &str = "\
+Examples:
+  turnwheel agents apply                             all files of agents_dir
+  turnwheel agents apply agents/sales.yaml more/     a file, and all files of a folder
+
+The good files are stored; exit status 1 if one was bad.";
+
+const VALIDATE: &str = "\
+Examples:
+  turnwheel agents validate
+  turnwheel agents validate agents/sales.yaml
+
+Needs no servers. Exit status 1 if a file is bad.";
+
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Agents {
     /// Check agent files and store the good ones; turns that start afterwards use them
+    #[command(after_help = APPLY)]
     Apply {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
     },
     /// Check agent files
+    #[command(after_help = VALIDATE)]
     Validate {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
@@ -37,12 +53,14 @@ pub enum Agents {
     /// Print the JSON Schema of agent files
     Schema,
     /// Agents in the store
+    #[command(after_help = "Examples:\n  turnwheel agents list\n  turnwheel agents list --json")]
     List {
         /// As JSON
         #[arg(long)]
         json: bool,
     },
     /// One agent as applied
+    #[command(after_help = "Examples:\n  turnwheel agents show sales\n  turnwheel agents show sales --json")]
     Show {
         /// The agent
         #[arg(value_parser = crate::id)]

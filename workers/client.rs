@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use sse_stream::SseStream;
 use std::time::Duration;
 use turnwheel::agent::{AgentRecord, StoredAgent};
-use turnwheel::gateway::intake::{Accepted, NewMessage};
+use turnwheel::doctor::Finding;
+use turnwheel::gateway::intake::{Accepted, NewMessage, Order};
+use turnwheel::gateway::letters::{Letter, LetterSummary, Replayed};
+use turnwheel::gateway::timers::PendingTimer;
 use turnwheel::gateway::{AgentSummary, SessionSummary};
 use turnwheel::http_client;
 use turnwheel::queue::{Command, EventType, StreamEvent};
@@ -80,20 +83,37 @@ impl GatewayClient {
         known(self.call(self.api(Method::GET, &["sessions", session_id])).await)
     }
 
-    pub async fn control(
-        &self,
-        session_id: &str,
-        command: Command,
-        reason: Option<&str>,
-        by: Option<&str>,
-    ) -> anyhow::Result<Accepted> {
-        let verb = match command {
-            Command::Cancel => "cancel",
-            Command::Release => "release",
-            Command::Close => "close",
+    pub async fn control(&self, session_id: &str, order: &Order) -> anyhow::Result<Accepted> {
+        let verb: &[&str] = match order.command {
+            Command::Cancel => &["cancel"],
+            Command::Release => &["release"],
+            Command::Close => &["close"],
+            Command::CancelTimers => &["timers", "cancel"],
         };
-        let order = json!({ "reason": reason, "by": by });
-        self.call(self.api(Method::POST, &["sessions", session_id, verb]).json(&order)).await
+        let body = json!({ "name": order.name, "reason": order.reason, "by": order.by });
+        self.call(self.api(Method::POST, &[&["sessions", session_id], verb].concat()).json(&body)).await
+    }
+
+    pub async fn timers(&self, session_id: Option<&str>, limit: usize) -> anyhow::Result<Vec<PendingTimer>> {
+        let mut filters = vec![("limit", limit.to_string())];
+        filters.extend(session_id.map(|session_id| ("session_id", session_id.to_owned())));
+        self.listing(self.api(Method::GET, &["timers"]).query(&filters), "timers").await
+    }
+
+    pub async fn letters(&self, limit: usize) -> anyhow::Result<Vec<LetterSummary>> {
+        self.listing(self.api(Method::GET, &["dead"]).query(&[("limit", limit)]), "letters").await
+    }
+
+    pub async fn letter(&self, which: &str) -> anyhow::Result<Letter> {
+        self.call(self.api(Method::GET, &["dead", which])).await
+    }
+
+    pub async fn replay(&self, which: &str) -> anyhow::Result<Replayed> {
+        self.call(self.api(Method::POST, &["dead", which, "replay"])).await
+    }
+
+    pub async fn doctor(&self) -> anyhow::Result<Vec<Finding>> {
+        self.listing(self.api(Method::GET, &["doctor"]), "findings").await
     }
 
     pub async fn agents(&self) -> anyhow::Result<Vec<AgentSummary>> {

@@ -12,19 +12,26 @@ mod chat;
 mod client;
 mod config;
 mod demo;
+mod dead;
+mod doctor;
 mod ending;
+mod examples;
 mod failure;
 mod feed;
 mod log;
 mod open;
+mod refresh;
 mod roles;
 mod screen;
 mod send;
 mod sessions;
+mod signals;
 mod table;
+mod timers;
 mod watch;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use turnwheel::config::load::{Loaded, Sources};
@@ -37,6 +44,8 @@ Examples:
   turnwheel send --session s1 --agent sales 你好   publish one message
   turnwheel sessions show s1                      where a conversation stands
   turnwheel agents validate agents/               check agent files
+  turnwheel dead list                             what was given up, and why
+  turnwheel doctor                                what is wrong here, and what to change
   turnwheel --set worker.concurrency=64 worker    one more worker of a cluster
   turnwheel chaos --minutes 1                     see that nothing is lost when everything is killed
 
@@ -70,14 +79,19 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Everything in one process on the embedded backend; gateway on 127.0.0.1:8080
+    #[command(after_help = examples::DEV)]
     Dev,
     /// Run turns, as one process of a cluster; start more to scale
+    #[command(after_help = examples::WORKER)]
     Worker,
     /// Fire timers, as one process of a cluster; a second one stands by
+    #[command(after_help = examples::SCHEDULER)]
     Scheduler,
     /// Serve HTTP, as one process of a cluster
+    #[command(after_help = examples::GATEWAY)]
     Gateway,
     /// Worker, scheduler and gateway in one process, on the cluster backend
+    #[command(after_help = examples::ALL)]
     All,
     /// Agent files into the store, and what is there
     #[command(subcommand)]
@@ -89,12 +103,26 @@ enum Command {
     /// Conversations: list, show, cancel, release, close
     #[command(subcommand)]
     Sessions(sessions::Sessions),
+    /// Pending timers: list, cancel
+    #[command(subcommand)]
+    Timers(timers::Timers),
+    /// Jobs that were given up: list, show, replay
+    #[command(subcommand)]
+    Dead(dead::Dead),
+    /// Say what is wrong with servers, settings, agents and lanes, and what to change
+    Doctor(doctor::Doctor),
     /// Measure throughput, latency, memory and recovery
     Bench(bench::Bench),
     /// Print the effective settings and where each comes from
     Config(config::Config),
     /// Serve the demo API that the agents in agents/ call, as `dev` does
     Demo(demo::Demo),
+    /// Print the completions of a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// Try the guarantees: kill, pause and restart everything under load, then check that nothing is lost or twice
     Chaos(chaos::Chaos),
 }
@@ -108,6 +136,11 @@ impl Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::Completions { shell } = cli.command {
+        // Needs neither settings nor servers: a shell asks for it at its start.
+        clap_complete::generate(shell, &mut Cli::command(), "turnwheel", &mut std::io::stdout());
+        return ExitCode::SUCCESS;
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failure::report(&anyhow::Error::new(error).context("cannot start the runtime")),
@@ -143,6 +176,10 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
+        Command::Completions { .. } => Ok(ExitCode::SUCCESS),
         Command::Config(command) => command.run(&loaded).map(done),
         Command::Bench(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Demo(command) => Box::pin(command.run()).await.map(done),
@@ -165,11 +202,27 @@ fn id(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_s_help_teaches_by_example() {
+        fn walk(command: &clap::Command, path: &str, without: &mut Vec<String>) {
+            let path = format!("{path} {}", command.get_name());
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            // A group shows its commands' examples; those of its own commands count as well.
+            if !help.contains("Examples:\n  ") {
+                without.push(path.clone());
+            }
+            let shown = command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set());
+            shown.for_each(|inner| walk(inner, &path, without));
+        }
+        let mut without = Vec::new();
+        walk(&Cli::command(), "", &mut without);
+        assert_eq!(without, [""; 0], "commands without examples");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The process roles: open what is configured, run until a signal, drain.
 
+use crate::signals::Signals;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     settings.http.allow_private.extend(["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()]);
     std::fs::create_dir_all(&settings.data_dir)
         .with_context(|| format!("cannot make the folder data_dir = {}", settings.data_dir.display()))?;
+    let mut signals = Signals::listen()?;
     let engine = Engine::builder(settings).open().await?;
     let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
     crate::watch::apply(settings, store.as_ref()).await;
@@ -40,7 +42,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     serve_demo(&tasks).await;
     let marker = DevMarker::write(settings)?;
     let parts = Parts { worker: true, scheduler: true, gateway: true };
-    let ended = run(&engine, parts).await;
+    let ended = run(&engine, parts, &mut signals).await;
     drop(marker);
     tasks.shutdown(END).await;
     ended
@@ -72,16 +74,17 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
             "`backend = \"embedded\"` is one process only; start it with `turnwheel dev`, or set `backend = \"cluster\"`"
         );
     }
+    let mut signals = Signals::listen()?;
     // A signal ends the wait for servers that are away.
     let engine = tokio::select! {
         engine = Engine::builder(settings).open() => engine?,
-        () = signal() => return Ok(()),
+        () = signals.next() => return Ok(()),
     };
-    run(&engine, parts).await
+    run(&engine, parts, &mut signals).await
 }
 
 /// Runs the parts until a signal, or until one of them fails.
-async fn run(engine: &Engine, parts: Parts) -> anyhow::Result<()> {
+async fn run(engine: &Engine, parts: Parts, signals: &mut Signals) -> anyhow::Result<()> {
     if parts.gateway {
         engine.start_gateway().await?;
     }
@@ -92,12 +95,12 @@ async fn run(engine: &Engine, parts: Parts) -> anyhow::Result<()> {
         engine.start_worker()?;
     }
     tokio::select! {
-        () = signal() => info!("stopping; a second signal stops at once"),
+        () = signals.next() => info!("stopping; a second signal stops at once"),
         () = engine.stopping() => warn!("stopping, since a part of the process has failed"),
     }
     tokio::select! {
         _ = engine.stop() => {}
-        () = signal() => warn!("stopped at once; what was in hand comes again after the ack wait"),
+        () = signals.next() => warn!("stopped at once; what was in hand comes again after the ack wait"),
     }
     Ok(())
 }
@@ -108,11 +111,11 @@ pub async fn demo(listen: SocketAddr) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {listen}; name another address with --listen"))?;
     crate::table::print(format!("demo API on http://{}", listener.local_addr()?));
-    let stop = CancellationToken::new();
+    let (stop, mut signals) = (CancellationToken::new(), Signals::listen()?);
     let mut served = pin!(demo::serve(listener, stop.clone()));
     tokio::select! {
         ended = &mut served => return ended.context("the demo API has ended"),
-        () = signal() => stop.cancel(),
+        () = signals.next() => stop.cancel(),
     }
     // A client that does not hang up must not hold the process.
     let _ = tokio::time::timeout(END, served).await;
@@ -155,24 +158,5 @@ impl Drop for DevMarker {
     fn drop(&mut self) {
         // A marker that stays behind is harmless: the commands ask the gateway before they believe it.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Returns at SIGTERM or SIGINT.
-async fn signal() {
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut stream) => {
-                stream.recv().await;
-            }
-            Err(error) => {
-                warn!("SIGTERM cannot be awaited: {error}");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = terminate => {}
-        _ = tokio::signal::ctrl_c() => {}
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
-use crate::table::{print, print_json, print_table, printable, rough, table};
+use crate::refresh::Refresh;
+use crate::table::{pretty, print, print_json, printable, rough, table};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use turnwheel::clock::{self, Timestamp};
 use turnwheel::config::load::Loaded;
+use turnwheel::gateway::intake::Order;
 use turnwheel::queue::Command;
 use turnwheel::session::{Role, Session, Status};
 use turnwheel::store::SessionQuery;
@@ -18,6 +20,36 @@ Examples:
   turnwheel sessions show s1
   turnwheel sessions cancel s1 --reason 'wrong order' --by li";
 
+const LIST: &str = "\
+Examples:
+  turnwheel sessions list                                    last changed first
+  turnwheel sessions list --status transferred --watch       whom humans have, as it changes
+  turnwheel sessions list --agent sales --limit 200 --json";
+
+const SHOW: &str = "\
+Examples:
+  turnwheel sessions show s1
+  turnwheel sessions show s1 --watch
+  turnwheel sessions show s1 --json";
+
+const CANCEL: &str = "\
+Examples:
+  turnwheel sessions cancel s1
+  turnwheel sessions cancel s1 --reason 'wrong order' --by li
+
+Ends the turn that runs at once, and gives up all that stands before the command in the session's lane; its timers go. An
+action that has begun may have its effect. The user's next message is answered as usual.";
+
+const RELEASE: &str = "\
+Examples:
+  turnwheel sessions release s1 --by li      the agent answers again";
+
+const CLOSE: &str = "\
+Examples:
+  turnwheel sessions close s1 --reason solved
+
+Timers go. The user's next message opens the conversation again.";
+
 /// How much of the conversation is shown.
 const SHOWN: usize = 10;
 
@@ -25,22 +57,32 @@ const SHOWN: usize = 10;
 #[command(after_help = EXAMPLES)]
 pub enum Sessions {
     /// Sessions, last changed first
+    #[command(after_help = LIST)]
     List(List),
     /// One session: status, timers, the last of the conversation
-    Show {
-        /// The session
-        #[arg(value_parser = crate::id)]
-        id: String,
-        /// The whole document as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    #[command(after_help = SHOW)]
+    Show(Show),
     /// Give up what the session is doing
-    Cancel(Order),
+    #[command(after_help = CANCEL)]
+    Cancel(Given),
     /// Take the conversation back from the human
-    Release(Order),
+    #[command(after_help = RELEASE)]
+    Release(Given),
     /// Close the conversation
-    Close(Order),
+    #[command(after_help = CLOSE)]
+    Close(Given),
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The session
+    #[arg(value_parser = crate::id)]
+    id: String,
+    /// The whole document as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    refresh: Refresh,
 }
 
 #[derive(Debug, Args)]
@@ -57,10 +99,12 @@ pub struct List {
     /// As JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    refresh: Refresh,
 }
 
 #[derive(Debug, Args)]
-pub struct Order {
+pub struct Given {
     /// The session
     #[arg(value_parser = crate::id)]
     id: String,
@@ -70,6 +114,9 @@ pub struct Order {
     /// Who orders it
     #[arg(long)]
     by: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
 }
 
 fn status(text: &str) -> Result<Status, String> {
@@ -82,30 +129,33 @@ impl Sessions {
         let tasks = Tasks::new();
         let access = Access::open(loaded, &tasks).await?;
         match self {
-            Self::List(which) => list(&access, which).await,
-            Self::Show { id, json } => show(&access, &id, json).await,
-            Self::Cancel(order) => control(&access, Command::Cancel, order).await,
-            Self::Release(order) => control(&access, Command::Release, order).await,
-            Self::Close(order) => control(&access, Command::Close, order).await,
+            Self::List(which) => which.refresh.show("no sessions", async || list(&access, &which).await).await,
+            Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
+            Self::Cancel(given) => control(&access, Command::Cancel, given).await,
+            Self::Release(given) => control(&access, Command::Release, given).await,
+            Self::Close(given) => control(&access, Command::Close, given).await,
         }
     }
 }
 
-async fn control(access: &Access, command: Command, order: Order) -> anyhow::Result<()> {
-    let accepted = access.control(&order.id, command, order.reason, order.by).await?;
+async fn control(access: &Access, command: Command, given: Given) -> anyhow::Result<()> {
+    let Given { id, reason, by, json } = given;
+    let accepted = access.control(&id, Order { command, name: None, reason, by }).await?;
+    if json {
+        return print_json(&accepted);
+    }
     print(accepted.job_id);
     Ok(())
 }
 
-async fn list(access: &Access, which: List) -> anyhow::Result<()> {
-    let query = SessionQuery { status: which.status, agent_id: which.agent, limit: usize::from(which.limit) };
+async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
+    let query = SessionQuery { status: which.status, agent_id: which.agent.clone(), limit: usize::from(which.limit) };
     let sessions = access.list_sessions(query).await?;
     if which.json {
-        return print_json(&json!({ "sessions": sessions }));
+        return pretty(&json!({ "sessions": sessions }));
     }
     if sessions.is_empty() {
-        eprintln!("no sessions");
-        return Ok(());
+        return Ok(String::new());
     }
     let now = clock::now();
     let mut rows = table(&["session", "agent", "user", "channel", "status", "timers", "changed"]);
@@ -121,21 +171,19 @@ async fn list(access: &Access, which: List) -> anyhow::Result<()> {
             ago(session.updated_at, now),
         ]);
     }
-    print_table(&rows);
-    Ok(())
+    Ok(rows.to_string())
 }
 
-async fn show(access: &Access, id: &str, json: bool) -> anyhow::Result<()> {
+async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
     let unknown = || {
         let hint = "`turnwheel sessions list` shows those there are; a new one appears when a worker has taken its first message";
-        Failure::new(format!("there is no session `{id}`"), hint)
+        Failure::new(format!("there is no session `{}`", which.id), hint)
     };
-    let session = access.get_session(id).await?.ok_or_else(unknown)?;
-    if json {
-        return print_json(&session);
+    let session = access.get_session(&which.id).await?.ok_or_else(unknown)?;
+    if which.json {
+        return pretty(&session);
     }
-    describe(&session, clock::now()).iter().for_each(print);
-    Ok(())
+    Ok(describe(&session, clock::now()).join("\n"))
 }
 
 fn ago(at: Timestamp, now: Timestamp) -> String {

@@ -1,16 +1,41 @@
 //! Listings, for people and for programs.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 
-/// A table without frames that fits the terminal.
-pub fn table(header: &[&str]) -> Table {
+/// Ends what is cut.
+const CUT: &str = "…";
+/// Stands in no text, so that cells are cut where they are too long and not at a blank before that.
+const NOWHERE: char = '\u{1f}';
+
+/// A table without frames. On a terminal it fits the width: what is widest is cut.
+pub struct Listing(Table);
+
+/// A table with these columns.
+pub fn table(header: &[&str]) -> Listing {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_delimiter(NOWHERE).set_truncation_indicator(CUT);
     table.set_header(header.iter().map(|name| name.to_uppercase()).collect::<Vec<_>>());
-    table
+    Listing(table)
+}
+
+impl Listing {
+    /// Adds a row. Text from outside cannot steer the terminal, and takes one line.
+    pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut row = Row::from(cells.into_iter().map(|cell| printable(&cell).replace(['\n', '\t'], " ")));
+        row.max_height(1);
+        self.0.add_row(row);
+    }
+}
+
+/// Without the blanks at the ends of its lines.
+impl std::fmt::Display for Listing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.trim_fmt())
+    }
 }
 
 /// Prints text; a reader that has left is no failure of ours.
@@ -18,14 +43,19 @@ pub fn print(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints a table without the blanks at the ends of its lines.
-pub fn print_table(table: &Table) {
-    print(table.trim_fmt());
+/// Prints a table.
+pub fn print_table(table: &Listing) {
+    print(table);
+}
+
+/// JSON as it is printed.
+pub fn pretty(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)?)
 }
 
 /// Prints JSON.
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    print(serde_json::to_string_pretty(value)?);
+    print(pretty(value)?);
     Ok(())
 }
 
@@ -59,6 +89,21 @@ mod tests {
         for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m"), (7_505, "2h 5m"), (90_061, "1d 1h")] {
             assert_eq!(rough(Duration::from_secs(seconds)), text);
         }
+    }
+
+    #[test]
+    fn a_table_fits_its_width_and_chinese_characters_count_double() {
+        let mut listing = table(&["session", "reason"]);
+        listing.add_row(["s1".to_owned(), "订单查询接口一直没有回答，请稍后再试\n".to_owned()]);
+        listing.add_row(["s2".to_owned(), "a b".to_owned()]);
+        listing.0.set_width(30);
+        let text = listing.to_string();
+        let width = |line: &str| line.chars().map(|c| if c.is_ascii() || c == '…' { 1 } else { 2 }).sum::<usize>();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "one line each: {text}");
+        assert!(lines.iter().all(|line| width(line) <= 30), "{text}");
+        assert!(lines[1].contains("s1") && lines[1].contains("订单查询") && lines[1].ends_with('…'), "{text}");
+        assert!(lines[2].ends_with("a b"), "{text}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use crate::config::Settings;
 use crate::queue::{
-    DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish, Published, Queue,
-    Result, StreamEvent, TimerHint,
+    CancelHint, DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish,
+    Published, Queue, Result, StreamEvent, TimerHint,
 };
 use crate::tasks::{OnPanic, Tasks};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -168,6 +168,22 @@ impl Queue for Tapped {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
         self.queue.dead_letters(after, limit).await
+    }
+
+    async fn last_letter(&self) -> Result<u64> {
+        self.queue.last_letter().await
+    }
+
+    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+        self.queue.remove_letter(seq).await
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
+        self.queue.hint_cancel(hint).await
+    }
+
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
+        self.queue.cancel_hints().await
     }
 
     async fn hint_timers(&self) -> Result<()> {

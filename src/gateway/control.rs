@@ -9,9 +9,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 
-/// Why, and by whom.
+/// Why, and by whom; for timers also which.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Order {
+    #[serde(default)]
+    name: Option<String>,
     #[serde(default)]
     reason: Option<String>,
     #[serde(default)]
@@ -43,6 +45,15 @@ pub(super) async fn close(state: State<GatewayState>, id: Params<String>, order:
     publish(state, id, order, Command::Close).await
 }
 
+/// Cancels pending timers: those of a name, or all.
+pub(super) async fn cancel_timers(
+    state: State<GatewayState>,
+    id: Params<String>,
+    order: OptionalBody<Order>,
+) -> Answer {
+    publish(state, id, order, Command::CancelTimers).await
+}
+
 async fn publish(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -50,7 +61,10 @@ async fn publish(
     command: Command,
 ) -> Answer {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let accepted = intake::command(queue, store, &session_id, command, order.reason, order.by).await?;
+    let Order { name, reason, by } = order;
+    let name = name.filter(|_| command == Command::CancelTimers);
+    let order = intake::Order { command, name, reason, by };
+    let accepted = intake::command(queue, store, &session_id, order).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 

@@ -4,7 +4,7 @@
 use super::Reject;
 use crate::clock::{self, Timestamp};
 use crate::ids;
-use crate::queue::{Attachment, Command, Job, JobBody, Publish, Queue, UserMessage};
+use crate::queue::{Attachment, CancelHint, Command, Job, JobBody, Publish, Queue, UserMessage};
 use crate::session::Status;
 use crate::store::Store;
 use crate::turn::HUMAN_REPLY;
@@ -104,18 +104,37 @@ pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -
     publish(queue, job).await
 }
 
+/// What an operator orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Which command.
+    pub command: Command,
+    /// The name of the timers to be cancelled; all unless given.
+    pub name: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// By whom.
+    pub by: Option<String>,
+}
+
 /// Puts an operator's command onto a session's lane. Durable on return.
-pub async fn command(
-    queue: &dyn Queue,
-    store: &dyn Store,
-    session_id: &str,
-    command: Command,
-    reason: Option<String>,
-    by: Option<String>,
-) -> Result<Accepted, Reject> {
+pub async fn command(queue: &dyn Queue, store: &dyn Store, session_id: &str, order: Order) -> Result<Accepted, Reject> {
     require_known(queue, store, session_id).await?;
-    let body = JobBody::Control { command, reason, by };
-    publish(queue, Job { session_id: session_id.to_owned(), job_id: fresh_id(), body }).await
+    let Order { command, name, reason, by } = order;
+    let job = Job {
+        session_id: session_id.to_owned(),
+        job_id: fresh_id(),
+        body: JobBody::Control { command, name, reason, by },
+    };
+    let (accepted, seq) = place(queue, job).await?;
+    // The command waits behind the turn that it is to end.
+    let hint = CancelHint { session_id: session_id.to_owned(), seq };
+    if command == Command::Cancel
+        && let Err(error) = queue.hint_cancel(hint).await
+    {
+        debug!(session_id, "no hint of the cancellation, its delivery gives one: {error}");
+    }
+    Ok(accepted)
 }
 
 /// A human's words, published.
@@ -163,7 +182,7 @@ async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Res
     Ok(store.session(session_id).await?.is_some() || queue.knows(session_id).await?)
 }
 
-async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), Reject> {
+pub(super) async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), Reject> {
     let agent = store.agent(agent_id).await?.ok_or_else(|| Reject::unknown_agent(agent_id))?;
     if agent.config.is_task_agent() {
         let message =
@@ -174,10 +193,16 @@ async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), Reject> {
 }
 
 async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, Reject> {
+    place(queue, job).await.map(|(accepted, _)| accepted)
+}
+
+/// Puts a job onto its lane, and answers its place in the stream, too.
+async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, u64), Reject> {
     let msg_id = format!("{}:{}", job.session_id, job.job_id);
     let payload = job.encode();
-    queue.publish(Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload }).await?;
-    Ok(Accepted { job_id: job.job_id, session_id: job.session_id })
+    let publish = Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload };
+    let published = queue.publish(publish).await?;
+    Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published.seq))
 }
 
 fn fresh_id() -> String {

@@ -2,21 +2,25 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `auth` asks for its token,
 //! `input` reads path, query and body, then the
-//! handler: `messages` and `control` publish by [`intake`], `sessions`, `agents` and `health` ask the store, `events`
-//! follows the out stream. Every refusal is a [`Reject`].
+//! handler: `messages` and `control` publish by [`intake`], `sessions`, [`timers`], `agents` and `health` ask the store,
+//! `events` follows the out stream, [`letters`] has the dead letters, `doctor` says what is wrong. Every refusal is a
+//! [`Reject`].
 
 mod agents;
 mod auth;
 mod control;
+mod doctor;
 mod events;
 mod health;
 mod input;
 pub mod intake;
+pub mod letters;
 mod limits;
 mod messages;
 pub mod reject;
 mod serve;
 mod sessions;
+pub mod timers;
 mod trace;
 
 pub use agents::AgentSummary;
@@ -105,6 +109,12 @@ pub fn router(state: GatewayState) -> Router {
         .route("/api/v1/sessions/{session_id}/release", post(control::release))
         .route("/api/v1/sessions/{session_id}/close", post(control::close))
         .route("/api/v1/sessions/{session_id}/reply", post(control::reply))
+        .route("/api/v1/sessions/{session_id}/timers/cancel", post(control::cancel_timers))
+        .route("/api/v1/timers", get(timers::list))
+        .route("/api/v1/dead", get(letters::get_all))
+        .route("/api/v1/dead/{which}", get(letters::get_one))
+        .route("/api/v1/dead/{which}/replay", post(letters::post_replay))
+        .route("/api/v1/doctor", get(doctor::examine))
         .route("/api/v1/agents", get(agents::list))
         .route("/api/v1/agents/{agent_id}", get(agents::show).put(agents::apply))
         .route("/api/v1/models", get(agents::models))

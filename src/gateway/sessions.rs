@@ -82,7 +82,7 @@ pub(super) struct Which {
     limit: Option<usize>,
 }
 
-fn bounded(limit: Option<usize>) -> Result<usize, Reject> {
+pub(super) fn bounded(limit: Option<usize>) -> Result<usize, Reject> {
     match limit.unwrap_or(DEFAULT_LIMIT) {
         limit @ 1..=MAX_LIMIT => Ok(limit),
         other => {

@@ -1,7 +1,7 @@
 //! What was done outside: calls of models and APIs, and timers.
 
 use super::evidence::{Lane, Seen};
-use crate::queue::JobBody;
+use crate::queue::{Command, JobBody};
 use crate::store::{Outcome, TurnRecord};
 use crate::timer::timer_id;
 use std::collections::HashMap;
@@ -114,6 +114,7 @@ fn arms(turn: &TurnRecord, id: &str) -> bool {
 fn cancels(turn: &TurnRecord) -> bool {
     match &turn.job.body {
         JobBody::UserMessage(_) => !turn.statuses.is_empty(),
+        JobBody::Control { command: Command::CancelTimers, name: Some(_), .. } => false,
         JobBody::Control { .. } => turn.outcome != Outcome::Noop,
         _ => false,
     }

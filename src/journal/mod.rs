@@ -62,6 +62,9 @@ pub enum JournalError {
     /// The lane is somebody else's by now: nothing was begun.
     #[error("the lane was taken over")]
     Lost,
+    /// An operator has cancelled the turn: nothing more of it is begun, and what ran is broken off.
+    #[error("the turn is cancelled")]
+    Cancelled,
     /// The store did not record it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -212,6 +215,9 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        if self.turn.guard.is_cancelled() {
+            return Err(JournalError::Cancelled.into());
+        }
         let full_key = self.full_key(key);
         let input_hash = hash(input);
         let known = lock(&self.turn.recorded).get(&full_key).cloned();
@@ -224,7 +230,12 @@ impl Journal {
             Err(error) => return Err(JournalError::from(error).into()),
         }
         let begun = Instant::now();
-        let done = operation(self.idempotency_key(key)).await.map_err(StepError::Operation)?;
+        let done = tokio::select! {
+            biased;
+            done = operation(self.idempotency_key(key)) => done.map_err(StepError::Operation)?,
+            // The operation may take minutes; what it has come to so far is nobody's any more.
+            () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
+        };
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let step = StepRecord {
             key: full_key,

@@ -58,6 +58,9 @@ pub enum JobBody {
     Control {
         /// Which.
         command: Command,
+        /// What it is about: the name of the timers that `cancel_timers` cancels, all unless given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
         /// Why.
         #[serde(default)]
         reason: Option<String>,
@@ -132,7 +135,7 @@ pub struct Attachment {
 
 /// An operator's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Command {
     /// Give up what the session is doing.
     Cancel,
@@ -140,6 +143,8 @@ pub enum Command {
     Release,
     /// Close the conversation.
     Close,
+    /// Cancel pending timers.
+    CancelTimers,
 }
 
 /// Why a message is not a job.

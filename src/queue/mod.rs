@@ -195,6 +195,15 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerHint;
 
+/// A `cancel` has been put on a lane: whoever runs a turn there reads it, and ends the turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelHint {
+    /// The lane.
+    pub session_id: String,
+    /// The command's sequence in the stream.
+    pub seq: u64,
+}
+
 /// A durable stream of jobs and one of events. "Durable" below means: as durable as the stream's replicas and its
 /// server's fsync interval make it (in the embedded queue: synced to the file).
 #[async_trait]
@@ -238,6 +247,18 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Dead letters with a sequence above `after`, oldest first.
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>>;
+
+    /// The sequence of the last dead letter, whether it is still there or not; 0 when there never was one.
+    async fn last_letter(&self) -> Result<u64>;
+
+    /// Removes a dead letter; false when it is not there. Durable on return.
+    async fn remove_letter(&self, seq: u64) -> Result<bool>;
+
+    /// Tells every worker that a cancellation waits in a lane. May get lost: its delivery tells them again.
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()>;
+
+    /// Hints of cancellations from everybody, without end.
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>>;
 
     /// Tells the scheduler to look now. May get lost: the sweep sees the timer later.
     async fn hint_timers(&self) -> Result<()>;

@@ -159,7 +159,7 @@ pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.timer_generation = change.timer_generation;
     match &change.timers {
         TimerChange::Keep => {}
-        TimerChange::Remove(id) => session.timers.retain(|timer| timer.timer_id != *id),
+        TimerChange::Remove(ids) => session.timers.retain(|timer| !ids.contains(&timer.timer_id)),
         TimerChange::Replace(timers) => {
             session.timers = timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation)).collect();
         }

@@ -207,8 +207,8 @@ pub struct Change {
 pub enum TimerChange {
     /// Nothing.
     Keep,
-    /// Removes one: it has fired.
-    Remove(String),
+    /// Removes those of these ids: one that has fired, or those that an operator cancels.
+    Remove(Vec<String>),
     /// Replaces all, by none to cancel. Due times count from the store's time of the commit.
     Replace(Vec<NewTimer>),
 }

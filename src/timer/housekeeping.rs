@@ -39,8 +39,8 @@ pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle_after: Dura
     };
     for session_id in sessions {
         let job_id = format!("idle-{}", clock::now().as_millis() / 3_600_000);
-        let body =
-            JobBody::Control { command: Command::Close, reason: Some("idle".into()), by: Some("housekeeping".into()) };
+        let (reason, by) = (Some("idle".into()), Some("housekeeping".into()));
+        let body = JobBody::Control { command: Command::Close, name: None, reason, by };
         publish(queue, &session_id, job_id, body).await;
     }
 }

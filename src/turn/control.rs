@@ -1,5 +1,6 @@
 //! Operator commands (OP-E2, OP-E11, OP-E19).
 
+use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::clock;
@@ -12,16 +13,13 @@ impl Turn<'_> {
     pub(super) fn control(
         mut self: Box<Self>,
         command: Command,
-        reason: Option<String>,
-        by: Option<String>,
+        name: Option<&str>,
+        why: &CancelReason,
     ) -> Result<Change, TurnError> {
         match command {
             Command::Release => self.release(),
             Command::Cancel if self.status() == Status::Cancelled => self.nothing(),
-            Command::Cancel => {
-                let detail = [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
-                self.cancel(&CancelReason::new("operator", detail))
-            }
+            Command::Cancel => self.cancel(why),
             Command::Close if self.session.closed_at.is_some() => self.nothing(),
             Command::Close => {
                 self.session.closed_at = Some(clock::now());
@@ -31,6 +29,18 @@ impl Turn<'_> {
                 }
                 self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
             }
+            Command::CancelTimers => self.cancel_timers(name),
         }
+    }
+
+    /// Cancels the timers of this name, or all. What ends a human's hold is no follow-up: it goes only when it is named.
+    fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Change, TurnError> {
+        let meant = |timer: &str| name.map_or(timer != HANDOFF_TIMEOUT, |name| timer == name);
+        let timers = self.session.timers.iter().filter(|timer| meant(&timer.name));
+        let ids: Vec<String> = timers.map(|timer| timer.timer_id.clone()).collect();
+        if ids.is_empty() {
+            return self.nothing();
+        }
+        self.finish(Outcome::Silent, TimerChange::Remove(ids))
     }
 }

@@ -72,7 +72,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn timer_removed(&self) -> TimerChange {
-        self.fired_timer().map_or(TimerChange::Keep, |timer_id| TimerChange::Remove(timer_id.to_owned()))
+        self.fired_timer().map_or(TimerChange::Keep, |timer_id| TimerChange::Remove(vec![timer_id.to_owned()]))
     }
 
     /// The plan that the session last ran with. A timer never plans: without one the configuration itself serves.

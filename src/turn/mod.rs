@@ -98,6 +98,9 @@ pub enum TurnError {
     /// The lane is somebody else's by now: nothing more of this turn may be seen.
     #[error("the lane was taken over")]
     Lost,
+    /// An operator cancels the turn: it is given up.
+    #[error("the turn is cancelled")]
+    Cancelled,
 }
 
 /// Why a turn has to be cancelled: `reason`, `reason: detail` on the wire.
@@ -113,6 +116,11 @@ impl CancelReason {
     /// A reason with detail; an empty one is left out.
     pub fn new(word: &'static str, detail: impl Into<String>) -> Self {
         Self { word, detail: bounded(&detail.into(), MAX_DETAIL) }
+    }
+
+    /// An operator has said so.
+    pub fn operator(reason: Option<&str>, by: Option<&str>) -> Self {
+        Self::new("operator", [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": "))
     }
 }
 
@@ -131,7 +139,10 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         // What is rare is not to take room in every turn that waits.
         JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(&timer_id, generation)).await.map(Some),
-        JobBody::Control { command, reason, by } => turn.control(command, reason, by).map(Some),
+        JobBody::Control { command, name, reason, by } => {
+            let why = CancelReason::operator(reason.as_deref(), by.as_deref());
+            turn.control(command, name.as_deref(), &why).map(Some)
+        }
         JobBody::Reply { text, by } => turn.human_reply(&text, by).map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
@@ -155,6 +166,7 @@ impl From<JournalError> for TurnError {
         match error {
             JournalError::Store(error) => error.into(),
             JournalError::Lost => Self::Lost,
+            JournalError::Cancelled => Self::Cancelled,
             JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
             JournalError::Overtaken { .. } => Self::Overtaken(error.to_string()),
         }

@@ -30,19 +30,21 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// This turn's events, up to a mark that is put on the stream here; once, so that a repeat finds the same.
+    /// This turn's events, up to a mark that is put on the stream here; once under each epoch, so that a repeat finds the
+    /// same, and whoever has the turn later what was published meanwhile.
     async fn published(&mut self) -> Result<Vec<Event>, TurnError> {
         let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
+        let epoch = self.session.epoch.to_string();
         let mark = StepEvent {
             session_id: session_id.clone(),
             turn_id: turn_id.clone(),
             key: MARK.into(),
             kind: MARK.into(),
-            target: String::new(),
+            target: epoch.clone(),
             ok: false,
             ms: 0,
         };
-        self.publish(EventType::Step, &format!("step/{MARK}"), &mark);
+        self.publish(EventType::Step, &format!("step/{MARK}-{epoch}"), &mark);
         self.flush().await?;
         let mut stream = self.services.queue.events(&session_id, From::After(0)).await?;
         let mut events = Vec::new();
@@ -50,7 +52,9 @@ impl Turn<'_> {
             let ended = || QueueError::Unavailable("the stream of events has ended".into());
             let event = stream.next().await.ok_or_else(ended)??;
             match Event::decode(event.event_type, &event.payload) {
-                Ok(Event::Step(step)) if step.turn_id == turn_id && step.key == MARK => return Ok(events),
+                Ok(Event::Step(step)) if step.turn_id == turn_id && step.key == MARK && step.target == epoch => {
+                    return Ok(events);
+                }
                 Ok(Event::Status(status)) if status.turn_id == turn_id => events.push(Event::Status(status)),
                 Ok(Event::Reply(reply)) if reply.turn_id == turn_id => events.push(Event::Reply(reply)),
                 Ok(_) | Err(_) => {}

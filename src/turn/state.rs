@@ -300,7 +300,8 @@ impl<'a> Turn<'a> {
             user_id: self.session.user_id,
             channel: self.session.channel,
             workflow_state: self.session.workflow_state,
-            status_reason: self.reason.filter(|_| cancelled),
+            // A turn that finds the session cancelled, and leaves it so, leaves the reason, too.
+            status_reason: self.reason.or(self.session.status_reason).filter(|_| cancelled),
             profile: self.profile_changed.then_some(self.session.profile),
             history: self.entries,
             history_drop,

@@ -194,9 +194,16 @@ impl<'a> Hold<'a> {
         Box::new(TurnInput { session, jobs, agent, resumed: self.resumed, guard })
     }
 
-    async fn run(&self, message: &Message, input: Box<TurnInput>, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
+    async fn run(
+        &self,
+        message: &Message,
+        mut input: Box<TurnInput>,
+        attempt: u32,
+    ) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
         let (jobs, agent) = (input.jobs.clone(), Arc::clone(&input.agent));
+        let session_id = &self.session.session_id;
+        input.guard = input.guard.cancelled_by(self.shared.lanes.begin(session_id, message.seq));
         let turn = AssertUnwindSafe(Box::pin(turn::run(services, input))).catch_unwind();
         let ended = tokio::select! {
             ended = turn => ended,
@@ -209,6 +216,10 @@ impl<'a> Hold<'a> {
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
+            Ok(Err(TurnError::Cancelled)) => {
+                let why = self.shared.lanes.why_cancelled(session_id, message.seq);
+                why.unwrap_or_else(|| CancelReason::operator(None, None))
+            }
             Ok(Err(TurnError::Replay(problem))) => {
                 Box::pin(self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt)).await?;
                 CancelReason::new("replay", problem)
@@ -239,6 +250,7 @@ impl<'a> Hold<'a> {
             Err(TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem)) => {
                 Err(Stop::Failed(problem, Duration::from_secs(5)))
             }
+            Err(error @ TurnError::Cancelled) => Err(Stop::Failed(error.to_string(), Duration::from_secs(5))),
         }
     }
 

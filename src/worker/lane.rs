@@ -1,8 +1,8 @@
 //! Driving one session's lane: take it, run its turns in stream order, publish, acknowledge (DESIGN.md, "The lane").
 
-use super::Shared;
 use super::hold::{Hold, publish};
 use super::intake::{self, Unfit};
+use super::{Shared, cancelling};
 use crate::clock::{self, Timestamp};
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
@@ -189,6 +189,7 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
         Acquired::Handled => Box::pin(repair(shared, wake)).await,
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");
+            cancelling::pass_on(shared, &job, wake.seq).await;
             Err(Stop::Busy(until))
         }
     }

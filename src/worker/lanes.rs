@@ -3,6 +3,7 @@
 use crate::journal::Holding;
 use crate::queue::{Delivery, DeliveryToken, Message};
 use crate::store::{Held, Store, StoreError};
+use crate::turn::CancelReason;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,10 +36,10 @@ impl Holding for HeldLane {
 }
 
 /// What becomes of a delivery.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Offer {
     /// Its lane is driven already and will see it.
-    Joined,
+    Joined(Message),
     /// The caller is to drive the lane.
     Start,
 }
@@ -61,6 +62,12 @@ struct Lane {
     /// A commit is under way that may give the lease back.
     ending: bool,
     lost: CancellationToken,
+    /// The sequence of the turn in hand.
+    turn: u64,
+    /// Ends the turn in hand.
+    cancelled: CancellationToken,
+    /// The last cancellation that is known to wait in the lane: its sequence, and why.
+    cancel: Option<(u64, CancelReason)>,
 }
 
 /// A delivery that waits.
@@ -77,7 +84,7 @@ impl Lanes {
         let Delivery { message, token } = delivery;
         let (session_id, seq) = (message.session_id.clone(), message.seq);
         let (offer, first) = match lanes.contains_key(&session_id) {
-            true => (Offer::Joined, None),
+            true => (Offer::Joined(message), None),
             false => (Offer::Start, Some(message)),
         };
         let lane = lanes.entry(session_id).or_default();
@@ -109,6 +116,44 @@ impl Lanes {
         lane.until = Some(until);
         lane.ending = false;
         lane.lost.clone()
+    }
+
+    /// Notes that the turn of this sequence is in hand; the token is cancelled when an operator cancels it.
+    pub(super) fn begin(&self, session_id: &str, seq: u64) -> CancellationToken {
+        let mut lanes = self.lock();
+        let lane = lanes.entry(session_id.to_owned()).or_default();
+        lane.turn = seq;
+        if lane.cancelled.is_cancelled() {
+            lane.cancelled = CancellationToken::new();
+        }
+        if lane.cancel.as_ref().is_some_and(|(cancel, _)| seq < *cancel) {
+            lane.cancelled.cancel();
+        }
+        lane.cancelled.clone()
+    }
+
+    /// Notes that a cancellation waits in the lane: all that stands before it is given up, also what is in hand.
+    pub(super) fn cancel(&self, session_id: &str, seq: u64, reason: CancelReason) {
+        let mut lanes = self.lock();
+        let Some(lane) = lanes.get_mut(session_id) else { return };
+        if lane.cancel.as_ref().is_none_or(|(known, _)| *known < seq) {
+            lane.cancel = Some((seq, reason));
+        }
+        if lane.turn < seq {
+            lane.cancelled.cancel();
+        }
+    }
+
+    /// Why the turn of this sequence is cancelled.
+    pub(super) fn why_cancelled(&self, session_id: &str, seq: u64) -> Option<CancelReason> {
+        let lanes = self.lock();
+        let (cancel, reason) = lanes.get(session_id)?.cancel.as_ref()?;
+        (seq < *cancel).then(|| reason.clone())
+    }
+
+    /// True while this worker drives the lane.
+    pub(super) fn drives(&self, session_id: &str) -> bool {
+        self.lock().contains_key(session_id)
     }
 
     /// Notes that a lease lasts longer.

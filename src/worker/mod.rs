@@ -4,8 +4,9 @@
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
 //! settles what a turn begins with, [`intake`] reads jobs and gives up bad ones). [`renewal`]
 //! keeps all leases and deliveries alive together, [`health`] pauses the intake while queue or store are away, [`shares`]
-//! keeps a slow model from taking all places.
+//! keeps a slow model from taking all places, [`cancelling`] ends turns in hand that an operator cancels.
 
+mod cancelling;
 mod health;
 mod hold;
 mod intake;
@@ -95,6 +96,7 @@ impl Worker {
         info!(owner = shared.owner, concurrency = settings.worker.concurrency, "the worker has begun");
         let renewals = Tasks::new();
         renewals.spawn("renewal", OnPanic::Log, renewal::run(Arc::clone(&shared), renewals.stop_token()));
+        renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
         while !stop.is_cancelled() {
             shared.health.wait(&stop).await;
             if let Err(error) = pull(&shared, &permits, &tasks, &stop).await {
@@ -127,7 +129,7 @@ async fn pull(
     for delivery in deliveries {
         let session_id = delivery.message.session_id.clone();
         match shared.lanes.offer(delivery) {
-            Offer::Joined => {}
+            Offer::Joined(message) => cancelling::obey(shared, &message),
             Offer::Start => {
                 let Some(permit) = free.pop() else { break };
                 let shared = Arc::clone(shared);

@@ -14,28 +14,28 @@ use tempfile::TempDir;
 use turnwheel::config::{Backend, Settings};
 
 /// A folder with a settings file in it, in which commands are run.
-struct Folder {
+pub struct Folder {
     dir: TempDir,
-    settings: Settings,
+    pub settings: Settings,
 }
 
 impl Folder {
     /// For `dev`, with the agents that are compiled in.
-    fn embedded() -> Self {
+    pub fn embedded() -> Self {
         let mut settings = Settings { backend: Backend::Embedded, ..Settings::default() };
         settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
         Self::with(settings)
     }
 
-    fn with(settings: Settings) -> Self {
+    pub fn with(settings: Settings) -> Self {
         Self { dir: tempfile::tempdir().unwrap(), settings }
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    async fn dev(&self) -> Process {
+    pub async fn dev(&self) -> Process {
         let process = Process::start(self.path(), &self.settings, &["dev"]);
         let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
         let address = format!("http://{}/readyz", self.settings.gateway.listen);
@@ -46,7 +46,7 @@ impl Folder {
         process
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_turnwheel"));
         command.args(["--config", "turnwheel.toml"]).args(args).current_dir(self.path());
         for name in ["NATS_URL", "MONGODB_URI", "TURNWHEEL_CONFIG"] {
@@ -56,7 +56,7 @@ impl Folder {
     }
 
     /// Runs a command to its end, with `input` typed into it.
-    async fn run(&self, args: &[&str], input: &str) -> Ended {
+    pub async fn run(&self, args: &[&str], input: &str) -> Ended {
         let mut command = self.command(args);
         let input = input.to_owned();
         let run = move || {
@@ -67,7 +67,7 @@ impl Folder {
         Ended::from(tokio::task::spawn_blocking(run).await.unwrap().unwrap())
     }
 
-    fn write(&self, name: &str, content: &str) {
+    pub fn write(&self, name: &str, content: &str) {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
@@ -75,10 +75,10 @@ impl Folder {
 }
 
 #[derive(Debug)]
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl From<Output> for Ended {
@@ -89,7 +89,7 @@ impl From<Output> for Ended {
 }
 
 impl Ended {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }

@@ -329,7 +329,7 @@ async fn operators_commands_go_onto_the_lane() {
         let first = backend.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap();
         let job = Job::decode(&backend.queue.next_in_lane("s1", first.seq, 0).await.unwrap().unwrap()).unwrap();
         assert_eq!(answer["job_id"], job.job_id.as_str());
-        let expected = JobBody::Control { command, reason: Some("错单".into()), by: Some("li".into()) };
+        let expected = JobBody::Control { command, name: None, reason: Some("错单".into()), by: Some("li".into()) };
         assert_eq!(job.body, expected);
         let url = format!("{}/api/v1/sessions/s1/{verb}", gateway.base);
         assert_eq!(gateway.client.post(url).send().await.unwrap().status(), 202, "without a body");
@@ -399,6 +399,62 @@ async fn agents_are_applied_and_listed() {
         let refused = gateway.client.put(&url).json(&bad).send().await.unwrap();
         assert_eq!(refusal(refused).await, (422, "invalid_agent".to_owned()));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_are_listed_and_cancelled() {
+    let engine = engine(embedded().await, answer("您好"), vec![answer("在的")]).await;
+    let gateway = Gateway::of(&engine).await;
+    let timer = |name: &str, delay: &str| json!({"name": name, "delay": delay, "message": "还在吗？"});
+    engine.apply(sales_with(&json!({"timers": [timer("late", "2h"), timer("soon", "1h")]}))).await;
+    engine.say("s1", "m-1", "你好").await;
+    engine.say("s2", "m-1", "你好").await;
+    let names = async |path: &str| -> Vec<String> {
+        let listed = gateway.json(path).await;
+        let timers = listed["timers"].as_array().unwrap().iter();
+        timers
+            .map(|timer| format!("{}/{}", timer["session_id"].as_str().unwrap(), timer["name"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(names("/api/v1/timers").await, ["s1/soon", "s2/soon", "s1/late", "s2/late"], "due first at the top");
+    assert_eq!(names("/api/v1/timers?session_id=s2&limit=1").await, ["s2/soon"]);
+    let unknown = gateway.get("/api/v1/timers?session_id=nobody").await;
+    assert_eq!(refusal(unknown).await, (404, "unknown_session".to_owned()));
+    let accepted = gateway.post("/api/v1/sessions/s1/timers/cancel", &json!({"name": "soon", "by": "li"})).await;
+    assert_eq!(accepted.status(), 202);
+    let accepted: Value = accepted.json().await.unwrap();
+    engine.turn("s1", accepted["job_id"].as_str().unwrap()).await;
+    assert_eq!(names("/api/v1/timers?session_id=s1").await, ["s1/late"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_read_and_replayed() {
+    let engine = engine(embedded().await, answer("您好"), vec![]).await;
+    let gateway = Gateway::of(&engine).await;
+    for session_id in ["s1", "s2"] {
+        let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "helper", "job_id": "m-1", "text": "你好"});
+        engine.publish_job(session_id, job).await;
+    }
+    eventually(DEADLINE, "both are given up", || async { engine.dead_letters().await.len() == 2 }).await;
+    let listed = gateway.json("/api/v1/dead?limit=1").await;
+    assert_eq!((&listed["letters"][0]["seq"], &listed["letters"][0]["cause"]), (&json!(2), &json!("unknown_agent")));
+    let letter = gateway.json("/api/v1/dead/1").await;
+    assert_eq!(letter["payload"]["agent_id"], "helper");
+    let several = gateway.get("/api/v1/dead/m-1").await;
+    assert_eq!(refusal(several).await, (409, "several_letters".to_owned()));
+    let unknown = gateway.get("/api/v1/dead/9").await;
+    assert_eq!(refusal(unknown).await, (404, "unknown_letter".to_owned()));
+    let replay = async |which: &str| gateway.post(&format!("/api/v1/dead/{which}/replay"), &json!({})).await;
+    assert_eq!(refusal(replay("1").await).await, (404, "unknown_agent".to_owned()));
+    engine.apply(sales_with(&json!({"id": "helper"}))).await;
+    let session_id = letter["session_id"].as_str().unwrap();
+    let replayed: Value = replay("1").await.json().await.unwrap();
+    assert_eq!(replayed, json!({"seq": 1, "job_id": "m-1-replay-1", "session_id": session_id}));
+    engine.turn(session_id, "m-1-replay-1").await;
+    assert_eq!(gateway.json("/api/v1/dead").await["letters"].as_array().unwrap().len(), 1);
+    let doctor = gateway.json("/api/v1/doctor").await;
+    let letters = doctor["findings"].as_array().unwrap().iter().find(|one| one["where"] == "dead letters").unwrap();
+    assert_eq!(letters["level"], "advice", "{doctor}");
 }
 
 #[tokio::test]

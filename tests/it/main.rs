@@ -17,6 +17,8 @@ mod gateway;
 mod http_action;
 mod limits;
 mod model;
+mod operators;
+mod operators_day;
 mod outbox;
 mod poison;
 mod properties;

@@ -133,9 +133,9 @@ proptest! {
                     Armed::Keep => TimerChange::Keep,
                     Armed::Remove(at) if !expected.is_empty() => {
                         let at = at.index(expected.len());
-                        TimerChange::Remove(expected.remove(at).0)
+                        TimerChange::Remove(vec![expected.remove(at).0])
                     }
-                    Armed::Remove(_) => TimerChange::Remove("gone".into()),
+                    Armed::Remove(_) => TimerChange::Remove(vec!["gone".into()]),
                     Armed::Replace(delays) => {
                         generation += 1;
                         let new = |(index, delay): (usize, &u64)| NewTimer {
@@ -297,13 +297,15 @@ fn body() -> impl Strategy<Value = JobBody> {
             message,
         },
     );
-    let command = select(vec![Command::Cancel, Command::Release, Command::Close]);
+    let command = select(vec![Command::Cancel, Command::Release, Command::Close, Command::CancelTimers]);
+    let words = || maybe(text().boxed());
     prop_oneof![
         user,
         timer,
         (id(), value()).prop_map(|(run_id, outcome)| JobBody::Resume { run_id, outcome }),
-        (command, maybe(text().boxed()), maybe(text().boxed())).prop_map(|(command, reason, by)| JobBody::Control {
+        (command, words(), words(), words()).prop_map(|(command, name, reason, by)| JobBody::Control {
             command,
+            name,
             reason,
             by
         }),

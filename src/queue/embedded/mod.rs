@@ -36,6 +36,7 @@ pub struct EmbeddedQueue {
     file: Arc<EmbeddedFile>,
     state: Arc<State>,
     hints: broadcast::Sender<TimerHint>,
+    cancels: broadcast::Sender<CancelHint>,
     ack_wait: Duration,
     max_depth: u64,
     keep_events: Duration,
@@ -49,6 +50,7 @@ impl EmbeddedQueue {
             file,
             state,
             hints: broadcast::channel(16).0,
+            cancels: broadcast::channel(256).0,
             ack_wait: settings.worker.ack_wait.0,
             max_depth: settings.lane.max_depth,
             keep_events: settings.retention.out.0,
@@ -282,6 +284,25 @@ impl Queue for EmbeddedQueue {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
         letters::list(&self.file, after, limit)
+    }
+
+    async fn last_letter(&self) -> Result<u64> {
+        Ok(self.state.lock().dead.last())
+    }
+
+    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+        Ok(self.file.write(move |tables| Ok(tables.dead.remove(seq)?.is_some())).await?)
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
+        // Nobody listening is no failure.
+        let _ = self.cancels.send(hint);
+        Ok(())
+    }
+
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
+        // One that was missed comes again with its delivery.
+        Ok(BroadcastStream::new(self.cancels.subscribe()).filter_map(async |hint| hint.ok()).boxed())
     }
 
     async fn hint_timers(&self) -> Result<()> {

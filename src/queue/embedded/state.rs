@@ -62,6 +62,11 @@ impl Counter {
         Published { seq: self.last, duplicate: false }
     }
 
+    /// The last sequence given.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
     fn find(&mut self, id: Option<&str>, now: Timestamp) -> Option<u64> {
         id.and_then(|id| self.window.find(id, now))
     }

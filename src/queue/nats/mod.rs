@@ -3,11 +3,11 @@
 mod error;
 mod lane;
 mod out;
-mod streams;
+pub(crate) mod streams;
 
 use super::{
-    DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published, Queue, QueueError,
-    Result, StreamEvent, TimerHint,
+    CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published, Queue,
+    QueueError, Result, StreamEvent, TimerHint,
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -66,15 +66,7 @@ impl NatsQueue {
     }
 
     async fn try_connect(settings: &Settings) -> Result<Self> {
-        let mut options = ConnectOptions::new()
-            .name("turnwheel")
-            .request_timeout(Some(REQUEST_TIMEOUT))
-            .reconnect_delay_callback(reconnect_delay);
-        if let Some(path) = &settings.nats.creds {
-            let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
-            options = options.credentials_file(path).await.map_err(problem)?;
-        }
-        let client = options.connect(&settings.nats.url).await.map_err(unavailable)?;
+        let client = connect(settings).await?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_TIMEOUT);
         let names = Names::new(&settings.namespace);
@@ -84,6 +76,19 @@ impl NatsQueue {
         info!("connected to NATS at {}", masked_address(&settings.nats.url));
         Ok(queue)
     }
+}
+
+/// A connection to the server that the settings name.
+pub(crate) async fn connect(settings: &Settings) -> Result<Client> {
+    let mut options = ConnectOptions::new()
+        .name("turnwheel")
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .reconnect_delay_callback(reconnect_delay);
+    if let Some(path) = &settings.nats.creds {
+        let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
+        options = options.credentials_file(path).await.map_err(problem)?;
+    }
+    options.connect(&settings.nats.url).await.map_err(unavailable)
 }
 
 /// A server that is back is found soon, however long it was away.
@@ -145,6 +150,27 @@ impl Queue for NatsQueue {
 
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
         self.kept_letters(after, limit).await
+    }
+
+    async fn last_letter(&self) -> Result<u64> {
+        self.last_kept().await
+    }
+
+    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+        self.remove_kept(seq).await
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
+        // Plain data with text keys always serialises.
+        let payload = serde_json::to_vec(&hint).unwrap_or_default();
+        self.client.publish(self.names.cancels.clone(), payload.into()).await.map_err(unavailable)?;
+        self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
+        let hints = self.client.subscribe(self.names.cancels.clone()).await.map_err(unavailable)?;
+        // Whoever else publishes there is not heard.
+        Ok(hints.filter_map(async |hint| serde_json::from_slice(&hint.payload).ok()).boxed())
     }
 
     async fn hint_timers(&self) -> Result<()> {

@@ -96,6 +96,24 @@ impl NatsQueue {
     }
 }
 
+impl NatsQueue {
+    pub(super) async fn last_kept(&self) -> Result<u64> {
+        let stream = self.context.get_stream(&self.names.dead).await.map_err(unavailable)?;
+        Ok(stream.cached_info().state.last_sequence)
+    }
+
+    pub(super) async fn remove_kept(&self, seq: u64) -> Result<bool> {
+        let stream = self.context.get_stream_no_info(&self.names.dead).await.map_err(unavailable)?;
+        let error = match stream.delete_message(seq).await {
+            Ok(removed) => return Ok(removed),
+            Err(error) => error,
+        };
+        // What the server says of a message that is not there differs between its versions.
+        let found = self.direct_get(&self.names.dead, &self.names.dead_letter("*"), seq).await?;
+        if found.is_some_and(|found| found.sequence == seq) { Err(unavailable(error)) } else { Ok(false) }
+    }
+}
+
 /// A letter as [`NatsQueue::bury`] wrote it; `None` for what others put there.
 fn letter(message: &StreamMessage) -> Option<KeptLetter> {
     let header = |name: &str| message.headers.get(name).map(ToString::to_string);

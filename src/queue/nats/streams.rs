@@ -2,6 +2,7 @@
 
 use super::NatsQueue;
 use super::error::{is_missing, unavailable};
+use crate::config::Settings;
 use crate::queue::{QueueError, Result};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
@@ -16,7 +17,7 @@ const DEAD_AGE: Duration = Duration::from_secs(30 * 86_400);
 /// Readers of events at once: a consumer for each. Left open, nats-server takes 1,000 from its version 2.15 on.
 const MAX_READERS: i32 = 100_000;
 /// The consumer that all workers share.
-const CONSUMER: &str = "workers";
+pub(crate) const CONSUMER: &str = "workers";
 
 /// Names of streams and subjects in one namespace.
 #[derive(Clone, Debug)]
@@ -25,6 +26,7 @@ pub(super) struct Names {
     pub(super) out: String,
     pub(super) dead: String,
     pub(super) hints: String,
+    pub(super) cancels: String,
     prefix: String,
 }
 
@@ -36,6 +38,7 @@ impl Names {
             out: format!("{upper}_OUT"),
             dead: format!("{upper}_DEAD"),
             hints: format!("{namespace}.hint.timers"),
+            cancels: format!("{namespace}.hint.cancel"),
             prefix: namespace.to_owned(),
         }
     }
@@ -53,52 +56,65 @@ impl Names {
     }
 }
 
+/// The streams of these settings: jobs, events, dead letters.
+pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
+    let names = Names::new(&settings.namespace);
+    let depth = i64::try_from(settings.lane.max_depth).unwrap_or(i64::MAX);
+    let jobs = Config {
+        name: names.jobs.clone(),
+        subjects: vec![names.job("*")],
+        retention: RetentionPolicy::WorkQueue,
+        discard: DiscardPolicy::New,
+        discard_new_per_subject: true,
+        max_messages_per_subject: depth,
+        duplicate_window: DUPLICATE_WINDOW,
+        allow_direct: true,
+        ..Config::default()
+    };
+    let out = Config {
+        name: names.out.clone(),
+        subjects: vec![names.event("*", "*", "*")],
+        max_messages_per_subject: -1,
+        max_age: settings.retention.out.0,
+        max_consumers: MAX_READERS,
+        duplicate_window: DUPLICATE_WINDOW.min(settings.retention.out.0),
+        allow_direct: true,
+        ..Config::default()
+    };
+    let dead = Config {
+        name: names.dead.clone(),
+        subjects: vec![names.dead_letter("*")],
+        max_messages_per_subject: -1,
+        max_age: DEAD_AGE,
+        duplicate_window: DUPLICATE_WINDOW,
+        allow_direct: true,
+        ..Config::default()
+    };
+    [jobs, out, dead]
+}
+
+/// The consumer of these settings.
+pub(crate) fn wanted_consumer(settings: &Settings) -> pull::Config {
+    pull::Config {
+        durable_name: Some(CONSUMER.into()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: settings.worker.ack_wait.0,
+        max_deliver: -1,
+        max_ack_pending: -1,
+        ..pull::Config::default()
+    }
+}
+
 impl NatsQueue {
     /// Makes the streams that are missing, and reports settings that differ.
     pub(super) async fn ensure_streams(&self) -> Result<()> {
-        for wanted in self.streams() {
+        for wanted in wanted(&self.settings) {
             self.ensure(wanted).await?;
         }
         let jobs = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
         let created = jobs.cached_info().created.unix_timestamp_nanos() / 1_000_000;
         self.created.store(i64::try_from(created).unwrap_or(0), Ordering::Relaxed);
         Ok(())
-    }
-
-    fn streams(&self) -> [Config; 3] {
-        let names = &self.names;
-        let depth = i64::try_from(self.settings.lane.max_depth).unwrap_or(i64::MAX);
-        let jobs = Config {
-            name: names.jobs.clone(),
-            subjects: vec![names.job("*")],
-            retention: RetentionPolicy::WorkQueue,
-            discard: DiscardPolicy::New,
-            discard_new_per_subject: true,
-            max_messages_per_subject: depth,
-            duplicate_window: DUPLICATE_WINDOW,
-            allow_direct: true,
-            ..Config::default()
-        };
-        let out = Config {
-            name: names.out.clone(),
-            subjects: vec![names.event("*", "*", "*")],
-            max_messages_per_subject: -1,
-            max_age: self.settings.retention.out.0,
-            max_consumers: MAX_READERS,
-            duplicate_window: DUPLICATE_WINDOW.min(self.settings.retention.out.0),
-            allow_direct: true,
-            ..Config::default()
-        };
-        let dead = Config {
-            name: names.dead.clone(),
-            subjects: vec![names.dead_letter("*")],
-            max_messages_per_subject: -1,
-            max_age: DEAD_AGE,
-            duplicate_window: DUPLICATE_WINDOW,
-            allow_direct: true,
-            ..Config::default()
-        };
-        [jobs, out, dead]
     }
 
     async fn ensure(&self, wanted: Config) -> Result<()> {
@@ -124,14 +140,7 @@ impl NatsQueue {
 
     /// The workers' consumer, made when missing.
     pub(super) async fn consumer(&self) -> Result<PullConsumer> {
-        let config = pull::Config {
-            durable_name: Some(CONSUMER.into()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: self.settings.worker.ack_wait.0,
-            max_deliver: -1,
-            max_ack_pending: -1,
-            ..pull::Config::default()
-        };
+        let config = wanted_consumer(&self.settings);
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
         let mut consumer = match stream.get_or_create_consumer(CONSUMER, config.clone()).await {
             Ok(consumer) => consumer,
@@ -152,22 +161,33 @@ impl NatsQueue {
 }
 
 fn report(found: &Config, wanted: &Config) {
-    let differing = [
-        ("subjects", format!("{:?}", found.subjects), format!("{:?}", wanted.subjects)),
-        ("retention", format!("{:?}", found.retention), format!("{:?}", wanted.retention)),
-        ("discard", format!("{:?}", found.discard), format!("{:?}", wanted.discard)),
-        (
-            "max_messages_per_subject",
-            found.max_messages_per_subject.to_string(),
-            wanted.max_messages_per_subject.to_string(),
-        ),
-        ("max_age", format!("{:?}", found.max_age), format!("{:?}", wanted.max_age)),
-        ("duplicate_window", format!("{:?}", found.duplicate_window), format!("{:?}", wanted.duplicate_window)),
-        ("allow_direct", found.allow_direct.to_string(), wanted.allow_direct.to_string()),
-    ];
-    for (field, found, wanted_value) in differing.into_iter().filter(|(_, found, wanted)| found != wanted) {
-        warn!(stream = wanted.name, "{field} is {found}, wanted {wanted_value}; change the stream, or the setting");
+    for Difference { field, found, wanted: value } in differences(found, wanted) {
+        warn!(stream = wanted.name, "{field} is {found}, wanted {value}; change the stream, or the setting");
     }
+}
+
+/// A setting of a stream that is not as it should be.
+pub(crate) struct Difference {
+    pub(crate) field: &'static str,
+    pub(crate) found: String,
+    pub(crate) wanted: String,
+}
+
+/// What matters and differs.
+pub(crate) fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
+    let shown = |config: &Config| {
+        [
+            ("subjects", format!("{:?}", config.subjects)),
+            ("retention", format!("{:?}", config.retention)),
+            ("discard", format!("{:?}", config.discard)),
+            ("max_messages_per_subject", config.max_messages_per_subject.to_string()),
+            ("max_age", format!("{:?}", config.max_age)),
+            ("duplicate_window", format!("{:?}", config.duplicate_window)),
+            ("allow_direct", config.allow_direct.to_string()),
+        ]
+    };
+    let pairs = shown(found).into_iter().zip(shown(wanted)).filter(|(found, wanted)| found != wanted);
+    pairs.map(|((field, found), (_, wanted))| Difference { field, found, wanted }).collect()
 }
 
 fn refused_or_away(problem: &str) -> QueueError {

@@ -80,8 +80,8 @@ fn changes(change: &Change) -> Result<Document> {
     }
     match &change.timers {
         TimerChange::Keep => {}
-        TimerChange::Remove(timer_id) => {
-            let others = doc! {"$ne": ["$$timer.timer_id", literal(timer_id.clone())]};
+        TimerChange::Remove(timer_ids) => {
+            let others = doc! {"$not": [{"$in": ["$$timer.timer_id", literal(timer_ids.clone())]}]};
             set.insert("timers", doc! {"$filter": {"input": "$timers", "as": "timer", "cond": others}});
         }
         TimerChange::Replace(timers) => {

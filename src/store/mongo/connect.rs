@@ -67,15 +67,7 @@ impl MongoStore {
 
 impl Db {
     async fn open(settings: &Settings) -> Result<Self> {
-        let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
-        options.app_name = Some("turnwheel".into());
-        options.server_selection_timeout = Some(SELECTION_TIMEOUT);
-        // A primary that is frozen or cut off refuses nothing: what is asked of it waits until it is missed.
-        options.heartbeat_freq.get_or_insert(HEARTBEAT);
-        options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
-        options.write_concern = Some(WriteConcern::majority());
-        options.read_concern = Some(ReadConcern::majority());
-        let client = Client::with_options(options).map_err(failed)?;
+        let client = client(settings).await?;
         let database = client.database(&settings.mongodb.database);
         let clock = ServerClock::ask(&client).await?;
         let db = Self { client, database, retention: settings.retention.turns.0, known: Known::new(), clock };
@@ -101,19 +93,7 @@ impl Db {
     }
 
     async fn ensure_indexes(&self) -> Result<()> {
-        let sparse = IndexOptions::builder().sparse(true).build();
-        let unique = IndexOptions::builder().unique(true).build();
-        let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
-        let indexes = [
-            ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
-            ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
-            ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
-            ("sessions", doc! {"updated_at": -1}, None),
-            ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
-            ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
-            ("steps", doc! {"expires_at": 1}, Some(expiring)),
-        ];
-        for (collection, keys, options) in indexes {
+        for (collection, keys, options) in indexes() {
             let index = IndexModel::builder().keys(keys).options(options).build();
             self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
         }
@@ -121,8 +101,37 @@ impl Db {
     }
 }
 
+/// A client of the server that the settings name, which reads and writes by majority whatever the address says.
+pub(crate) async fn client(settings: &Settings) -> Result<Client> {
+    let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
+    options.app_name = Some("turnwheel".into());
+    options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+    // A primary that is frozen or cut off refuses nothing: what is asked of it waits until it is missed.
+    options.heartbeat_freq.get_or_insert(HEARTBEAT);
+    options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
+    options.write_concern = Some(WriteConcern::majority());
+    options.read_concern = Some(ReadConcern::majority());
+    Client::with_options(options).map_err(failed)
+}
+
+/// Every index: its collection, keys and options.
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 7] {
+    let sparse = IndexOptions::builder().sparse(true).build();
+    let unique = IndexOptions::builder().unique(true).build();
+    let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
+    [
+        ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
+        ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
+        ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
+        ("sessions", doc! {"updated_at": -1}, None),
+        ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
+        ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
+        ("steps", doc! {"expires_at": 1}, Some(expiring)),
+    ]
+}
+
 /// Asks the server something that takes it no time; without an answer soon it counts as away.
-pub(super) async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
+pub(crate) async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
     let admin = client.database("admin");
     match tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(question).into_future()).await {
         Ok(answer) => answer.map_err(failed),

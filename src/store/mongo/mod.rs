@@ -7,7 +7,7 @@ mod acquire;
 mod agents;
 mod clock;
 mod commit;
-mod connect;
+pub(crate) mod connect;
 mod document;
 mod fence;
 mod journal;

@@ -87,8 +87,9 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
     if let Some(push) = pushed(change, granted)? {
         update.append(cstr!("$push"), push);
     }
-    if let TimerChange::Remove(timer_id) = &change.timers {
-        update.append(cstr!("$pull"), rawdoc! {"timers": {"timer_id": timer_id.as_str()}});
+    if let TimerChange::Remove(timer_ids) = &change.timers {
+        let removed: RawArrayBuf = timer_ids.iter().map(String::as_str).collect();
+        update.append(cstr!("$pull"), rawdoc! {"timers": {"timer_id": {"$in": removed}}});
     }
     Ok(statement(&commit.session_id, update))
 }

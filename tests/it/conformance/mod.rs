@@ -92,6 +92,8 @@ macro_rules! queue_suite {
             sessions_do_not_see_each_other_s_events
             a_session_is_known_by_its_jobs_and_events
             a_dead_letter_is_taken_and_its_repeat_too
+            a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody
+            a_hint_of_a_cancellation_reaches_every_listener
             a_timer_hint_reaches_every_listener
         }
     };

@@ -9,7 +9,8 @@ use futures::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use turnwheel::queue::{
-    Cause, DeadLetter, Delivery, EventType, From, OutEvent, Publish, Published, Queue, QueueError, Result, StreamEvent,
+    CancelHint, Cause, DeadLetter, Delivery, EventType, From, OutEvent, Publish, Published, Queue, QueueError, Result,
+    StreamEvent,
 };
 
 /// The ack wait of [`super::kit::settings`].
@@ -335,6 +336,50 @@ pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
     assert_eq!(queue.dead_letters(0, 1).await.unwrap(), kept[..1]);
     assert!(queue.dead_letters(kept[1].seq, 10).await.unwrap().is_empty());
     queue.ping().await.unwrap();
+}
+
+pub async fn a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody(queue: Jobs) {
+    assert_eq!(queue.last_letter().await.unwrap(), 0);
+    assert!(!queue.remove_letter(1).await.unwrap());
+    let letter = |id: &str| DeadLetter {
+        cause: Cause::Attempts,
+        reason: "x".into(),
+        subject: "tw.jobs.s".into(),
+        attempts: 1,
+        job_id: Some(id.into()),
+        msg_id: id.into(),
+        payload: "{}".into(),
+    };
+    for id in ["1", "2", "3"] {
+        queue.dead(letter(id)).await.unwrap();
+    }
+    let kept = queue.dead_letters(0, 10).await.unwrap();
+    assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq);
+    assert!(queue.remove_letter(kept[1].seq).await.unwrap());
+    assert!(!queue.remove_letter(kept[1].seq).await.unwrap(), "it is gone");
+    assert_eq!(queue.dead_letters(0, 10).await.unwrap(), [kept[0].clone(), kept[2].clone()]);
+    assert!(queue.remove_letter(kept[2].seq).await.unwrap());
+    assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq, "also when it is gone");
+    queue.dead(letter("4")).await.unwrap();
+    assert!(queue.dead_letters(0, 10).await.unwrap()[1].seq > kept[2].seq);
+}
+
+pub async fn a_hint_of_a_cancellation_reaches_every_listener(queue: Jobs) {
+    let hint = CancelHint { session_id: "会话".into(), seq: 7 };
+    queue.hint_cancel(hint.clone()).await.unwrap();
+    let mut listeners = [queue.cancel_hints().await.unwrap(), queue.cancel_hints().await.unwrap()];
+    for listener in &mut listeners {
+        // A hint may get lost, so it is given until it is heard.
+        let heard = eventually(DEADLINE, "the hint comes", || {
+            let heard = listener.next().now_or_never().flatten();
+            let (queue, hint) = (&queue, hint.clone());
+            async move {
+                queue.hint_cancel(hint).await.unwrap();
+                heard
+            }
+        });
+        assert_eq!(heard.await, hint);
+    }
 }
 
 pub async fn a_timer_hint_reaches_every_listener(queue: Jobs) {

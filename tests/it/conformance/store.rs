@@ -132,7 +132,18 @@ pub async fn timers_are_kept_removed_and_replaced(store: Arc<dyn Store>) {
     let kept = run_turn(&store, "s", 2, |_| ()).await;
     assert_eq!(kept.timers, armed.timers);
     assert_eq!(due().await, ["b", "a"]);
-    let fired = run_turn(&store, "s", 3, |change| change.timers = TimerChange::Remove("b".into())).await;
+    let (others, all) = (vec!["c".into(), "$a".into()], vec!["b".into(), "c".into(), "d".into()]);
+    let untouched = run_turn(&store, "t", 1, |change| {
+        change.timers = TimerChange::Replace(vec![timer("c", LONG), timer("d", LONG), timer("$a", LONG)]);
+    })
+    .await;
+    assert_eq!(untouched.timers.len(), 3);
+    let removed = run_turn(&store, "t", 2, |change| change.timers = TimerChange::Remove(others)).await;
+    assert_eq!(ids(&removed), [("d".into(), 0)]);
+    assert!(
+        run_turn(&store, "t", 3, |change| change.timers = TimerChange::Remove(all.clone())).await.timers.is_empty()
+    );
+    let fired = run_turn(&store, "s", 3, |change| change.timers = TimerChange::Remove(all)).await;
     assert_eq!((ids(&fired), due().await), (vec![("a".into(), 1)], vec!["a".into()]));
     let replaced = run_turn(&store, "s", 4, |change| {
         change.timer_generation = 2;

@@ -10,7 +10,7 @@ mod plan;
 mod process;
 mod run;
 mod scenario;
-mod seen;
+pub mod seen;
 mod site;
 mod suite;
 mod wire;

@@ -120,6 +120,22 @@ impl Queue for WatchedQueue {
         self.inner.dead_letters(after, limit).await
     }
 
+    async fn last_letter(&self) -> queue::Result<u64> {
+        self.inner.last_letter().await
+    }
+
+    async fn remove_letter(&self, seq: u64) -> queue::Result<bool> {
+        self.inner.remove_letter(seq).await
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> queue::Result<()> {
+        self.inner.hint_cancel(hint).await
+    }
+
+    async fn cancel_hints(&self) -> queue::Result<BoxStream<'static, CancelHint>> {
+        self.inner.cancel_hints().await
+    }
+
     async fn hint_timers(&self) -> queue::Result<()> {
         self.inner.hint_timers().await
     }

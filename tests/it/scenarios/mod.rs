@@ -4,6 +4,7 @@ mod conversation;
 mod faults;
 mod lanes;
 mod lifecycle;
+mod operators;
 mod timers;
 
 use crate::support::engine::{Backend, Engine};

@@ -67,7 +67,7 @@ impl Drop for Process {
 }
 
 /// The settings that the tests change, as a file.
-fn toml(settings: &Settings) -> String {
+pub fn toml(settings: &Settings) -> String {
     let model = settings.models.get("default").map_or(String::new(), |model| {
         format!(
             "[models.default]\nprovider = \"openai\"\nbase_url = \"{}\"\nmodel = \"{}\"\n",

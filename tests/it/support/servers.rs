@@ -100,6 +100,20 @@ impl Server {
         Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
     }
 
+    /// One that syncs before it acknowledges, with the address of its monitoring port.
+    pub fn nats_monitored() -> (Self, String) {
+        let (dir, port, monitor) = (tempfile::tempdir().unwrap(), free_port(), free_port());
+        let config = dir.path().join("nats.conf");
+        let text = format!("jetstream {{ store_dir: {:?}, sync_interval: always }}", dir.path().join("store"));
+        std::fs::write(&config, text).unwrap();
+        let config = config.display().to_string();
+        let (port_text, monitor_text) = (port.to_string(), monitor.to_string());
+        let args =
+            ["-c", &config, "-a", "127.0.0.1", "-p", &port_text, "-m", &monitor_text].map(str::to_owned).to_vec();
+        let server = Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir);
+        (server, format!("http://127.0.0.1:{monitor}"))
+    }
+
     pub fn mongod() -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let path = dir.path().display().to_string();

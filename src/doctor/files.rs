@@ -1,0 +1,77 @@
+//! What this machine's files and environment say: prompts, models' keys, agent files.
+
+use super::Finding;
+use crate::agent::load;
+use crate::config::{Provider, SecretValues, Settings};
+use crate::prompt::Prompts;
+use crate::store::Store;
+
+/// Prompts that cannot be used, and keys that are not set.
+pub fn files(settings: &Settings) -> Vec<Finding> {
+    let mut findings = prompts(settings);
+    findings.extend(keys(settings));
+    findings
+}
+
+fn prompts(settings: &Settings) -> Vec<Finding> {
+    let place = format!("prompts_dir = {}", settings.prompts_dir.display());
+    if !settings.prompts_dir.is_dir() {
+        return vec![Finding::ok(place, "there is no such folder: the compiled-in prompts are used")];
+    }
+    let broken = Prompts::new(Some(settings.prompts_dir.clone())).check();
+    if broken.is_empty() {
+        return vec![Finding::ok(place, "every prompt in it can be used")];
+    }
+    let remedy = "correct it; until then the compiled-in prompt of that name is used";
+    broken.into_iter().map(|error| Finding::problem(place.clone(), error.to_string(), remedy)).collect()
+}
+
+fn keys(settings: &Settings) -> Vec<Finding> {
+    let secrets = SecretValues::from_settings(settings);
+    let models = settings.models.iter().filter(|(_, model)| model.provider == Provider::Openai);
+    let mut findings = Vec::new();
+    for (name, variable) in models.filter_map(|(name, model)| Some((name, model.api_key_env.as_ref()?))) {
+        let place = format!("models.{name}.api_key_env");
+        findings.push(match secrets.is_set(variable) {
+            true => Finding::ok(place, format!("{variable} is set")),
+            false => {
+                let remedy = format!("workers do not start without it: set {variable} where they run");
+                Finding::advice(place, format!("{variable} is not set here"), remedy)
+            }
+        });
+    }
+    for name in settings.secrets.allow.iter().filter(|name| !secrets.is_set(name)) {
+        let remedy = format!("set {name} where workers run, or take it out of the setting");
+        findings.push(Finding::advice("secrets.allow", format!("{name} is not set here"), remedy));
+    }
+    findings
+}
+
+/// Agent files that are broken, or not as the store has them.
+pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
+    let place = format!("agents_dir = {}", settings.agents_dir.display());
+    if !settings.agents_dir.is_dir() {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    for (path, read) in load::read_path(&settings.agents_dir) {
+        let path = path.display().to_string();
+        let agent = match read {
+            Ok(agent) => agent,
+            Err(problem) => {
+                let remedy = format!("correct it, and check it with `turnwheel agents validate {path}`");
+                findings.push(Finding::problem(path, problem.to_string(), remedy));
+                continue;
+            }
+        };
+        let stored = store.agent(agent.id()).await;
+        if stored.is_ok_and(|stored| stored.is_none_or(|stored| stored.hash != agent.hash)) {
+            let what = format!("agent `{}` is not in the store as it is in this file", agent.id());
+            findings.push(Finding::advice(path, what, "`turnwheel agents apply` stores it, if it is meant for here"));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(place, "every file in it is applied"));
+    }
+    findings
+}

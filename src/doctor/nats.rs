@@ -1,0 +1,198 @@
+//! NATS: connection, version, streams, consumer, and when it syncs its files.
+
+use super::{Finding, LIMIT, in_time, version};
+use crate::config::Settings;
+use crate::config::show::masked_address;
+use crate::queue::nats;
+use crate::queue::nats::streams::{CONSUMER, Difference, differences, wanted, wanted_consumer};
+use async_nats::jetstream::stream::{Info, StorageType};
+use async_nats::jetstream::{self, Context};
+use serde_json::Value;
+use std::time::Duration;
+use url::Url;
+
+/// What the streams need is there from here on.
+const OLDEST: (u32, u32) = (2, 10);
+/// Where nats-server is monitored, if it is.
+const MONITOR: u16 = 8222;
+/// Looks for a worker that pulls; between two pulls there is none for a moment.
+const LOOKS: u32 = 10;
+
+/// All about NATS, and whether every stream is there.
+pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<Finding>, bool) {
+    let place = format!("nats.url = {}", masked_address(&settings.nats.url));
+    let client = match in_time(nats::connect(settings)).await {
+        Ok(client) => client,
+        Err(error) => {
+            let remedy = "start nats-server with JetStream (`nats-server -js`), or correct nats.url (NATS_URL)";
+            return (vec![Finding::problem(place, error, remedy)], false);
+        }
+    };
+    let server = client.server_info();
+    let mut findings = vec![match version(&server.version) {
+        found if found < OLDEST => {
+            let (major, minor) = OLDEST;
+            let what = format!("nats-server {} is older than {major}.{minor}", server.version);
+            Finding::problem(&place, what, format!("upgrade nats-server to {major}.{minor} or newer"))
+        }
+        _ => Finding::ok(&place, format!("nats-server {} answers", server.version)),
+    }];
+    let context = jetstream::new(client);
+    if let Err(error) = in_time(context.query_account()).await {
+        let remedy = "start nats-server with `-js`, or set `jetstream` in its file, and allow it to this account";
+        findings.push(Finding::problem(place, format!("JetStream does not answer: {error}"), remedy));
+        return (findings, false);
+    }
+    let mut replicas = usize::MAX;
+    let mut complete = true;
+    for wanted in wanted(settings) {
+        match in_time(context.get_stream(&wanted.name)).await {
+            Ok(stream) => {
+                let info = stream.cached_info();
+                replicas = replicas.min(info.config.num_replicas.max(1));
+                findings.extend(of_stream(info, &differences(&info.config, &wanted)));
+            }
+            Err(_) => {
+                complete = false;
+                let what = "the stream is not there yet";
+                findings.push(Finding::advice(&wanted.name, what, "the first worker, scheduler or gateway makes it"));
+            }
+        }
+    }
+    if complete {
+        let [jobs, ..] = wanted(settings);
+        findings.push(consumer(settings, &context, &jobs.name).await);
+        findings.push(syncing(settings, monitor, &server.server_id, replicas).await);
+    }
+    (findings, complete)
+}
+
+fn of_stream(info: &Info, differing: &[Difference]) -> Vec<Finding> {
+    let (name, config) = (&info.config.name, &info.config);
+    let mut findings: Vec<_> = differing
+        .iter()
+        .map(|Difference { field, found, wanted }| {
+            let what = format!("{field} is {found}, and should be {wanted}");
+            let remedy = format!("`nats stream edit {name}`, or change the setting that it comes from");
+            // How long things are kept is the operator's to decide; the rest is what the promises stand on.
+            match *field {
+                "max_age" | "duplicate_window" => Finding::advice(name, what, remedy),
+                _ => Finding::problem(name, what, remedy),
+            }
+        })
+        .collect();
+    if config.storage == StorageType::Memory {
+        let remedy = "its storage cannot be changed: drain it, delete it, and let a process make it anew";
+        findings.push(Finding::problem(name, "it is kept in memory: a restart of the server loses it", remedy));
+    }
+    if config.num_replicas <= 1 {
+        let what = "it has one replica: it waits while that server is down, and is lost with its disk";
+        let remedy = format!("in a cluster of three servers: `nats stream edit {name} --replicas 3`");
+        findings.push(Finding::advice(name, what, remedy));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(name, format!("{} messages, {} replicas", info.state.messages, config.num_replicas)));
+    }
+    findings
+}
+
+async fn consumer(settings: &Settings, context: &Context, stream: &str) -> Finding {
+    let place = format!("{stream} > {CONSUMER}");
+    let look = async || {
+        let stream = context.get_stream(stream).await.map_err(|error| error.to_string())?;
+        stream.consumer_info(CONSUMER).await.map_err(|error| error.to_string())
+    };
+    let Ok(mut info) = in_time(look()).await else {
+        return Finding::advice(place, "the consumer is not there yet: no worker has run", "start `turnwheel worker`");
+    };
+    let (config, wanted) = (&info.config, wanted_consumer(settings));
+    let edit = format!("`nats consumer edit {stream} {CONSUMER}`");
+    if config.ack_wait != wanted.ack_wait {
+        let what = format!("ack_wait is {:?}, the setting worker.ack_wait {:?}", config.ack_wait, wanted.ack_wait);
+        return Finding::problem(place, what, format!("{edit}, or change the setting to the consumer's"));
+    }
+    if config.max_deliver > 0 || config.max_ack_pending > 0 || config.ack_policy != wanted.ack_policy {
+        let what = format!(
+            "max_deliver is {}, max_ack_pending {}, ack_policy {:?}: messages would be left lying",
+            config.max_deliver, config.max_ack_pending, config.ack_policy
+        );
+        return Finding::problem(place, what, format!("{edit}: -1, -1 and explicit"));
+    }
+    for _ in 0..LOOKS {
+        if info.num_waiting > 0 {
+            return Finding::ok(place, format!("workers pull; {} jobs wait", info.num_pending));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if let Ok(again) = in_time(look()).await {
+            info = again;
+        }
+    }
+    let what = format!("no worker pulls, {} jobs wait, {} are in work", info.num_pending, info.num_ack_pending);
+    let remedy = "start workers; if some run, all their places are taken: start more, or raise worker.concurrency";
+    if info.num_pending > 0 { Finding::problem(place, what, remedy) } else { Finding::advice(place, what, remedy) }
+}
+
+/// When acknowledged messages are on the disk: only the server's monitoring port tells.
+async fn syncing(settings: &Settings, monitor: Option<&str>, server_id: &str, replicas: usize) -> Finding {
+    let place = "jetstream.sync_interval";
+    let remedy = "set `sync_interval: always` in the server's `jetstream` block, or keep three replicas";
+    if replicas >= 3 {
+        return Finding::ok(place, "three replicas: no single machine's failure loses what was acknowledged");
+    }
+    let asked = monitor.map(str::to_owned).or_else(|| usual_monitor(&settings.nats.url));
+    let answer = match &asked {
+        Some(address) => ask(address).await,
+        None => Err("nats.url names no server".to_owned()),
+    };
+    match answer {
+        Ok(answer) if answer["server_id"] != server_id => {
+            let what = format!("{} monitors another server than nats.url names", asked.unwrap_or_default());
+            Finding::advice(place, what, "name this one's monitoring port with --nats-monitor")
+        }
+        Ok(answer) if answer["config"]["sync_always"] == true => {
+            Finding::ok(place, "always: what is acknowledged is on the disk")
+        }
+        Ok(answer) => {
+            let nanos = answer["config"]["sync_interval"].as_u64().unwrap_or(120_000_000_000);
+            let what = format!(
+                "files are synced every {:?}: a power failure loses what was acknowledged in between",
+                Duration::from_nanos(nanos)
+            );
+            Finding::advice(place, what, remedy)
+        }
+        Err(error) => {
+            let what = format!("clients are not told when files are synced, and no monitoring port says so ({error})");
+            let remedy = format!(
+                "be sure to {remedy}; --nats-monitor http://HOST:{MONITOR} asks a server that has `http_port` set"
+            );
+            Finding::advice(place, what, remedy)
+        }
+    }
+}
+
+fn usual_monitor(urls: &str) -> Option<String> {
+    let first = urls.split(',').next()?.trim();
+    let first = if first.contains("://") { first.to_owned() } else { format!("nats://{first}") };
+    let url = Url::parse(&first).ok()?;
+    Some(format!("http://{}:{MONITOR}", url.host_str()?))
+}
+
+async fn ask(address: &str) -> Result<Value, String> {
+    let client = crate::http_client::builder().no_proxy().timeout(LIMIT / 3).build();
+    let client = client.map_err(|error| error.to_string())?;
+    let url = format!("{}/jsz", address.trim_end_matches('/'));
+    let answer = client.get(&url).send().await.map_err(|_| format!("{address} does not answer"))?;
+    answer.json().await.map_err(|_| format!("{url} answers no JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_monitoring_port_is_on_the_first_server() {
+        assert_eq!(usual_monitor("nats://me:pw@q1:4222,nats://q2").as_deref(), Some("http://q1:8222"));
+        assert_eq!(usual_monitor("q1:4222").as_deref(), Some("http://q1:8222"));
+        assert_eq!(usual_monitor(""), None);
+    }
+}

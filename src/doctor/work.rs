@@ -1,0 +1,110 @@
+//! What the store and the queue hold: agents that cannot work, lanes that do not move, timers that nobody fires, dead
+//! letters.
+
+use super::Finding;
+use crate::agent::validate::Known;
+use crate::config::Settings;
+use crate::gateway::letters;
+use crate::queue::Queue;
+use crate::store::Store;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A lane with work that nobody has taken for so long does not move: the scheduler has woken it several times by then.
+const STUCK: Duration = Duration::from_secs(30);
+/// A timer that is so late is nobody's.
+const LATE: Duration = Duration::from_secs(60);
+/// The most of each that is counted.
+const LIMIT: usize = 1_000;
+/// The most that is named.
+const NAMED: usize = 5;
+
+/// Looks at what there is; `flows` are those that agents may name.
+pub async fn work(queue: &dyn Queue, store: &dyn Store, settings: &Settings, flows: &[String]) -> Vec<Finding> {
+    let mut findings = agents(store, settings, flows).await;
+    findings.push(lanes(store).await);
+    findings.push(timers(store).await);
+    findings.push(dead_letters(queue).await);
+    findings
+}
+
+fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {
+    Finding::problem(place, error.to_string(), "see what was found of the servers, and try again")
+}
+
+async fn agents(store: &dyn Store, settings: &Settings, flows: &[String]) -> Vec<Finding> {
+    let agents = match store.agents().await {
+        Ok(agents) => agents,
+        Err(error) => return vec![away("agents", &error)],
+    };
+    if agents.is_empty() {
+        let remedy = "store some with `turnwheel agents apply`";
+        return vec![Finding::advice("agents", "there is none: every message goes to the dead letters", remedy)];
+    }
+    let (known, count) = (Known::new(settings, flows.to_vec()), agents.len());
+    let mut findings = Vec::new();
+    for agent in agents {
+        let place = format!("agent {}", agent.id());
+        let remedy = "correct its file, and store it with `turnwheel agents apply`";
+        match known.check(agent.as_ref().clone()) {
+            Ok((_, warnings)) => findings
+                .extend(warnings.into_iter().map(|warning| Finding::advice(&place, warning.to_string(), remedy))),
+            Err(problem) => findings.push(Finding::problem(place, problem.to_string(), remedy)),
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("agents", format!("{count} in the store, all valid")));
+    }
+    findings
+}
+
+/// The first few of many.
+fn named(all: &[String]) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let shown = all[..all.len() - more].join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+async fn lanes(store: &dyn Store) -> Finding {
+    match store.abandoned_lanes(STUCK, LIMIT).await {
+        Ok(lanes) if lanes.is_empty() => Finding::ok("lanes", "no session has work that nobody does"),
+        Ok(lanes) => {
+            let ids: Vec<_> = lanes.into_iter().map(|lane| lane.session_id).collect();
+            let what = format!("work that nobody has taken for {} s in {}", STUCK.as_secs(), named(&ids));
+            let remedy = "is a worker running, and a scheduler, which wakes them? See their logs for these sessions";
+            Finding::problem("lanes", what, remedy)
+        }
+        Err(error) => away("lanes", &error),
+    }
+}
+
+async fn timers(store: &dyn Store) -> Finding {
+    let due = match store.due_timers(Duration::ZERO, LIMIT).await {
+        Ok(due) => due,
+        Err(error) => return away("timers", &error),
+    };
+    let late = due.timers.iter().filter(|timer| timer.timer.due_at < due.now.minus(LATE));
+    let ids: Vec<_> = late.map(|late| late.session_id.clone()).collect();
+    if ids.is_empty() {
+        return Finding::ok("timers", "none is overdue");
+    }
+    let what = format!("overdue for more than {} s in {}", LATE.as_secs(), named(&ids));
+    let remedy = "is a scheduler running, and are workers? `turnwheel timers list` shows them";
+    Finding::problem("timers", what, remedy)
+}
+
+async fn dead_letters(queue: &dyn Queue) -> Finding {
+    let letters = match letters::newest(queue, LIMIT).await {
+        Ok(letters) => letters,
+        Err(reject) => return away("dead letters", &reject),
+    };
+    let Some(newest) = letters.first() else { return Finding::ok("dead letters", "none") };
+    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+    for letter in &letters {
+        *causes.entry(letter.cause.as_str()).or_default() += 1;
+    }
+    let counts: Vec<_> = causes.into_iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+    let what = format!("{}, the last at {}: {}", counts.join(", "), newest.at, newest.reason);
+    let remedy = "`turnwheel dead list` shows them; `turnwheel dead replay` puts one back when its cause is mended";
+    Finding::advice("dead letters", what, remedy)
+}

@@ -1,0 +1,64 @@
+//! Pending timers of all sessions or of one.
+
+use super::input::Filter;
+use super::sessions::bounded;
+use super::{GatewayState, Reject};
+use crate::ids;
+use crate::store::{DueTimer, Store};
+use crate::timer::Timer;
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Further ahead than any timer is due.
+const EVER: Duration = Duration::from_secs(200 * 365 * 86_400);
+
+/// A timer with its session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PendingTimer {
+    /// The session.
+    pub session_id: String,
+    /// The timer.
+    #[serde(flatten)]
+    pub timer: Timer,
+}
+
+impl From<DueTimer> for PendingTimer {
+    fn from(DueTimer { session_id, timer }: DueTimer) -> Self {
+        Self { session_id, timer }
+    }
+}
+
+/// Timers that have not fired, those due first at the top: of one session, or of all.
+pub async fn pending(store: &dyn Store, session_id: Option<&str>, limit: usize) -> Result<Vec<PendingTimer>, Reject> {
+    let Some(session_id) = session_id else {
+        return Ok(store.due_timers(EVER, limit).await?.timers.into_iter().map(PendingTimer::from).collect());
+    };
+    ids::check("session_id", session_id)?;
+    let session = store.session(session_id).await?.ok_or_else(|| Reject::unknown_session(session_id))?;
+    let of_session = |timer| PendingTimer { session_id: session_id.to_owned(), timer };
+    let mut timers: Vec<_> = session.timers.into_iter().map(of_session).collect();
+    timers.sort_by_key(|pending| pending.timer.due_at);
+    timers.truncate(limit);
+    Ok(timers)
+}
+
+/// Whose, and how many.
+#[derive(Debug, Deserialize)]
+pub(super) struct Which {
+    #[serde(default)]
+    session_id: Option<String>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// `GET /api/v1/timers`
+pub(super) async fn list(
+    State(state): State<GatewayState>,
+    Filter(which): Filter<Which>,
+) -> Result<Json<Value>, Reject> {
+    let timers = pending(state.store.as_ref(), which.session_id.as_deref(), bounded(which.limit)?).await?;
+    Ok(Json(json!({ "timers": timers })))
+}

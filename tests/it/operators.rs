@@ -1,0 +1,306 @@
+//! The operators' commands as they type them: timers, dead letters, doctor, watching, completions.
+
+use crate::commands::Folder;
+use crate::scenarios::{answer, sales_with};
+use crate::support::backend;
+use crate::support::engine::{DEADLINE, Engine};
+use crate::support::eventually;
+use crate::support::process::{Process, toml};
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::{Server, free_port, private};
+use async_nats::jetstream;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc;
+use turnwheel::config::Settings;
+
+/// An agent of the offline rules with two timers.
+fn timed() -> String {
+    let timer = |name: &str| json!({"name": name, "delay": "1h", "message": "还需要帮助吗？"});
+    let rules = json!([{"when": {"always": true}, "decide": {"next_status": "typing", "response": "好的"}}]);
+    json!({"id": "timed", "name": "小智", "model": "offline", "sop": "回答", "rules": rules,
+           "timers": [timer("follow_up"), timer("回访")]})
+    .to_string()
+}
+
+/// What a finding list has to say of one place: its level and text.
+fn found<'f>(findings: &'f Value, place: &str, part: &str) -> Option<(&'f str, &'f str)> {
+    let all = findings["findings"].as_array().unwrap().iter();
+    let mut fitting =
+        all.filter_map(|one| Some((one["level"].as_str()?, one["where"].as_str()?, one["what"].as_str()?)));
+    fitting.find(|(_, at, what)| at.contains(place) && what.contains(part)).map(|(level, _, what)| (level, what))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_are_listed_and_cancelled_through_dev() {
+    let folder = Folder::embedded();
+    folder.write("agents/timed.json", &timed());
+    let _dev = folder.dev().await;
+    for session_id in ["s1", "会话"] {
+        let sent = folder.run(&["send", "--session", session_id, "--agent", "timed", "--wait", "你好"], "").await;
+        assert_eq!(sent.code, 0, "{sent:?}");
+    }
+    let listed = folder.run(&["timers", "list"], "").await;
+    assert_eq!(listed.out.lines().count(), 5, "{listed:?}");
+    for part in ["SESSION", "会话", "follow_up", "回访", "in 59m", "还需要帮助吗？"] {
+        assert!(listed.out.contains(part), "{part}: {listed:?}");
+    }
+    let ordered = folder.run(&["timers", "cancel", "--session", "s1", "--name", "回访", "--json"], "").await;
+    assert_eq!(ordered.json()["session_id"], "s1");
+    let of_s1 =
+        async || folder.run(&["timers", "list", "--session", "s1", "--json"], "").await.json()["timers"].clone();
+    let left = eventually(DEADLINE, "one of them is cancelled", || async {
+        let left = of_s1().await;
+        (left.as_array().unwrap().len() == 1).then_some(left)
+    })
+    .await;
+    assert_eq!((&left[0]["name"], &left[0]["session_id"]), (&json!("follow_up"), &json!("s1")));
+    assert_eq!(folder.run(&["timers", "cancel", "--session", "s1"], "").await.code, 0);
+    eventually(DEADLINE, "the other one, too", || async { of_s1().await.as_array().unwrap().is_empty() }).await;
+    let none = folder.run(&["timers", "list", "--session", "s1"], "").await;
+    assert_eq!((none.code, none.out.as_str()), (0, ""), "{none:?}");
+    assert!(none.err.contains("no timers"), "{none:?}");
+    assert_eq!(folder.run(&["timers", "list", "--json"], "").await.json()["timers"].as_array().unwrap().len(), 2);
+    let unknown = folder.run(&["timers", "cancel", "--session", "nobody"], "").await;
+    assert!(unknown.code == 1 && unknown.err.contains("hint: "), "{unknown:?}");
+    assert_eq!(folder.run(&["timers", "cancel"], "").await.code, 2, "without a session");
+}
+
+/// The test's own view of a cluster, with a worker process in a folder.
+async fn cluster_with_worker() -> (Engine, Folder, Process) {
+    let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("好的"))]).await;
+    let engine = Engine::watching(backend::cluster().await, model).await;
+    let folder = Folder::with(engine.settings.clone());
+    let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
+    (engine, folder, worker)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_listed_shown_and_replayed_on_a_cluster() {
+    let (engine, folder, _worker) = cluster_with_worker().await;
+    let none = folder.run(&["dead", "list"], "").await;
+    assert!(none.code == 0 && none.out.is_empty() && none.err.contains("no dead letters"), "{none:?}");
+    engine.publish_job("s1", json!({"type": "dance"})).await;
+    let job =
+        json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "消息-1", "text": "你好"});
+    engine.publish_job("s1", job).await;
+    eventually(DEADLINE, "both are given up", || async { engine.dead_letters().await.len() == 2 }).await;
+
+    let listed = folder.run(&["dead", "list"], "").await;
+    let lines: Vec<&str> = listed.out.lines().collect();
+    assert!(
+        lines[1].starts_with(" 2") && lines[1].contains("unknown_agent") && lines[1].contains("消息-1"),
+        "{listed:?}"
+    );
+    assert!(lines[2].starts_with(" 1") && lines[2].contains("invalid"), "newest first: {listed:?}");
+    let shown = folder.run(&["dead", "show", "消息-1"], "").await;
+    for part in ["unknown_agent", "turnwheel agents apply", "session   s1", "\"text\": \"你好\""] {
+        assert!(shown.out.contains(part), "{part}: {shown:?}");
+    }
+    assert_eq!(folder.run(&["dead", "show", "1", "--json"], "").await.json()["payload"]["type"], "dance");
+
+    let early = folder.run(&["dead", "replay", "2"], "").await;
+    assert!(early.code == 1 && early.err.contains("there is no agent `sales`"), "{early:?}");
+    let unfit = folder.run(&["dead", "replay", "1"], "").await;
+    assert!(unfit.code == 1 && unfit.err.contains("only come back") && unfit.err.contains("hint: "), "{unfit:?}");
+    engine.apply(sales_with(&json!({}))).await;
+    let replayed = folder.run(&["dead", "replay", "2"], "").await;
+    assert_eq!((replayed.code, replayed.out.trim()), (0, "消息-1-replay-2"), "{replayed:?}");
+    engine.turn("s1", "消息-1-replay-2").await;
+    assert_eq!(engine.said("s1").await.len(), 2, "greeted and answered");
+    let left = folder.run(&["dead", "list", "--json"], "").await.json();
+    assert_eq!((left["letters"].as_array().unwrap().len(), &left["letters"][0]["seq"]), (1, &json!(1)));
+    let gone = folder.run(&["dead", "replay", "2"], "").await;
+    assert!(gone.code == 1 && gone.err.contains("turnwheel dead list"), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_of_dev_finds_what_cannot_be_used() {
+    let folder = Folder::embedded();
+    folder.write("agents/timed.json", &timed());
+    folder.write("turnwheel.toml", "");
+    let nothing = folder.run(&["doctor"], "").await;
+    assert!(nothing.code == 1 && nothing.out.contains("turnwheel dev"), "nothing runs: {nothing:?}");
+    let _dev = folder.dev().await;
+    let well = folder.run(&["doctor"], "").await;
+    assert_eq!(well.code, 0, "{well:?}");
+    assert!(well.out.contains("1 in the store, all valid") && well.out.contains("dead letters: none"), "{well:?}");
+    assert!(!well.out.contains('\u{1b}'), "no colours outside of a terminal");
+    folder.write("prompts/phase1.md", "{{ unclosed");
+    let ill = folder.run(&["doctor", "--json"], "").await;
+    assert_eq!(ill.code, 1, "{ill:?}");
+    let findings = ill.json();
+    assert_eq!(
+        (found(&findings, "prompts_dir", "phase1.md").unwrap().0, &findings["problems"]),
+        ("problem", &json!(1))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_of_a_cluster_tells_advice_from_problems() {
+    let settings = backend::cluster().await.settings;
+    let mut fresh = Settings { namespace: format!("{}fresh", settings.namespace), ..settings };
+    fresh.mongodb.database.push_str("fresh");
+    fresh.gateway.listen = ([127, 0, 0, 1], free_port()).into();
+    let folder = Folder::with(fresh);
+    folder.write("turnwheel.toml", &toml(&folder.settings));
+    let doctor = async || folder.run(&["doctor", "--json"], "").await;
+    let before = doctor().await;
+    assert_eq!(before.code, 0, "advice only: {before:?}");
+    let stream = format!("{}_JOBS", folder.settings.namespace.to_uppercase());
+    assert_eq!(found(&before.json(), &stream, "not there yet").unwrap().0, "advice");
+    let nats = async_nats::connect(&folder.settings.nats.url).await.unwrap();
+    let missing = jetstream::new(nats.clone()).get_stream(&stream).await;
+    assert!(missing.is_err(), "it only looks");
+
+    let worker = Process::start(folder.path(), &folder.settings, &["all"]);
+    let after = eventually(DEADLINE, "the worker pulls and the scheduler leads", || async {
+        let after = doctor().await;
+        let findings = after.json();
+        let pulls = found(&findings, "> workers", "workers pull").is_some();
+        (pulls && found(&findings, "scheduler", "leads").is_some_and(|(level, _)| level == "ok")).then_some(after)
+    })
+    .await;
+    assert_eq!(after.code, 0, "{after:?}");
+    let findings = after.json();
+    for (place, part, level) in [
+        ("nats.url", "nats-server", "ok"),
+        (stream.as_str(), "one replica", "advice"),
+        ("sync_interval", "", "advice"),
+        ("mongodb.uri", "mongod", "ok"),
+        ("replica set", "1 member", "advice"),
+        ("storage engine", "journal", "ok"),
+        ("clocks", "ms apart", "ok"),
+        ("agents", "there is none", "advice"),
+        ("lanes", "no session", "ok"),
+        ("dead letters", "none", "ok"),
+    ] {
+        assert_eq!(found(&findings, place, part).map(|(level, _)| level), Some(level), "{place}: {findings:#}");
+    }
+    let jetstream = jetstream::new(nats);
+    let mut config = jetstream.get_stream(&stream).await.unwrap().cached_info().config.clone();
+    config.max_messages_per_subject = 7;
+    jetstream.update_stream(config).await.unwrap();
+    let ill = doctor().await;
+    assert_eq!(ill.code, 1, "{ill:?}");
+    let (level, what) = (found(&ill.json(), &stream, "max_messages_per_subject").unwrap().0.to_owned(), ill.out);
+    assert!(level == "problem" && what.contains("should be 1000") && what.contains("nats stream edit"), "{what}");
+    drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
+    let (nats, mongod, handles) = private().await;
+    let folder = Folder::with(handles.settings());
+    let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
+    eventually(DEADLINE, "the worker has begun", || async {
+        Process::log(folder.path()).contains("the worker has begun")
+    })
+    .await;
+    // Another server's port: it must not be taken for this one's.
+    let (other, monitor) = Server::nats_monitored();
+    let doctor = folder.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();
+    assert!(found(&doctor, "sync_interval", "another server").is_some(), "{doctor:#}");
+    let of_other =
+        Settings { nats: turnwheel::config::Nats { url: other.address(), creds: None }, ..handles.settings() };
+    let second = Folder::with(of_other);
+    let scheduler = Process::start(second.path(), &second.settings, &["scheduler"]);
+    let synced = eventually(DEADLINE, "the streams are there", || async {
+        let doctor = second.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();
+        found(&doctor, "sync_interval", "").map(|(level, what)| (level.to_owned(), what.to_owned()))
+    })
+    .await;
+    assert_eq!(synced, ("ok".to_owned(), "always: what is acknowledged is on the disk".to_owned()));
+    drop((worker, scheduler));
+    nats.kill();
+    mongod.kill();
+    let away = folder.run(&["doctor"], "").await;
+    assert_eq!(away.code, 1, "{away:?}");
+    let problems: Vec<&str> = away.out.lines().filter(|line| line.starts_with("problem ")).collect();
+    assert!(problems.iter().any(|line| line.contains("nats.url = nats://")), "{away:?}");
+    assert!(problems.iter().any(|line| line.contains("mongodb.uri = mongodb://")), "{away:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watched_list_is_shown_again_when_it_changes() {
+    let folder = Folder::embedded();
+    folder.write("agents/timed.json", &timed());
+    let _dev = folder.dev().await;
+    let mut watching = folder.command(&["sessions", "list", "--watch"]);
+    let mut child = watching.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (sender, lines) = mpsc::channel();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let next = |part: &'static str| {
+        let deadline = std::time::Instant::now() + DEADLINE;
+        while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now())) {
+            if line.contains(part) {
+                return;
+            }
+        }
+        panic!("no line has {part}");
+    };
+    next("no sessions");
+    folder.run(&["send", "--session", "s1", "--agent", "timed", "你好"], "").await;
+    next("s1");
+    folder.run(&["send", "--session", "会话", "--agent", "timed", "你好"], "").await;
+    next("会话");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completions_need_no_settings_and_know_every_command() {
+    let folder = Folder::with(Settings::default());
+    folder.write("turnwheel.toml", "this is no TOML");
+    for shell in ["bash", "zsh", "fish"] {
+        let made = folder.run(&["completions", shell], "").await;
+        assert_eq!(made.code, 0, "{made:?}");
+        for word in ["doctor", "replay", "timers", "nats-monitor"] {
+            assert!(made.out.contains(word), "{shell}: {word}");
+        }
+    }
+    let script = folder.run(&["completions", "bash"], "").await.out;
+    folder.write("completions.bash", &script);
+    let checked = std::process::Command::new("bash").arg("-n").arg(folder.path().join("completions.bash")).status();
+    assert!(checked.unwrap().success());
+    assert_eq!(folder.run(&["completions", "tcsh"], "").await.code, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_from_the_command_line_a_turn_ends_at_once() {
+    let (engine, folder, _worker) = cluster_with_worker().await;
+    engine.apply(sales_with(&json!({}))).await;
+    engine.model.script(|_| Answer::Hang);
+    engine.publish("s1", "m-1", "你好").await;
+    eventually(DEADLINE, "the model is asked", || async { !engine.model.asked().is_empty() }).await;
+    let cancelled = folder.run(&["sessions", "cancel", "s1", "--by", "li", "--reason", "错单", "--json"], "").await;
+    assert_eq!(cancelled.json()["session_id"], "s1", "{cancelled:?}");
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!(turn.reason.as_deref(), Some("operator: li: 错单"));
+    let shown = folder.run(&["sessions", "show", "s1"], "").await;
+    assert!(shown.out.contains("cancelled (operator: li: 错单)"), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_told_to_stop_gives_back_what_it_cannot_finish_in_time() {
+    let model = ScriptedModel::start(|_| Answer::Hang).await;
+    let engine = Engine::watching(backend::cluster().await, model).await;
+    let folder = Folder::with(engine.settings.clone());
+    engine.apply(sales_with(&json!({}))).await;
+    let drain = ["--set", "worker.drain_timeout=500ms", "worker"];
+    let mut worker = Process::start(folder.path(), &folder.settings, &drain);
+    engine.publish("s1", "m-1", "你好").await;
+    eventually(DEADLINE, "the model is asked", || async { !engine.model.asked().is_empty() }).await;
+    worker.signal("TERM");
+    // The model's own limit is longer than this waits.
+    let status = eventually(DEADLINE, "the worker has ended", || std::future::ready(worker.ended())).await;
+    assert!(status.success(), "{}", Process::log(folder.path()));
+    engine.model.script(|_| Answer::json(&plan(json!("您好"), &answer("好的"))));
+    let _next = Process::start(folder.path(), &folder.settings, &["worker"]);
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!(turn.attempts, 1, "a turn that is given back is no failed attempt");
+    let texts: Vec<String> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["您好", "好的"]);
+}

@@ -1,0 +1,207 @@
+//! A day of an operator, with real servers, real processes and the commands themselves: deploy two workers, roll them under
+//! load, cancel a session, hand one back, replay a dead letter; nothing is lost or repeated.
+
+use crate::commands::Folder;
+use crate::crash::seen;
+use crate::scenarios::{acts, answer, sales_with};
+use crate::support::backend;
+use crate::support::engine::{DEADLINE, Engine};
+use crate::support::eventually;
+use crate::support::process::Process;
+use crate::support::script::{Answer, Asked, ScriptedModel, decision, plan};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use turnwheel::invariants::{self, Evidence, Sent};
+use turnwheel::queue::{Publish, ReplyKind};
+use turnwheel::session::Status;
+
+const SESSIONS: usize = 6;
+
+fn model(asked: &Asked) -> Answer {
+    let decided = match asked.user.as_str() {
+        "慢" => return Answer::Hang,
+        "转人工" => decision("transferred", Value::Null, json!("正在为您转接")),
+        text if text.starts_with('查') && !asked.system.contains("shipped") => {
+            acts("processing", "SKILL", "query_order", &json!({"order_id": text.replace(' ', "-")}))
+        }
+        text => answer(&format!("{text}：好的")),
+    };
+    let content = if asked.schema == "plan_and_decision" { plan(json!("您好"), &decided) } else { decided };
+    Answer::After(Duration::from_millis(20), Box::new(Answer::json(&content)))
+}
+
+struct Day {
+    engine: Engine,
+    folder: Folder,
+}
+
+impl Day {
+    /// Servers, and the agent applied from its file.
+    async fn begin() -> Self {
+        let engine = Engine::watching(backend::cluster().await, ScriptedModel::start(model).await).await;
+        engine.api.script(|_, _| (200, json!({"status": "shipped"}), Duration::from_millis(20)));
+        let folder = Folder::with(engine.settings.clone());
+        let day = Self { engine, folder };
+        // The first process to start writes the settings' file.
+        drop(day.deploy("scheduler"));
+        day.write_agent("sales");
+        day.done(&["agents", "apply", "agents"]).await;
+        day
+    }
+
+    fn deploy(&self, role: &str) -> Process {
+        Process::start(self.folder.path(), &self.folder.settings, &[role])
+    }
+
+    fn write_agent(&self, id: &str) {
+        let agent = sales_with(&json!({"id": id, "handoff": {"mode": "hold"}}));
+        let text = agent.to_string().replace("{api}", &self.engine.api.base_url);
+        self.folder.write(&format!("agents/{id}.json"), &text);
+    }
+
+    /// What a command prints, which must succeed.
+    async fn done(&self, args: &[&str]) -> String {
+        let ended = self.folder.run(args, "").await;
+        assert_eq!(ended.code, 0, "{args:?}: {ended:?}");
+        ended.out.trim().to_owned()
+    }
+
+    async fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.done(args).await).unwrap()
+    }
+
+    async fn publish(&self, session_id: &str, job_id: &str, agent_id: &str, text: &str) -> Sent {
+        let job = json!({"type": "user_message", "session_id": session_id, "agent_id": agent_id, "job_id": job_id,
+                         "text": text, "user_id": "u1", "channel": "web"});
+        let payload: bytes::Bytes = job.to_string().into();
+        let publish = Publish { session_id: session_id.into(), msg_id: None, payload: payload.clone() };
+        let published = self.engine.queue.publish(publish).await.unwrap();
+        Sent { session_id: session_id.into(), seq: published.seq, payload }
+    }
+
+    async fn say(&self, session_id: &str, job_id: &str, text: &str) -> Vec<String> {
+        self.publish(session_id, job_id, "sales", text).await;
+        self.answered(session_id, job_id).await
+    }
+
+    async fn answered(&self, session_id: &str, turn_id: &str) -> Vec<String> {
+        self.engine.turn(session_id, turn_id).await;
+        let replies = self.engine.replies(session_id).await.into_iter();
+        replies.filter(|reply| reply.turn_id == turn_id).map(|reply| reply.text).collect()
+    }
+
+    /// Users write, a message of each at a time, until the roll is over.
+    async fn load(&self, rolled: &AtomicBool) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        let mut round = 0;
+        while round < 3 || !rolled.load(Ordering::SeqCst) {
+            for number in 0..SESSIONS {
+                let text = format!("查 {number} {round}");
+                sent.push(self.publish(&format!("会话-{number}"), &format!("m-{round}"), "sales", &text).await);
+            }
+            // One of them is waited for, the others may lag behind.
+            self.engine.turn(&format!("会话-{}", round % SESSIONS), &format!("m-{round}")).await;
+            round += 1;
+        }
+        sent
+    }
+
+    /// Replaces both workers, one after the other.
+    async fn roll(&self, workers: [Process; 2], rolled: &AtomicBool) -> [Process; 2] {
+        let mut next = Vec::new();
+        for (number, mut old) in workers.into_iter().enumerate() {
+            let begun = self.begun();
+            next.push(self.deploy("worker"));
+            eventually(DEADLINE, "the new worker has begun", || async { self.begun() > begun }).await;
+            let asked = self.engine.model.asked().len();
+            eventually(DEADLINE, "there is load", || async { self.engine.model.asked().len() > asked }).await;
+            old.signal("TERM");
+            let ended = eventually(DEADLINE, "the old one has ended", || std::future::ready(old.ended())).await;
+            assert!(ended.success(), "worker {number}: {}", Process::log(self.folder.path()));
+        }
+        rolled.store(true, Ordering::SeqCst);
+        next.try_into().unwrap_or_else(|_| panic!("two workers"))
+    }
+
+    fn begun(&self) -> usize {
+        Process::log(self.folder.path()).matches("the worker has begun").count()
+    }
+
+    /// Every message is answered once, in order; every action ran once.
+    async fn nothing_is_lost_or_repeated(&self, sent: Vec<Sent>) {
+        for Sent { session_id, payload, .. } in &sent {
+            let job: Value = serde_json::from_slice(payload).unwrap();
+            let texts = self.answered(session_id, job["job_id"].as_str().unwrap()).await;
+            assert_eq!(texts.last().unwrap(), &format!("{}：好的", job["text"].as_str().unwrap()));
+        }
+        let calls = self.engine.api.calls("/orders");
+        let keys: BTreeSet<_> = calls.iter().map(|call| call.idempotency_key.clone()).collect();
+        assert_eq!((calls.len(), keys.len()), (sent.len(), sent.len()), "each action once");
+        let evidence = Evidence {
+            sent,
+            events: None,
+            model: self.engine.model.asked().iter().map(seen::asked).collect(),
+            api: calls.iter().map(seen::called).collect(),
+            outlived: false,
+        };
+        let found = invariants::check(self.engine.queue.as_ref(), self.engine.store.as_ref(), &evidence).await.unwrap();
+        assert_eq!(found, [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operator_s_day_loses_and_repeats_nothing() {
+    let day = Day::begin().await;
+    let _scheduler = day.deploy("scheduler");
+    let workers = [day.deploy("worker"), day.deploy("worker")];
+    eventually(DEADLINE, "both workers have begun", || async { day.begun() == 2 }).await;
+
+    let rolled = AtomicBool::new(false);
+    let (sent, _workers) = tokio::join!(day.load(&rolled), day.roll(workers, &rolled));
+    day.nothing_is_lost_or_repeated(sent).await;
+
+    // A session that hangs is cancelled, and answers again.
+    day.publish("卡住", "m-1", "sales", "慢").await;
+    eventually(DEADLINE, "the model hangs", || async {
+        day.engine.model.asked().iter().any(|asked| asked.user == "慢")
+    })
+    .await;
+    day.done(&["sessions", "cancel", "卡住", "--by", "li"]).await;
+    day.answered("卡住", "m-1").await;
+    let kinds: Vec<_> = day.engine.said("卡住").await.into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [ReplyKind::Greeting, ReplyKind::Apology]);
+    assert_eq!(day.say("卡住", "m-2", "还在吗").await.last().unwrap(), "还在吗：好的");
+
+    // A human has one, and hands it back.
+    day.say("转接", "m-1", "转人工").await;
+    let listed = day.json(&["sessions", "list", "--status", "transferred", "--json"]).await;
+    assert_eq!(
+        (listed["sessions"].as_array().unwrap().len(), &listed["sessions"][0]["session_id"]),
+        (1, &json!("转接"))
+    );
+    assert_eq!(day.say("转接", "m-2", "有人吗").await, [""; 0], "the agent is silent");
+    let released = day.done(&["sessions", "release", "转接", "--by", "li"]).await;
+    day.engine.turn("转接", &released).await;
+    assert_eq!(day.engine.session("转接").await.workflow_state.status, Status::Ready);
+    assert_eq!(day.say("转接", "m-3", "谢谢").await, ["谢谢：好的"]);
+
+    // A message for an agent that is not there yet.
+    day.publish("新", "m-1", "helper", "你好").await;
+    let letter = eventually(DEADLINE, "it is given up", || async {
+        let listed = day.json(&["dead", "list", "--json"]).await;
+        listed["letters"].get(0).cloned()
+    })
+    .await;
+    assert_eq!((&letter["cause"], &letter["job_id"]), (&json!("unknown_agent"), &json!("m-1")));
+    day.write_agent("helper");
+    day.done(&["agents", "apply", "agents/helper.json"]).await;
+    let turn_id = day.done(&["dead", "replay", "m-1"]).await;
+    assert_eq!(day.answered("新", &turn_id).await, ["您好", "你好：好的"]);
+    assert_eq!(day.json(&["dead", "list", "--json"]).await["letters"], json!([]));
+
+    // In the evening all is well.
+    let doctor = day.json(&["doctor", "--json"]).await;
+    assert_eq!(doctor["problems"], 0, "{doctor:#}");
+}

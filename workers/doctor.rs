@@ -1,0 +1,101 @@
+//! `turnwheel doctor`: what is wrong, and what to change.
+
+use crate::access::running_dev;
+use crate::table::{print, print_json, printable};
+use clap::Args;
+use serde_json::json;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use turnwheel::config::Backend;
+use turnwheel::config::load::Loaded;
+use turnwheel::doctor::{self, Finding, Level};
+use turnwheel::workflow::Flows;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel doctor                                             the cluster of the settings, else the running dev
+  turnwheel doctor --json                                      for a monitor: {\"problems\": 0, \"findings\": […]}
+  turnwheel doctor --nats-monitor http://nats.internal:8222    asks there when NATS syncs its files
+
+It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal
+and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be
+used, lanes that do not move, timers that nobody fires, dead letters.
+Exit status: 0 nothing worse than advice, 1 a problem, 2 wrong use.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Doctor {
+    /// The monitoring port of nats-server; unless given, port 8222 of the server is tried
+    #[arg(long, value_name = "URL")]
+    nats_monitor: Option<String>,
+    /// Only advice and problems
+    #[arg(long)]
+    quiet: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
+        let mut findings = self.findings(loaded).await?;
+        findings.retain(|finding| !self.quiet || finding.level > Level::Ok);
+        let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+        let (problems, advice) = (count(Level::Problem), count(Level::Advice));
+        if self.json {
+            print_json(&json!({ "problems": problems, "advice": advice, "findings": findings }))?;
+        } else {
+            let colour = colour && std::io::stdout().is_terminal();
+            findings.iter().flat_map(|finding| lines(finding, colour)).for_each(print);
+            print(format!("{problems} problem(s), {advice} advice"));
+        }
+        Ok(if problems > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    async fn findings(&self, loaded: &Loaded) -> anyhow::Result<Vec<Finding>> {
+        let settings = &loaded.settings;
+        if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+            return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), self.nats_monitor.as_deref())).await);
+        }
+        if let Some(client) = running_dev(settings).await? {
+            let mut findings = vec![Finding::ok(client.base(), "the dev server answers")];
+            findings.extend(client.doctor().await?);
+            return Ok(findings);
+        }
+        let place = format!("data_dir = {}", settings.data_dir.display());
+        let remedy = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
+        let mut findings = vec![Finding::problem(place, "no dev server is running, and no cluster is set", remedy)];
+        findings.extend(doctor::files(settings));
+        Ok(findings)
+    }
+}
+
+/// A finding, and below it what to change.
+fn lines(finding: &Finding, colour: bool) -> Vec<String> {
+    let Finding { level, place, what, remedy } = finding;
+    let word = format!("{:<7}", level.as_str());
+    let word = match (colour, level) {
+        (false, _) => word,
+        (true, Level::Ok) => format!("\u{1b}[32m{word}\u{1b}[0m"),
+        (true, Level::Advice) => format!("\u{1b}[33m{word}\u{1b}[0m"),
+        (true, Level::Problem) => format!("\u{1b}[31m{word}\u{1b}[0m"),
+    };
+    let mut lines = vec![format!("{word} {}", printable(&format!("{place}: {what}")))];
+    lines.extend(
+        Some(remedy).filter(|remedy| !remedy.is_empty()).map(|remedy| printable(&format!("        → {remedy}"))),
+    );
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_change_stands_below_and_colours_only_on_a_terminal() {
+        let finding = Finding::problem("TW_JOBS", "kept in memory\u{7}", "make it anew");
+        assert_eq!(lines(&finding, false), ["problem TW_JOBS: kept in memory", "        → make it anew"]);
+        assert!(lines(&finding, true)[0].starts_with("\u{1b}[31mproblem"));
+        assert_eq!(lines(&Finding::ok("clocks", "1 ms apart"), false), ["ok      clocks: 1 ms apart"]);
+    }
+}

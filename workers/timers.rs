@@ -1,0 +1,117 @@
+//! `turnwheel timers`: what is going to fire, and its cancellation.
+
+use crate::access::Access;
+use crate::refresh::Refresh;
+use crate::table::{pretty, print, print_json, rough, table};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use turnwheel::clock::{self, Timestamp};
+use turnwheel::config::load::Loaded;
+use turnwheel::gateway::intake::Order;
+use turnwheel::gateway::timers::PendingTimer;
+use turnwheel::queue::Command;
+use turnwheel::tasks::Tasks;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel timers list                                   all that are pending, those due first at the top
+  turnwheel timers list --session s1 --watch              those of one session, as they change
+  turnwheel timers cancel --session s1                    all of a session
+  turnwheel timers cancel --session s1 --name follow_up   those of one name";
+
+const LIST: &str = "\
+Examples:
+  turnwheel timers list
+  turnwheel timers list --session s1 --json
+  turnwheel timers list --watch";
+
+const CANCEL: &str = "\
+Examples:
+  turnwheel timers cancel --session s1
+  turnwheel timers cancel --session s1 --name follow_up --by li --reason 'called already'
+
+The command goes onto the session's lane, and is done when its turn comes. What takes a conversation back from a human who
+does not answer (handoff_timeout) is cancelled only by its name.";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Timers {
+    /// Pending timers, those due first at the top
+    #[command(after_help = LIST)]
+    List(List),
+    /// Cancel a session's timers
+    #[command(after_help = CANCEL)]
+    Cancel(Cancel),
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only those of this session
+    #[arg(long, value_parser = crate::id)]
+    session: Option<String>,
+    /// The most to show
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    refresh: Refresh,
+}
+
+#[derive(Debug, Args)]
+pub struct Cancel {
+    /// The session
+    #[arg(long, value_parser = crate::id)]
+    session: String,
+    /// Only timers of this name; all unless given
+    #[arg(long)]
+    name: Option<String>,
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+    /// Who orders it
+    #[arg(long)]
+    by: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Timers {
+    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+        let tasks = Tasks::new();
+        let access = Access::open(loaded, &tasks).await?;
+        match self {
+            Self::List(which) => which.refresh.show("no timers", async || view(&access, &which).await).await,
+            Self::Cancel(Cancel { session, name, reason, by, json }) => {
+                let order = Order { command: Command::CancelTimers, name, reason, by };
+                let accepted = access.control(&session, order).await?;
+                if json {
+                    return print_json(&accepted);
+                }
+                print(accepted.job_id);
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn view(access: &Access, which: &List) -> anyhow::Result<String> {
+    let timers = access.list_timers(which.session.as_deref(), usize::from(which.limit)).await?;
+    if which.json {
+        return pretty(&json!({ "timers": timers }));
+    }
+    Ok(if timers.is_empty() { String::new() } else { listing(timers, clock::now()) })
+}
+
+fn listing(timers: Vec<PendingTimer>, now: Timestamp) -> String {
+    let mut rows = table(&["session", "timer", "due", "at", "action", "message"]);
+    for PendingTimer { session_id, timer } in timers {
+        let due = if timer.due_at > now { format!("in {}", rough(now.until(timer.due_at))) } else { "now".into() };
+        let action = timer.action.map(|action| action.target).unwrap_or_default();
+        let message = timer.message.unwrap_or_default();
+        rows.add_row([session_id, timer.name, due, timer.due_at.to_string(), action, message]);
+    }
+    rows.to_string()
+}
