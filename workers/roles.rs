@@ -89,6 +89,9 @@ async fn run(settings: Settings, opened: Opened, parts: Parts, tasks: Tasks) -> 
     if parts.gateway {
         start_gateway(&settings, &opened, &roles).await?;
     }
+    if let (false, Some(listen)) = (parts.gateway, settings.metrics.listen) {
+        start_watch(listen, &settings, &opened, &roles).await?;
+    }
     if parts.scheduler {
         let scheduler = Scheduler::new(Arc::clone(&opened.0), Arc::clone(&opened.1), &settings);
         roles.spawn("scheduler", OnPanic::Shutdown, scheduler.run(roles.stop_token()));
@@ -126,6 +129,26 @@ async fn start_gateway(settings: &Arc<Settings>, opened: &Opened, roles: &Tasks)
             stop.cancel();
         }
     });
+    Ok(())
+}
+
+/// What watches a process without a gateway asks here.
+async fn start_watch(
+    listen: SocketAddr,
+    settings: &Arc<Settings>,
+    opened: &Opened,
+    roles: &Tasks,
+) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!(
+            "cannot listen on metrics.listen = {listen}; if another process uses the port, give this one its own, as in \
+             `--set metrics.listen={}:0`",
+            listen.ip()
+        )
+    })?;
+    let state = GatewayState::new(Arc::clone(&opened.0), Arc::clone(&opened.1), Arc::clone(settings));
+    info!("metrics on http://{}/metrics", listener.local_addr()?);
+    roles.spawn("metrics", OnPanic::Log, gateway::serve_watch(listener, state, roles.stop_token()));
     Ok(())
 }
 

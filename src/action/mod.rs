@@ -11,6 +11,7 @@ pub mod tool;
 use crate::http_client::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// The most bytes of a result as JSON that are recorded and shown to the model.
 const MAX_RESULT: usize = 256 * 1024;
@@ -18,7 +19,7 @@ const MAX_RESULT: usize = 256 * 1024;
 const MAX_ERROR: usize = 8 * 1024;
 
 /// One thing to be executed (E-17).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Action {
     /// Its kind.
     #[serde(rename = "type")]
@@ -26,12 +27,13 @@ pub struct Action {
     /// A skill, tool or flow id, or a system operation.
     pub target: String,
     /// Its input.
+    #[schema(value_type = Object)]
     #[serde(default)]
     pub params: Map<String, Value>,
 }
 
 /// The four kinds of action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ActionKind {
     /// An intent's API.

@@ -3,8 +3,8 @@
 
 use crate::config::Settings;
 use crate::queue::{
-    DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish, Published, Queue,
-    Result, StreamEvent, TimerHint,
+    Backlog, DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish, Published,
+    Queue, Result, StreamEvent, TimerHint,
 };
 use crate::tasks::{OnPanic, Tasks};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -123,6 +123,10 @@ impl Queue for Tapped {
         self.queue.emit(events).await?;
         self.tell(ids.into_iter());
         Ok(())
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.queue.backlog().await
     }
 
     fn max_payload(&self) -> usize {

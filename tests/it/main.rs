@@ -4,6 +4,7 @@
 mod agents;
 mod away;
 mod bench;
+mod browser;
 mod chaos;
 mod commands;
 mod conformance;
@@ -15,7 +16,9 @@ mod fuzz;
 mod gateway;
 mod http_action;
 mod limits;
+mod metrics;
 mod model;
+mod openapi;
 mod outbox;
 mod poison;
 mod properties;

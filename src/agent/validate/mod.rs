@@ -64,7 +64,7 @@ pub struct Context<'a> {
 }
 
 /// Something to be put right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Finding {
     /// The field, such as `skills[0].http.url`.
     pub path: String,

@@ -6,8 +6,8 @@ mod out;
 mod streams;
 
 use super::{
-    DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published, Queue, QueueError,
-    Result, StreamEvent, TimerHint,
+    Backlog, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published, Queue,
+    QueueError, Result, StreamEvent, TimerHint,
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -121,6 +121,10 @@ impl Queue for NatsQueue {
             self.answer(token, Bytes::from_static(b"+WPI")).await?;
         }
         self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.unhandled().await
     }
 
     fn max_payload(&self) -> usize {
