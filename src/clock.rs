@@ -3,6 +3,9 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A point in time with millisecond precision, UTC.
 ///
@@ -69,6 +72,15 @@ impl Serialize for Timestamp {
         }
     }
 }
+
+impl PartialSchema for Timestamp {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        text.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).into()
+    }
+}
+
+impl ToSchema for Timestamp {}
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

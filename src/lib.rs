@@ -19,6 +19,7 @@ pub mod http_client;
 pub mod ids;
 pub mod invariants;
 pub mod journal;
+pub mod metrics;
 pub mod model;
 pub mod plan;
 pub mod prompt;

@@ -14,14 +14,15 @@ use crate::http_client::bounded;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// The most bytes of a result as JSON that are recorded and shown to the model.
 const MAX_RESULT: usize = 256 * 1024;
 /// The most bytes of an error.
 const MAX_ERROR: usize = 8 * 1024;
 
-/// One thing to be executed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// One thing to be executed (E-17).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[schemars(
     deny_unknown_fields,
     extend("if" = json!({ "properties": { "type": { "const": "SYSTEM" } } })),
@@ -34,12 +35,13 @@ pub struct Action {
     /// Of this file: a skill's, tool's or flow's id. For SYSTEM: close_conversation, handoff or update_profile.
     pub target: String,
     /// Its input.
+    #[schema(value_type = Object)]
     #[serde(default)]
     pub params: Map<String, Value>,
 }
 
 /// The four kinds of action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ActionKind {
     /// An intent's API.

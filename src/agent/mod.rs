@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// An agent as applied: what is stored, and the typed configuration read from it.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ impl PartialEq for AgentRecord {
 }
 
 /// An agent as stored (CONTRACT.md, `agents`); the key is `agent_id`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StoredAgent {
     /// Key of the agent.
     #[serde(alias = "_id")]

@@ -3,7 +3,7 @@
 
 use crate::config::Settings;
 use crate::queue::{
-    CancelHint, DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish,
     Published, Queue, Result, StreamEvent, TimerHint,
 };
 use crate::tasks::{OnPanic, Tasks};
@@ -124,6 +124,10 @@ impl Queue for Tapped {
         self.queue.emit(events).await?;
         self.tell(ids.into_iter());
         Ok(())
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.queue.backlog().await
     }
 
     fn max_payload(&self) -> usize {

@@ -130,6 +130,22 @@ impl Check<'_> {
         }
     }
 
+    fn origins_of_pages(&mut self, cors: &[String], open: bool) {
+        for origin in cors.iter().filter(|origin| *origin != "*") {
+            // Whatever follows the port would never be compared.
+            let whole = |url: &Url| url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+            let legal = Url::parse(origin).is_ok_and(|url| whole(&url) && matches!(url.scheme(), "http" | "https"));
+            if !legal {
+                let remedy = "allowed are origins, such as `https://chat.example.com` or `http://localhost:5173`, and `*` for all";
+                self.say("gateway.cors", format!("found `{origin}`"), remedy);
+            }
+        }
+        if open && cors.iter().any(|origin| origin == "*") {
+            let found = "found `*`, while `gateway.tokens` is empty: any web page could call the gateway";
+            self.say("gateway.cors", found, "set `gateway.tokens`, or list the origins of your pages");
+        }
+    }
+
     fn listeners(&mut self, settings: &Settings) {
         let gateway = &settings.gateway;
         if gateway.tokens.iter().any(|token| token.trim().is_empty() || token.contains(char::is_whitespace)) {
@@ -145,6 +161,7 @@ impl Check<'_> {
                 self.say(key, found, remedy);
             }
         }
+        self.origins_of_pages(&gateway.cors, gateway.tokens.is_empty());
         if gateway.max_streams >= gateway.max_connections {
             let found = format!("found {}, which leaves no connection for other requests", gateway.max_streams);
             let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);

@@ -152,6 +152,18 @@ fn a_public_gateway_needs_tokens() {
 }
 
 #[test]
+fn origins_of_pages_are_checked() {
+    for bad in ["chat.example.com", "https://chat.example.com/path", "file:///tmp", "null"] {
+        let error = refusal("", &[], &[("gateway.cors", bad)]);
+        assert!(error.contains("`gateway.cors` (flag)") && error.contains(&format!("`{bad}`")), "{error}");
+    }
+    let error = refusal("", &[], &[("gateway.cors", "*")]);
+    assert!(error.contains("`gateway.tokens` is empty"), "{error}");
+    let loaded = load("", &[("TURNWHEEL_GATEWAY__TOKENS", "t")], &[("gateway.cors", "*,http://localhost:5173")]);
+    assert_eq!(loaded.unwrap().settings.gateway.cors, ["*", "http://localhost:5173"]);
+}
+
+#[test]
 fn models_are_checked() {
     let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"ftp://x\"\napi_key_env = \"MY_KEY\"\n[models.other]\nmodel = \"m\"";
     let error = refusal(toml, &[], &[]);

@@ -69,6 +69,8 @@ pub struct Settings {
     pub models: BTreeMap<String, Model>,
     /// How long things are kept.
     pub retention: Retention,
+    /// Watching processes without a gateway.
+    pub metrics: Metrics,
 }
 
 /// See [`Settings::nats`].
@@ -127,6 +129,8 @@ pub struct Gateway {
     pub max_connections: usize,
     /// The most event streams at once; 8,000 unless given. Further ones are refused.
     pub max_streams: usize,
+    /// Origins of web pages that may call from a browser; `*` for all. None unless given.
+    pub cors: Vec<String>,
 }
 
 /// See [`Settings::secrets`].
@@ -196,6 +200,14 @@ pub struct Retention {
     pub idle: Text,
 }
 
+/// See [`Settings::metrics`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// Where a worker or scheduler process serves `/healthz`, `/readyz` and `/metrics`; nowhere unless given.
+    pub listen: Option<SocketAddr>,
+}
+
 fn default_model_timeout() -> Text {
     Text(std::time::Duration::from_secs(60))
 }
@@ -228,6 +240,7 @@ impl Default for Settings {
                 tokens: Vec::new(),
                 max_connections: 10_000,
                 max_streams: 8_000,
+                cors: Vec::new(),
             },
             secrets: Secrets::default(),
             http: Http::default(),
@@ -237,6 +250,7 @@ impl Default for Settings {
                 out: Text(Duration::from_secs(86_400)),
                 idle: Text(Duration::from_secs(30 * 86_400)),
             },
+            metrics: Metrics::default(),
         }
     }
 }

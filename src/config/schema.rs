@@ -72,6 +72,7 @@ pub const KEYS: &[Key] = &[
     secret("gateway.tokens", Kind::List),
     key("gateway.max_connections", Kind::Whole(1, 1_000_000)),
     key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
+    key("gateway.cors", Kind::List),
     key("secrets.allow", Kind::List),
     key("http.allow_private", Kind::List),
     key("models.*.provider", Kind::Choice(&["openai", "offline"])),
@@ -85,6 +86,7 @@ pub const KEYS: &[Key] = &[
     key("retention.turns", Kind::Duration(1)),
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),
+    key("metrics.listen", Kind::Address),
 ];
 
 /// The key at `path`, if there is one.

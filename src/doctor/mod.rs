@@ -11,6 +11,7 @@ mod work;
 pub use files::{files, unapplied};
 pub use work::work;
 
+use crate::agent::validate::Known;
 use crate::config::Settings;
 use crate::queue::nats::NatsQueue;
 use crate::store::mongo::MongoStore;
@@ -19,12 +20,13 @@ use crate::workflow::Flows;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// How long a server may take to answer.
 const LIMIT: Duration = Duration::from_secs(6);
 
 /// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
@@ -47,7 +49,8 @@ impl Level {
 }
 
 /// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Examined)]
 pub struct Finding {
     /// How bad it is.
     pub level: Level,
@@ -86,7 +89,7 @@ impl Finding {
 /// All findings of a cluster: servers first, then the work. `monitor` is the address of nats-server's monitoring port; unless
 /// given, the usual port of the server is tried.
 pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
-    let flows = flows.ids();
+    let known = Known::new(settings, flows.ids());
     let ((mut findings, streams), (of_mongo, indexes)) =
         tokio::join!(nats::examine(settings, monitor), mongo::examine(settings));
     findings.extend(of_mongo);
@@ -96,7 +99,7 @@ pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) 
         let tasks = Tasks::new();
         match tokio::time::timeout(LIMIT, opened(settings, &tasks)).await {
             Ok(Ok((queue, store))) => {
-                findings.extend(work(&queue, &store, settings, &flows).await);
+                findings.extend(work(&queue, &store, &known).await);
                 findings.extend(unapplied(&store, settings).await);
             }
             Ok(Err(problem)) => findings.push(Finding::problem("queue and store", problem, "see the lines above")),

@@ -3,7 +3,6 @@
 
 use super::Finding;
 use crate::agent::validate::Known;
-use crate::config::Settings;
 use crate::gateway::letters;
 use crate::queue::Queue;
 use crate::store::Store;
@@ -19,9 +18,9 @@ const LIMIT: usize = 1_000;
 /// The most that is named.
 const NAMED: usize = 5;
 
-/// Looks at what there is; `flows` are those that agents may name.
-pub async fn work(queue: &dyn Queue, store: &dyn Store, settings: &Settings, flows: &[String]) -> Vec<Finding> {
-    let mut findings = agents(store, settings, flows).await;
+/// Looks at what there is; agents are checked against `known`.
+pub async fn work(queue: &dyn Queue, store: &dyn Store, known: &Known) -> Vec<Finding> {
+    let mut findings = agents(store, known).await;
     findings.push(lanes(store).await);
     findings.push(timers(store).await);
     findings.push(dead_letters(queue).await);
@@ -32,7 +31,7 @@ fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {
     Finding::problem(place, error.to_string(), "see what was found of the servers, and try again")
 }
 
-async fn agents(store: &dyn Store, settings: &Settings, flows: &[String]) -> Vec<Finding> {
+async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
     let agents = match store.agents().await {
         Ok(agents) => agents,
         Err(error) => return vec![away("agents", &error)],
@@ -41,7 +40,7 @@ async fn agents(store: &dyn Store, settings: &Settings, flows: &[String]) -> Vec
         let remedy = "store some with `turnwheel agents apply`";
         return vec![Finding::advice("agents", "there is none: every message goes to the dead letters", remedy)];
     }
-    let (known, count) = (Known::new(settings, flows.to_vec()), agents.len());
+    let count = agents.len();
     let mut findings = Vec::new();
     for agent in agents {
         let place = format!("agent {}", agent.id());

@@ -46,10 +46,14 @@ pub enum EngineError {
     /// A message or command that is refused.
     #[error("{}; {}", .0.message, .0.hint)]
     Refused(Reject),
-    /// The gateway's address cannot be listened on.
-    #[error("cannot listen on gateway.listen = {address}: {problem}; another process may use the port")]
+    /// An address cannot be listened on.
+    #[error(
+        "cannot listen on {setting} = {address}: {problem}; if another process uses the port, give this one its own"
+    )]
     Listen {
         /// The setting.
+        setting: &'static str,
+        /// What it says.
         address: SocketAddr,
         /// What happened.
         problem: std::io::Error,

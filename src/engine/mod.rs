@@ -190,7 +190,7 @@ impl Engine {
     /// Serves HTTP on `gateway.listen` until [`Engine::stop`]; answers where, which is of use with port 0.
     pub async fn start_gateway(&self) -> Result<SocketAddr, EngineError> {
         let address = self.settings.gateway.listen;
-        let failed = |problem| EngineError::Listen { address, problem };
+        let failed = |problem| EngineError::Listen { setting: "gateway.listen", address, problem };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (state, stop) = (self.gateway(), self.roles.stop_token());
@@ -201,6 +201,18 @@ impl Engine {
                 stop.cancel();
             }
         });
+        Ok(address)
+    }
+
+    /// Serves `/healthz`, `/readyz` and `/metrics` there until [`Engine::stop`], without a token; answers where. For processes
+    /// without a gateway.
+    pub async fn start_watch(&self, address: SocketAddr) -> Result<SocketAddr, EngineError> {
+        let failed = |problem| EngineError::Listen { setting: "metrics.listen", address, problem };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        info!("metrics on http://{address}/metrics");
+        let served = gateway::serve_watch(listener, self.gateway(), self.roles.stop_token());
+        self.roles.spawn("metrics", OnPanic::Log, served);
         Ok(address)
     }
 
@@ -271,7 +283,8 @@ impl Engine {
     /// Puts an operator's command onto a session's lane: cancel, release, close.
     pub async fn control(&self, session_id: &str, command: Command) -> Result<Accepted, EngineError> {
         let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
-        Ok(intake::command(queue, store, session_id, command, None, None).await?)
+        let order = intake::Order { command, name: None, reason: None, by: None };
+        Ok(intake::command(queue, store, session_id, order).await?)
     }
 
     /// A session as it stands.

@@ -1,7 +1,9 @@
 //! Agents and models: listings, and applying a document.
 
 use super::input::{Body, Params};
+use super::openapi::Id;
 use super::{GatewayState, Reject};
+use crate::agent::validate::Finding;
 use crate::agent::{AgentRecord, StoredAgent};
 use crate::clock::{self, Timestamp};
 use crate::ids;
@@ -9,10 +11,10 @@ use crate::model::registry::ModelInfo;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What a listing shows of an agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AgentSummary {
     /// Key of the agent.
     pub agent_id: String,
@@ -46,17 +48,47 @@ impl AgentSummary {
     }
 }
 
+/// Agents.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct AgentList {
+    agents: Vec<AgentSummary>,
+}
+
+/// Agents and models.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct ModelList {
+    agents: Vec<AgentSummary>,
+    models: Vec<ModelInfo>,
+}
+
+/// An agent that is stored.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Applied {
+    /// Key of the agent.
+    agent_id: String,
+    /// md5 of its configuration.
+    hash: String,
+    /// False when it was there already.
+    changed: bool,
+    /// What is probably a mistake.
+    warnings: Vec<Finding>,
+}
+
 async fn summaries(state: &GatewayState) -> Result<Vec<AgentSummary>, Reject> {
     let models = model_infos(state);
     Ok(state.store.agents().await?.iter().map(|agent| AgentSummary::new(agent, &models)).collect())
 }
 
 /// All agents, by id.
-pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<Value>, Reject> {
-    Ok(Json(json!({ "agents": summaries(&state).await? })))
+#[utoipa::path(get, path = "/api/v1/agents", operation_id = "list_agents", tag = "agents",
+    responses((status = 200, description = "Agents", body = AgentList)))]
+pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
+    Ok(Json(AgentList { agents: summaries(&state).await? }))
 }
 
 /// One agent as applied, secrets as `${NAME}`.
+#[utoipa::path(get, path = "/api/v1/agents/{agent_id}", operation_id = "show_agent", tag = "agents", params(("agent_id" = Id, Path)),
+    responses((status = 200, description = "The agent", body = StoredAgent)))]
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,
@@ -66,12 +98,15 @@ pub(super) async fn show(
     Ok(Json(agent.to_stored()))
 }
 
-/// Applies a document. Every turn that starts after the answer uses it.
+/// Applies a document: an agent file as JSON. Every turn that starts after the answer uses it.
+#[utoipa::path(put, path = "/api/v1/agents/{agent_id}", operation_id = "apply_agent", tag = "agents", params(("agent_id" = Id, Path)),
+    request_body(content = serde_json::Value, description = "See docs/agents.md"),
+    responses((status = 200, description = "It is stored", body = Applied)))]
 pub(super) async fn apply(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,
     Body(document): Body<Value>,
-) -> Result<Json<Value>, Reject> {
+) -> Result<Json<Applied>, Reject> {
     ids::check("agent_id", &agent_id)?;
     let agent = AgentRecord::from_document(document, clock::now())?;
     if agent.id() != agent_id {
@@ -81,12 +116,14 @@ pub(super) async fn apply(
     let (agent, warnings) = state.known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;
-    Ok(Json(json!({ "agent_id": agent_id, "hash": hash, "changed": changed, "warnings": warnings })))
+    Ok(Json(Applied { agent_id, hash, changed, warnings }))
 }
 
 /// Agents and models, without keys.
-pub(super) async fn models(State(state): State<GatewayState>) -> Result<Json<Value>, Reject> {
-    Ok(Json(json!({ "agents": summaries(&state).await?, "models": model_infos(&state) })))
+#[utoipa::path(get, path = "/api/v1/models", operation_id = "list_models", tag = "agents",
+    responses((status = 200, description = "Agents and models", body = ModelList)))]
+pub(super) async fn models(State(state): State<GatewayState>) -> Result<Json<ModelList>, Reject> {
+    Ok(Json(ModelList { agents: summaries(&state).await?, models: model_infos(&state) }))
 }
 
 fn model_infos(state: &GatewayState) -> Vec<ModelInfo> {

@@ -1,6 +1,7 @@
 //! Bearer tokens: with `gateway.tokens` set, every endpoint but the health checks asks for one. Without any, the gateway is
 //! for programs of its own machine, and web pages from elsewhere are kept out.
 
+use super::cors::Origins;
 use super::{GatewayState, Reject};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -46,15 +47,15 @@ pub(super) async fn require(
     next: Next,
 ) -> Result<Response, Reject> {
     let admitted = match state.tokens.is_empty() {
-        true => local(request.headers()).map_err(Reject::foreign)?,
+        true => local(request.headers(), &state.cors).map_err(Reject::foreign)?,
         false => bearer(&request).is_some_and(|given| state.tokens.admit(given)),
     };
     if admitted { Ok(next.run(request).await) } else { Err(Reject::unauthorized()) }
 }
 
 /// A page of another site can make the browser call this machine: under the site's own name, which it lets resolve to this
-/// machine, or across sites. The browser then says so in `host` or `origin`.
-fn local(headers: &HeaderMap) -> Result<bool, &'static str> {
+/// machine, or across sites. The browser then says so in `host` or `origin`; an origin that the operator has listed may.
+fn local(headers: &HeaderMap, listed: &Origins) -> Result<bool, &'static str> {
     let names_this_machine = |authority: &str| {
         let parsed = Url::parse(&format!("http://{authority}/"));
         parsed.is_ok_and(|url| match url.host() {
@@ -66,6 +67,9 @@ fn local(headers: &HeaderMap) -> Result<bool, &'static str> {
     };
     for (header, scheme_ends) in [(HOST, ""), (ORIGIN, "://")] {
         let Some(value) = headers.get(&header) else { continue };
+        if header == ORIGIN && listed.lists(value) {
+            continue;
+        }
         let value = value.to_str().unwrap_or_default();
         let authority = value.split_once(scheme_ends).map_or("", |(_, authority)| authority);
         if !names_this_machine(authority) {
@@ -101,14 +105,16 @@ mod tests {
             let named = [(HOST, host), (ORIGIN, origin)].into_iter().filter(|(_, value)| !value.is_empty());
             HeaderMap::from_iter(named.map(|(name, value)| (name, value.parse().unwrap())))
         };
+        let listed = Origins::new(&["https://pages.example".into()]);
         for (host, origin) in [
             ("127.0.0.1:8080", ""),
             ("localhost", "http://localhost:3000"),
             ("[::1]:8080", "https://127.0.0.1"),
             ("app.localhost:8080", ""),
+            ("localhost", "https://pages.example"),
             ("", ""),
         ] {
-            assert!(local(&headers(host, origin)).is_ok(), "{host} {origin}");
+            assert!(local(&headers(host, origin), &listed).is_ok(), "{host} {origin}");
         }
         for (host, origin, refused) in [
             ("evil.example:8080", "", "host"),
@@ -116,10 +122,11 @@ mod tests {
             ("127.0.0.1@evil.example", "", "host"),
             ("10.0.0.1", "", "host"),
             ("127.0.0.1:8080", "https://evil.example", "origin"),
+            ("evil.example", "https://pages.example", "host"),
             ("localhost", "null", "origin"),
             ("localhost", "file://", "origin"),
         ] {
-            assert_eq!(local(&headers(host, origin)), Err(refused), "{host} {origin}");
+            assert_eq!(local(&headers(host, origin), &listed), Err(refused), "{host} {origin}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::input::{Body, OptionalBody, Params};
 use super::intake::{self, Accepted, Spoken};
+use super::openapi::Id;
 use super::{GatewayState, Reject};
 use crate::queue::Command;
 use axum::Json;
@@ -10,7 +11,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 /// Why, and by whom; for timers also which.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 pub(super) struct Order {
     #[serde(default)]
     name: Option<String>,
@@ -21,7 +22,7 @@ pub(super) struct Order {
 }
 
 /// A human's words.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(super) struct Words {
     text: String,
     #[serde(default)]
@@ -31,21 +32,29 @@ pub(super) struct Words {
 type Answer = Result<(StatusCode, Json<Accepted>), Reject>;
 
 /// Gives up what the session is doing.
+#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/cancel", operation_id = "cancel_session", tag = "sessions", params(("session_id" = Id, Path)),
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
 pub(super) async fn cancel(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
     publish(state, id, order, Command::Cancel).await
 }
 
 /// Takes the conversation back from the human.
+#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/release", operation_id = "release_session", tag = "sessions", params(("session_id" = Id, Path)),
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
 pub(super) async fn release(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
     publish(state, id, order, Command::Release).await
 }
 
 /// Closes the conversation.
+#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/close", operation_id = "close_session", tag = "sessions", params(("session_id" = Id, Path)),
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
 pub(super) async fn close(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
     publish(state, id, order, Command::Close).await
 }
 
 /// Cancels pending timers: those of a name, or all.
+#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/timers/cancel", operation_id = "cancel_timers", tag = "sessions", params(("session_id" = Id, Path)),
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
 pub(super) async fn cancel_timers(
     state: State<GatewayState>,
     id: Params<String>,
@@ -68,7 +77,9 @@ async fn publish(
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
-/// Sends a human's text to the user.
+/// Sends a human's text to the user, while the session is `transferred`.
+#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/reply", operation_id = "reply_to_user", tag = "sessions", params(("session_id" = Id, Path)),
+    request_body = Words, responses((status = 202, description = "The queue holds it", body = Spoken)))]
 pub(super) async fn reply(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,

@@ -1,14 +1,22 @@
 //! What is wrong here, as this process sees it.
 
 use super::GatewayState;
-use crate::doctor;
+use crate::doctor::{self, Finding};
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-/// `GET /api/v1/doctor`
-pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Value> {
+/// What was looked at.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Findings {
+    findings: Vec<Finding>,
+}
+
+/// What is wrong with this deployment, and what to change.
+#[utoipa::path(get, path = "/api/v1/doctor", operation_id = "doctor", tag = "operation",
+    responses((status = 200, description = "Findings", body = Findings)))]
+pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings> {
     let mut findings = doctor::files(&state.settings);
-    findings.extend(doctor::work(state.queue.as_ref(), state.store.as_ref(), &state.settings, &state.flows).await);
-    Json(json!({ "findings": findings }))
+    findings.extend(doctor::work(state.queue.as_ref(), state.store.as_ref(), &state.known).await);
+    Json(Findings { findings })
 }

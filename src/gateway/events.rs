@@ -1,7 +1,9 @@
 //! A session's events as server-sent events, resumable by `Last-Event-ID`.
 
 use super::input::{Filter, Params};
+use super::openapi::Id;
 use super::{GatewayState, Reject, intake};
+use crate::metrics::{Counted, metrics};
 use crate::queue::{From, Queue, Result as QueueResult, StreamEvent};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName};
@@ -13,7 +15,7 @@ use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::warn;
+use tracing::{Span, warn};
 
 /// How often a quiet stream says that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -22,13 +24,25 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// For clients that cannot send the header.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Position {
+    /// As the header `Last-Event-ID`, which wins.
     #[serde(default)]
     last_event_id: Option<String>,
 }
 
-/// Follows a session until the client leaves or the gateway stops.
+/// Follows a session until the client leaves or the gateway stops. Each event has as `id` its sequence in the stream, as
+/// `event` its type (`reply`, `status`, `step`, `run`), and as `data` JSON: a `Reply`, `StatusEvent` or `StepEvent`.
+#[utoipa::path(get, path = "/api/v1/sessions/{session_id}/events", operation_id = "follow_events", tag = "messages",
+    params(
+        ("session_id" = Id, Path),
+        Position,
+        ("Last-Event-ID" = Option<String>, Header,
+         description = "The last `id` seen: what came after it comes again. 0: all that is retained. None: from now on."),
+    ),
+    responses((status = 200, description = "Server-sent events, without end", body = String,
+               content_type = "text/event-stream")))]
 pub(super) async fn follow(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -40,10 +54,12 @@ pub(super) async fn follow(
     let slot = state.streams.take()?;
     // Opened before the answer begins: "from now" counts from then.
     let opened = state.queue.events(&session_id, from).await?;
-    let feed = Feed { queue: state.queue, session_id, from, opened: Some(opened), pause: FIRST_PAUSE };
+    let feed =
+        Feed { queue: state.queue, session_id, from, opened: Some(opened), pause: FIRST_PAUSE, span: Span::current() };
     // The slot goes with the stream.
+    let held = (slot, Counted::on(&metrics().event_streams));
     let frames = feed.into_stream().map(move |event| {
-        let _held = &slot;
+        let _held = &held;
         Ok::<_, Infallible>(frame(&event))
     });
     let frames = frames.take_until(state.stop.cancelled_owned());
@@ -81,6 +97,8 @@ struct Feed {
     from: From,
     opened: Option<BoxStream<'static, QueueResult<StreamEvent>>>,
     pause: Duration,
+    /// The request's: the stream outlives its handler.
+    span: Span,
 }
 
 impl Feed {
@@ -111,7 +129,8 @@ impl Feed {
                     None => "the stream has ended".to_owned(),
                 },
             };
-            warn!(session_id = %self.session_id, "events are interrupted and will be resumed: {problem}");
+            let session_id = &self.session_id;
+            warn!(parent: &self.span, session_id, "events are interrupted and will be resumed: {problem}");
             self.opened = None;
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -3,7 +3,7 @@
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
@@ -12,18 +12,30 @@ use tracing::warn;
 /// How long queue and store may take to answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
+/// How it is.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Condition {
+    /// `ok` or `ready`.
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
 /// 200 while the process runs.
-pub(super) async fn alive() -> Json<Value> {
-    Json(json!({ "status": "ok" }))
+#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "operation",
+    responses((status = 200, description = "The process runs", body = Condition)))]
+pub(super) async fn alive() -> Json<Condition> {
+    Json(Condition { status: "ok" })
 }
 
 /// 200 while queue and store answer, else 503 that names which is away.
-pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Value>, Reject> {
+#[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "operation",
+    responses((status = 200, description = "Queue and store answer", body = Condition)))]
+pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Condition>, Reject> {
     let (queue, store) = tokio::join!(answers("queue", state.queue.ping()), answers("store", state.store.ping()));
     let away: Vec<&str> =
         [(queue, "queue"), (store, "store")].into_iter().filter(|(up, _)| !up).map(|(_, name)| name).collect();
     if away.is_empty() {
-        return Ok(Json(json!({ "status": "ready" })));
+        return Ok(Json(Condition { status: "ready" }));
     }
     let message = format!("away: {}", away.join(", "));
     let hint = "`queue` is NATS (setting nats.url), `store` is MongoDB (setting mongodb.uri); see the gateway's log";

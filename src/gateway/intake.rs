@@ -2,6 +2,7 @@
 //! directly: the same checks, the same ids.
 
 use super::Reject;
+use super::openapi::Id;
 use crate::clock::{self, Timestamp};
 use crate::ids;
 use crate::queue::{Attachment, CancelHint, Command, Job, JobBody, Publish, Queue, UserMessage};
@@ -15,29 +16,35 @@ use tracing::debug;
 use uuid::Uuid;
 
 /// A user's message as it is posted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NewMessage {
     /// The session; an unknown one begins with this message.
+    #[schema(value_type = Id)]
     pub session_id: String,
     /// The agent; optional once the session exists.
+    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// The words; may be empty only with attachments.
     #[serde(default)]
     pub text: String,
     /// The same id twice is one turn; a fresh one unless given.
+    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     /// The user.
+    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// The channel.
+    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
     /// When the user wrote it; now unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// The channel's own.
+    #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// Pictures and files.
@@ -64,7 +71,7 @@ pub(super) fn log_unknown_fields(document: &Map<String, Value>) {
 }
 
 /// A job that the queue holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Accepted {
     /// Names the turn.
     pub job_id: String,
@@ -138,7 +145,7 @@ pub async fn command(queue: &dyn Queue, store: &dyn Store, session_id: &str, ord
 }
 
 /// A human's words, published.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Spoken {
     /// Names the reply.
     pub reply_id: String,

@@ -30,7 +30,7 @@ const PAGE: usize = 1_000;
 const MARK: &str = "-replay-";
 
 /// What a listing shows of a dead letter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LetterSummary {
     /// Its number.
     pub seq: u64,
@@ -49,7 +49,7 @@ pub struct LetterSummary {
 }
 
 /// A dead letter with its payload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Letter {
     /// All but the payload.
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub struct Letter {
 }
 
 /// A letter that is on its lane again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Replayed {
     /// The letter, which is gone.
     pub seq: u64,
@@ -217,23 +217,36 @@ async fn can_be_handled(store: &dyn Store, seq: u64, job: &Job) -> Result<(), Re
     }
 }
 
+/// Letters, newest first.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct LetterList {
+    letters: Vec<LetterSummary>,
+}
+
 /// How many letters.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct HowMany {
+    /// 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// `GET /api/v1/dead`
+/// Dead letters: jobs given up.
+#[utoipa::path(get, path = "/api/v1/dead", operation_id = "list_letters", tag = "operation", params(HowMany),
+    responses((status = 200, description = "Dead letters", body = LetterList)))]
 pub(super) async fn get_all(
     State(state): State<GatewayState>,
     Filter(many): Filter<HowMany>,
-) -> Result<Json<Value>, Reject> {
+) -> Result<Json<LetterList>, Reject> {
     let letters = newest(state.queue.as_ref(), bounded(many.limit)?).await?;
-    Ok(Json(json!({ "letters": letters })))
+    Ok(Json(LetterList { letters }))
 }
 
-/// `GET /api/v1/dead/{which}`
+/// One dead letter with its payload, by number or job id.
+#[utoipa::path(get, path = "/api/v1/dead/{which}", operation_id = "show_letter", tag = "operation", params(("which" = String, Path)),
+    responses((status = 200, description = "The letter", body = Letter)))]
 pub(super) async fn get_one(
     State(state): State<GatewayState>,
     Params(which): Params<String>,
@@ -241,7 +254,9 @@ pub(super) async fn get_one(
     Ok(Json(Letter::from(&find(state.queue.as_ref(), &which).await?)))
 }
 
-/// `POST /api/v1/dead/{which}/replay`
+/// Puts a dead letter's job back onto its lane, and removes the letter.
+#[utoipa::path(post, path = "/api/v1/dead/{which}/replay", operation_id = "replay_letter", tag = "operation", params(("which" = String, Path)),
+    responses((status = 202, description = "The queue holds it", body = Replayed)))]
 pub(super) async fn post_replay(
     State(state): State<GatewayState>,
     Params(which): Params<String>,

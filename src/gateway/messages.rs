@@ -8,7 +8,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
-/// Takes a user's message: 202 once the queue holds it.
+/// Takes a user's message: 202 once the queue holds it. The same `job_id` again is the same turn.
+#[utoipa::path(post, path = "/api/v1/messages", operation_id = "post_message", tag = "messages", request_body = NewMessage,
+    responses((status = 202, description = "The queue holds it", body = Accepted)))]
 pub(super) async fn post_message(
     State(state): State<GatewayState>,
     Body(document): Body<Map<String, Value>>,

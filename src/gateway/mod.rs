@@ -1,14 +1,15 @@
 //! The HTTP gateway (CONTRACT.md, "HTTP").
 //!
-//! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `auth` asks for its token,
-//! `input` reads path, query and body, then the
-//! handler: `messages` and `control` publish by [`intake`], `sessions`, [`timers`], `agents` and `health` ask the store,
-//! `events` follows the out stream, [`letters`] has the dead letters, `doctor` says what is wrong. Every refusal is a
-//! [`Reject`].
+//! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
+//! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
+//! [`intake`], `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream, [`letters`] has the
+//! dead letters, `doctor` says what is wrong, `metrics` what was counted. Every refusal is a [`Reject`], every route is
+//! described in `openapi`.
 
 mod agents;
 mod auth;
 mod control;
+mod cors;
 mod doctor;
 mod events;
 mod health;
@@ -17,6 +18,8 @@ pub mod intake;
 pub mod letters;
 mod limits;
 mod messages;
+mod metrics;
+mod openapi;
 pub mod reject;
 mod serve;
 mod sessions;
@@ -26,7 +29,7 @@ mod trace;
 pub use agents::AgentSummary;
 pub use limits::Limits;
 pub use reject::Reject;
-pub use serve::serve;
+pub use serve::{serve, serve_watch};
 pub use sessions::SessionSummary;
 
 use crate::agent::validate::Known;
@@ -36,11 +39,13 @@ use crate::queue::Queue;
 use crate::store::Store;
 use crate::workflow::Flows;
 use auth::Tokens;
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
+use axum::{Extension, Router};
+use cors::Origins;
 use limits::Streams;
+use openapi::{Document, Routes};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +65,7 @@ pub struct GatewayState {
     known: Arc<Known>,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
+    cors: Origins,
     limits: Limits,
     streams: Streams,
     stop: CancellationToken,
@@ -70,9 +76,10 @@ impl GatewayState {
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: Arc<Settings>) -> Self {
         let tokens = Tokens::new(&settings.gateway.tokens);
         let known = Arc::new(Known::new(&settings, Flows::builtin().ids()));
+        let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        Self { queue, store, settings, known, models: None, tokens, limits, streams, stop }
+        Self { queue, store, settings, known, models: None, tokens, cors, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -96,40 +103,68 @@ impl GatewayState {
     }
 }
 
-/// All routes.
+/// All routes of a gateway.
 pub fn router(state: GatewayState) -> Router {
-    let api = Router::new()
-        .route("/api/v1/messages", post(messages::post_message))
-        .route("/api/v1/sessions", get(sessions::list))
-        .route("/api/v1/sessions/{session_id}", get(sessions::show))
-        .route("/api/v1/sessions/{session_id}/turns", get(sessions::turns))
-        .route("/api/v1/sessions/{session_id}/turns/{turn_id}", get(sessions::turn))
-        .route("/api/v1/sessions/{session_id}/events", get(events::follow))
-        .route("/api/v1/sessions/{session_id}/cancel", post(control::cancel))
-        .route("/api/v1/sessions/{session_id}/release", post(control::release))
-        .route("/api/v1/sessions/{session_id}/close", post(control::close))
-        .route("/api/v1/sessions/{session_id}/reply", post(control::reply))
-        .route("/api/v1/sessions/{session_id}/timers/cancel", post(control::cancel_timers))
-        .route("/api/v1/timers", get(timers::list))
-        .route("/api/v1/dead", get(letters::get_all))
-        .route("/api/v1/dead/{which}", get(letters::get_one))
-        .route("/api/v1/dead/{which}/replay", post(letters::post_replay))
-        .route("/api/v1/doctor", get(doctor::examine))
-        .route("/api/v1/agents", get(agents::list))
-        .route("/api/v1/agents/{agent_id}", get(agents::show).put(agents::apply))
-        .route("/api/v1/models", get(agents::models))
+    let tokens = !state.tokens.is_empty();
+    let (api, described) = api_routes().parts(tokens);
+    let (health, open) = health_routes().parts(false);
+    let api = api
         .fallback(async || Reject::unknown_path())
         .method_not_allowed_fallback(async || Reject::wrong_method())
-        .layer(from_fn_with_state(state.clone(), auth::require));
-    let health = Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .method_not_allowed_fallback(async || Reject::wrong_method());
-    api.merge(health)
-        .layer(from_fn_with_state(state.limits, limits::body_in_time))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(from_fn(trace::request_id))
-        .with_state(state)
+        .layer(from_fn_with_state(state.clone(), auth::require))
+        .layer(Extension(Document::new([described, open])));
+    let health = health.method_not_allowed_fallback(async || Reject::wrong_method());
+    around(api.merge(health), state)
+}
+
+/// The routes of a process without a gateway.
+fn watch_router(state: GatewayState) -> Router {
+    let (routes, _) = health_routes().add::<metrics::__path_show>(get(metrics::show)).parts(false);
+    let routes =
+        routes.fallback(async || Reject::unknown_path()).method_not_allowed_fallback(async || Reject::wrong_method());
+    around(routes, state)
+}
+
+/// What holds for every request.
+fn around(routes: Router<GatewayState>, state: GatewayState) -> Router {
+    let cors = state.cors.layer();
+    let bounded =
+        routes.layer(from_fn_with_state(state.limits, limits::body_in_time)).layer(DefaultBodyLimit::max(MAX_BODY));
+    let open = match cors {
+        Some(cors) => bounded.layer(cors),
+        None => bounded,
+    };
+    open.layer(from_fn(trace::request_id)).with_state(state)
+}
+
+fn health_routes() -> Routes {
+    Routes::new().add::<health::__path_alive>(get(health::alive)).add::<health::__path_ready>(get(health::ready))
+}
+
+fn api_routes() -> Routes {
+    Routes::new()
+        .add::<messages::__path_post_message>(post(messages::post_message))
+        .add::<sessions::__path_list>(get(sessions::list))
+        .add::<sessions::__path_show>(get(sessions::show))
+        .add::<sessions::__path_turns>(get(sessions::turns))
+        .add::<sessions::__path_turn>(get(sessions::turn))
+        .add::<events::__path_follow>(get(events::follow))
+        .add::<control::__path_cancel>(post(control::cancel))
+        .add::<control::__path_release>(post(control::release))
+        .add::<control::__path_close>(post(control::close))
+        .add::<control::__path_reply>(post(control::reply))
+        .add::<control::__path_cancel_timers>(post(control::cancel_timers))
+        .add::<timers::__path_list>(get(timers::list))
+        .add::<letters::__path_get_all>(get(letters::get_all))
+        .add::<letters::__path_get_one>(get(letters::get_one))
+        .add::<letters::__path_post_replay>(post(letters::post_replay))
+        .add::<doctor::__path_examine>(get(doctor::examine))
+        .add::<agents::__path_list>(get(agents::list))
+        .add::<agents::__path_show>(get(agents::show))
+        .add::<agents::__path_apply>(put(agents::apply))
+        .add::<agents::__path_models>(get(agents::models))
+        .add::<metrics::__path_show>(get(metrics::show))
+        .add::<openapi::__path_show>(get(openapi::show))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde::Serialize;
 use tracing::warn;
 
 /// Seconds after which a caller may try again.
@@ -108,9 +108,27 @@ impl Reject {
     }
 }
 
+/// The body of a refusal.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Refusal {
+    error: Fault,
+}
+
+/// What is wrong.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Fault {
+    /// The same for the same kind of refusal, in `snake_case`.
+    #[schema(example = "unknown_session")]
+    code: &'static str,
+    /// What was found, and where.
+    message: String,
+    /// The remedy.
+    hint: String,
+}
+
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
-        let body = json!({ "error": { "code": self.code, "message": self.message, "hint": self.hint } });
+        let body = Refusal { error: Fault { code: self.code, message: self.message, hint: self.hint } };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {

@@ -1,7 +1,7 @@
 //! Serving connections within the [`Limits`]. The framework's own server bounds neither the time for a request's head nor
 //! the number of connections.
 
-use super::{GatewayState, Limits, router};
+use super::{GatewayState, Limits, router, watch_router};
 use crate::tasks::{OnPanic, Tasks};
 use axum::Router;
 use hyper::server::conn::http1;
@@ -34,20 +34,26 @@ pub async fn serve(listener: TcpListener, state: GatewayState, stop: Cancellatio
         )));
     }
     let state = GatewayState { stop: stop.clone(), ..state };
-    let server = Server {
-        slots: Arc::new(Semaphore::new(state.limits.connections.min(Semaphore::MAX_PERMITS))),
-        limits: state.limits,
-        router: router(state),
-        stop,
-        cut: CancellationToken::new(),
-    };
+    let limits = state.limits;
+    serve_routes(listener, router(state), limits, stop).await;
+    Ok(())
+}
+
+/// Serves `/healthz`, `/readyz` and `/metrics` until `stop`, without a token: for processes that have no gateway.
+pub async fn serve_watch(listener: TcpListener, state: GatewayState, stop: CancellationToken) {
+    let limits = state.limits;
+    serve_routes(listener, watch_router(state), limits, stop).await;
+}
+
+async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
+    let slots = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let server = Server { slots, limits, router, stop, cut: CancellationToken::new() };
     let connections = Tasks::new();
     server.accept(&listener, &connections).await;
     drop(listener);
     connections.shutdown(GRACE).await;
     // A client that does not read its answer must not hold the process.
     server.cut.cancel();
-    Ok(())
 }
 
 struct Server {

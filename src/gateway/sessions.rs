@@ -1,22 +1,23 @@
 //! Sessions and their turns, to be read.
 
 use super::input::{Filter, Params};
+use super::openapi::Id;
 use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
+use crate::journal::StepRecord;
 use crate::session::{Kind, Session, Status};
 use crate::store::{SessionQuery, TurnRecord};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The most that a listing answers, and what it answers unless told.
 const MAX_LIMIT: usize = 1_000;
 const DEFAULT_LIMIT: usize = 50;
 
 /// What a listing shows of a session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SessionSummary {
     /// Key of the session.
     pub session_id: String,
@@ -61,23 +62,44 @@ impl From<Session> for SessionSummary {
 }
 
 /// The session document as others may read it: without its lease, the turn in hand and what is to be published.
-fn document(session: &Session) -> Value {
-    let mut document = json!(session);
-    if let Some(fields) = document.as_object_mut() {
-        fields.remove("lease");
-        fields.remove("turn");
-        fields.remove("outbox");
-    }
-    document
+fn shown(session: Session) -> Session {
+    Session { lease: None, turn: None, outbox: Vec::new(), ..session }
+}
+
+/// Sessions.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct SessionList {
+    sessions: Vec<SessionSummary>,
+}
+
+/// Turns.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct TurnList {
+    turns: Vec<TurnRecord>,
+}
+
+/// A turn with what it did.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct TurnDetails {
+    #[serde(flatten)]
+    turn: TurnRecord,
+    /// Its journal, in the order of the keys.
+    steps: Vec<StepRecord>,
 }
 
 /// Which sessions, and how many.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Which {
+    /// Only those in this status.
     #[serde(default)]
     status: Option<Status>,
+    /// Only those of this agent.
+    #[param(value_type = Option<Id>)]
     #[serde(default)]
     agent_id: Option<String>,
+    /// 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -93,57 +115,66 @@ pub(super) fn bounded(limit: Option<usize>) -> Result<usize, Reject> {
 }
 
 /// Sessions, last changed first.
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Which),
+    responses((status = 200, description = "Sessions", body = SessionList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<Which>,
-) -> Result<Json<Value>, Reject> {
+) -> Result<Json<SessionList>, Reject> {
     if let Some(agent_id) = &which.agent_id {
         ids::check("agent_id", agent_id)?;
     }
     let query = SessionQuery { status: which.status, agent_id: which.agent_id, limit: bounded(which.limit)? };
     let sessions = state.store.sessions(query).await?;
-    let sessions: Vec<SessionSummary> = sessions.into_iter().map(SessionSummary::from).collect();
-    Ok(Json(json!({ "sessions": sessions })))
+    Ok(Json(SessionList { sessions: sessions.into_iter().map(SessionSummary::from).collect() }))
 }
 
 /// One session.
+#[utoipa::path(get, path = "/api/v1/sessions/{session_id}", operation_id = "show_session", tag = "sessions", params(("session_id" = Id, Path)),
+    responses((status = 200, description = "The session, without its lease", body = Session)))]
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
-) -> Result<Json<Value>, Reject> {
-    Ok(Json(document(&load(&state, &session_id).await?)))
+) -> Result<Json<Session>, Reject> {
+    Ok(Json(shown(load(&state, &session_id).await?)))
 }
 
 /// How many turns.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct HowMany {
+    /// 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
 /// A session's turns, newest first.
+#[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns", operation_id = "list_turns", tag = "sessions",
+    params(("session_id" = Id, Path), HowMany), responses((status = 200, description = "Turns", body = TurnList)))]
 pub(super) async fn turns(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
     Filter(many): Filter<HowMany>,
-) -> Result<Json<Value>, Reject> {
+) -> Result<Json<TurnList>, Reject> {
     let limit = bounded(many.limit)?;
     load(&state, &session_id).await?;
-    let turns: Vec<TurnRecord> = state.store.turns(&session_id, limit).await?;
-    Ok(Json(json!({ "turns": turns })))
+    Ok(Json(TurnList { turns: state.store.turns(&session_id, limit).await? }))
 }
 
 /// One turn with its steps.
+#[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns/{turn_id}", operation_id = "show_turn", tag = "sessions",
+    params(("session_id" = Id, Path), ("turn_id" = Id, Path)),
+    responses((status = 200, description = "The turn", body = TurnDetails)))]
 pub(super) async fn turn(
     State(state): State<GatewayState>,
     Params((session_id, turn_id)): Params<(String, String)>,
-) -> Result<Json<Value>, Reject> {
+) -> Result<Json<TurnDetails>, Reject> {
     ids::check("turn_id", &turn_id)?;
     load(&state, &session_id).await?;
     let found = state.store.turn(&session_id, &turn_id).await?;
-    let mut turn = json!(found.ok_or_else(|| Reject::unknown_turn(&session_id, &turn_id))?);
-    turn["steps"] = json!(state.store.steps(&session_id, &turn_id).await?);
-    Ok(Json(turn))
+    let turn = found.ok_or_else(|| Reject::unknown_turn(&session_id, &turn_id))?;
+    Ok(Json(TurnDetails { turn, steps: state.store.steps(&session_id, &turn_id).await? }))
 }
 
 async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject> {
@@ -171,7 +202,7 @@ mod tests {
             msg_id: None,
             payload: "{}".into(),
         }];
-        let document = document(&session);
+        let document = serde_json::to_value(shown(session)).unwrap();
         assert!(["lease", "turn", "outbox"].iter().all(|field| document.get(field).is_none()));
         assert_eq!(document["session_id"], "s1");
         assert_eq!(document["workflow_state"]["status"], "ready");

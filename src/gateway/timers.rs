@@ -1,6 +1,7 @@
 //! Pending timers of all sessions or of one.
 
 use super::input::Filter;
+use super::openapi::Id;
 use super::sessions::bounded;
 use super::{GatewayState, Reject};
 use crate::ids;
@@ -9,14 +10,13 @@ use crate::timer::Timer;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Further ahead than any timer is due.
 const EVER: Duration = Duration::from_secs(200 * 365 * 86_400);
 
 /// A timer with its session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PendingTimer {
     /// The session.
     pub session_id: String,
@@ -45,20 +45,33 @@ pub async fn pending(store: &dyn Store, session_id: Option<&str>, limit: usize) 
     Ok(timers)
 }
 
+/// Timers, those due first at the top.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct TimerList {
+    timers: Vec<PendingTimer>,
+}
+
 /// Whose, and how many.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Which {
+    /// Only those of this session.
+    #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
+    /// 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// `GET /api/v1/timers`
+/// Timers that have not fired.
+#[utoipa::path(get, path = "/api/v1/timers", operation_id = "list_timers", tag = "sessions", params(Which),
+    responses((status = 200, description = "Timers", body = TimerList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<Which>,
-) -> Result<Json<Value>, Reject> {
+) -> Result<Json<TimerList>, Reject> {
     let timers = pending(state.store.as_ref(), which.session_id.as_deref(), bounded(which.limit)?).await?;
-    Ok(Json(json!({ "timers": timers })))
+    Ok(Json(TimerList { timers }))
 }

@@ -1,20 +1,22 @@
 //! A request's id: the caller's `x-request-id` or a new one, in the log and on the answer.
 
-use axum::extract::Request;
+use super::metrics;
+use axum::extract::{MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
-use tracing::{Instrument, debug, debug_span};
+use tracing::{Instrument, debug, info_span};
 use uuid::Uuid;
 
 const HEADER: &str = "x-request-id";
 /// A longer id is not a caller's id but a burden on the log.
 const MAX_BYTES: usize = 128;
 
-/// Adds the id. The path is logged without the query, which may hold what is not for logs.
+/// Adds the id, and counts the request. The path is logged without the query, which may hold what is not for logs.
 pub(super) async fn request_id(request: Request, next: Next) -> Response {
     let id = request.headers().get(HEADER).filter(|value| is_sane(value)).cloned().unwrap_or_else(fresh);
-    let span = debug_span!(
+    let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
+    let span = info_span!(
         "request",
         request_id = id.to_str().unwrap_or_default(),
         method = %request.method(),
@@ -27,6 +29,7 @@ pub(super) async fn request_id(request: Request, next: Next) -> Response {
     }
     .instrument(span)
     .await;
+    metrics::count(&method, route.as_ref(), response.status());
     response.headers_mut().insert(HEADER, id);
     response
 }

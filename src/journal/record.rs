@@ -3,9 +3,10 @@
 use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// Tokens that a model call used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tokens {
     /// Of the prompt.
     pub prompt: u64,
@@ -14,7 +15,7 @@ pub struct Tokens {
 }
 
 /// One recorded step (CONTRACT.md, `steps`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepRecord {
     /// Path of the step within its turn, such as `0/decide`.
     pub key: String,

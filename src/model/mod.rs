@@ -1,8 +1,10 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
-//! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead.
+//! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead,
+//! [`metered`] counts.
 //! Retries are those of [`crate::http_client`].
 
 pub mod circuit;
+mod metered;
 pub mod offline;
 pub mod openai;
 pub mod recorded;

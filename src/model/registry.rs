@@ -1,6 +1,7 @@
 //! Models by name: those of the settings, `offline`, and those added from Rust.
 
 use super::circuit::Guarded;
+use super::metered::Metered;
 use super::offline::Offline;
 use super::openai::OpenAi;
 use super::{Model, ModelError};
@@ -9,6 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
+use utoipa::ToSchema;
 
 /// A `[models.<name>]` that cannot work.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub struct ModelSettingsError {
 }
 
 /// What a listing shows of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelInfo {
     /// What agents call it.
     pub name: String,
@@ -88,7 +90,7 @@ impl Models {
         key_of: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ModelSettingsError> {
         let mut models = Self::offline();
-        let offline = models.entries["offline"].model.clone();
+        let offline: Arc<dyn Model> = Arc::new(Offline::new());
         for (name, entry) in &settings.models {
             let wrong = |setting: &str, problem: String| ModelSettingsError {
                 model: name.clone(),
@@ -124,6 +126,7 @@ impl Models {
 
     fn insert(mut self, name: &str, model: Arc<dyn Model>, provider: &str, at_server: &str) -> Self {
         let info = ModelInfo { name: name.to_owned(), provider: provider.to_owned(), model: at_server.to_owned() };
+        let model = Arc::new(Metered::new(name, model));
         self.entries.insert(name.to_owned(), Entry { model, info });
         self
     }

@@ -4,6 +4,7 @@ use crate::clock::Timestamp;
 use crate::session::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// A payload as text, for documents that hold one.
 pub(super) mod text {
@@ -51,7 +52,7 @@ impl EventType {
 }
 
 /// What a reply is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplyKind {
     /// The agent's greeting.
@@ -89,7 +90,7 @@ impl ReplyKind {
 }
 
 /// A text for the user.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reply {
     /// `<session_id>/<turn_id>/<key>`, the same however often the turn is repeated.
     pub reply_id: String,
@@ -115,12 +116,13 @@ pub struct Reply {
     /// When it was made.
     pub at: Timestamp,
     /// Sources and the like.
+    #[schema(value_type = Object)]
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
 
 /// A status transition.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StatusEvent {
     /// The session.
     pub session_id: String,
@@ -137,7 +139,7 @@ pub struct StatusEvent {
 }
 
 /// A finished step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepEvent {
     /// The session.
     pub session_id: String,

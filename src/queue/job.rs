@@ -8,9 +8,10 @@ use crate::ids;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 /// One unit of work in a lane.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Job {
     /// The lane.
     pub session_id: String,
@@ -23,7 +24,7 @@ pub struct Job {
 }
 
 /// What is to be done, by `type`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum JobBody {
     /// A user wrote.
@@ -95,7 +96,7 @@ pub enum JobBody {
 }
 
 /// What a user wrote.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UserMessage {
     /// The agent; optional once the session exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,6 +114,7 @@ pub struct UserMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// The channel's own.
+    #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// Pictures and files.
@@ -121,7 +123,7 @@ pub struct UserMessage {
 }
 
 /// A picture or file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Attachment {
     /// `image`, `file`, …
     #[serde(rename = "type")]
@@ -129,12 +131,13 @@ pub struct Attachment {
     /// Where it is.
     pub url: String,
     /// Whatever else the channel says.
+    #[schema(ignore)]
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 /// An operator's command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     /// Give up what the session is doing.

@@ -161,7 +161,7 @@ pub struct DeadLetter {
 }
 
 /// Why a job is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// It cannot be decoded, or has bad ids.
@@ -175,6 +175,9 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every one, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Invalid, Self::UnknownAgent, Self::Attempts, Self::Replay];
+
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -187,8 +190,17 @@ impl Cause {
 
     /// The cause that a token names.
     pub fn from_token(token: &str) -> Option<Self> {
-        [Self::Invalid, Self::UnknownAgent, Self::Attempts, Self::Replay].into_iter().find(|c| c.as_str() == token)
+        Self::ALL.into_iter().find(|cause| cause.as_str() == token)
     }
+}
+
+/// The jobs that are not handled yet, waiting or in work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// How many there are.
+    pub jobs: u64,
+    /// When the stream took the oldest of them.
+    pub oldest: Option<Timestamp>,
 }
 
 /// A timer was armed that is due before the scheduler's next sweep would see it.
@@ -229,6 +241,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Keeps deliveries from coming again for another ack wait.
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()>;
+
+    /// How much is not handled yet, over all lanes.
+    async fn backlog(&self) -> Result<Backlog>;
 
     /// The most bytes of a payload that the queue takes now.
     fn max_payload(&self) -> usize;

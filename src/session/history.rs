@@ -4,6 +4,7 @@ use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use utoipa::ToSchema;
 
 /// The most entries that a session keeps.
 pub const MAX_ENTRIES: usize = 100;
@@ -23,7 +24,7 @@ pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
 }
 
 /// Who spoke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The user.
@@ -35,7 +36,7 @@ pub enum Role {
 }
 
 /// One thing said.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
     /// Who spoke.
     pub role: Role,
@@ -50,6 +51,7 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Attachments and the like.
+    #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
 }

@@ -13,12 +13,13 @@ use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// How many job ids a session remembers to drop repeats (CONTRACT.md).
 pub const RECENT_JOBS: usize = 100;
 
 /// The state that the workflow engine keeps for a session (E-01).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkflowState {
     /// md5 of the agent configuration that the session last ran with; empty before its first turn.
     pub hash: String,
@@ -35,7 +36,7 @@ impl Default for WorkflowState {
 }
 
 /// What a session is for (K-02).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A conversation that comes from the queue.
@@ -78,7 +79,7 @@ pub struct OpenTurn {
 }
 
 /// A human has the conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Handoff {
     /// The turn that handed over.
     pub turn_id: String,
@@ -90,7 +91,7 @@ pub struct Handoff {
 }
 
 /// One conversation of one user with one agent, as it is stored (CONTRACT.md, `sessions`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Key of the session.
     #[serde(alias = "_id")]
@@ -114,9 +115,11 @@ pub struct Session {
     #[serde(default)]
     pub status_reason: Option<String>,
     /// What `update_profile` has collected.
+    #[schema(value_type = Object)]
     #[serde(default)]
     pub profile: Map<String, Value>,
     /// The last entries of the conversation, oldest first; shared, since a turn passes its session on several times.
+    #[schema(value_type = Vec<Entry>)]
     #[serde(default)]
     pub history: Arc<Vec<Entry>>,
     /// Pending timers, all of `timer_generation`.
@@ -135,21 +138,25 @@ pub struct Session {
     #[serde(default)]
     pub epoch: u64,
     /// The holder of the lane, if any.
+    #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
     /// The turn in hand, if any.
+    #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<OpenTurn>,
     /// Set while a human has the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoff: Option<Handoff>,
     /// The ids of the last jobs handled, oldest first.
+    #[schema(value_type = Vec<String>)]
     #[serde(default)]
     pub recent_jobs: Arc<Vec<String>>,
     /// When the conversation was closed, until the user writes again.
     #[serde(default)]
     pub closed_at: Option<Timestamp>,
     /// What the last turn has said at its end: published after its commit, by whoever gets to it.
+    #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<OutEvent>,
     /// When the first message came.

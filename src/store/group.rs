@@ -6,9 +6,11 @@
 
 use super::{Acquire, Commit, Record, Result, StoreError};
 use crate::journal::StepRecord;
+use crate::metrics::{metrics, observe_items};
 use crate::tasks::{OnPanic, Tasks};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use prometheus::Histogram;
 use serde_json::Value;
 use std::future::Future;
 use std::sync::Arc;
@@ -98,7 +100,7 @@ impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
         Fut: Future<Output = Result<Vec<Result<O>>>> + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let server = Server { receiver, waiting: Vec::new(), in_flight, run };
+        let server = Server { receiver, waiting: Vec::new(), in_flight, sizes: metrics().batch_size(name), run };
         tasks.spawn(name, OnPanic::Log, server.serve(tasks.stop_token()));
         Self { sender }
     }
@@ -117,6 +119,7 @@ struct Server<I, O, F> {
     receiver: mpsc::Receiver<Item<I, O>>,
     waiting: Vec<Item<I, O>>,
     in_flight: usize,
+    sizes: Histogram,
     run: F,
 }
 
@@ -131,6 +134,7 @@ where
         loop {
             while self.may_go(commands.len()) {
                 let count = fitting(&self.waiting);
+                observe_items(&self.sizes, count);
                 let (asked, answers) = self.waiting.drain(..count).map(|item| (item.asked, item.answer)).unzip();
                 commands.push(answer(&self.run, asked, answers));
             }

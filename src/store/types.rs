@@ -8,6 +8,7 @@ use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// A wish for a session's lane.
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ pub enum Recorded {
 }
 
 /// How a turn ended (CONTRACT.md, `turns.outcome`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// With a reply.
@@ -114,8 +115,26 @@ pub enum Outcome {
     Noop,
 }
 
+impl Outcome {
+    /// Every one, in the order of their declaration.
+    pub const ALL: [Self; 6] =
+        [Self::Answered, Self::Silent, Self::Flow, Self::Transferred, Self::Cancelled, Self::Noop];
+
+    /// The lower-case name used on every wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Silent => "silent",
+            Self::Flow => "flow",
+            Self::Transferred => "transferred",
+            Self::Cancelled => "cancelled",
+            Self::Noop => "noop",
+        }
+    }
+}
+
 /// A status and when it began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StatusAt {
     /// The status.
     pub status: Status,
@@ -124,7 +143,7 @@ pub struct StatusAt {
 }
 
 /// One handled job (CONTRACT.md, `turns`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnRecord {
     /// The session.
     pub session_id: String,

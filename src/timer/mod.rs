@@ -9,6 +9,7 @@ use crate::action::Action;
 use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// The most timers that an agent may have: a session carries all of them.
 pub const MAX_TIMERS: usize = 16;
@@ -16,7 +17,7 @@ pub const MAX_TIMERS: usize = 16;
 pub const MAX_TIMER_BYTES: usize = 8 * 1024;
 
 /// A pending follow-up of a session, as stored (CONTRACT.md, `sessions.timers`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timer {
     /// Unique within the session.
     pub timer_id: String,

@@ -4,6 +4,7 @@
 use super::housekeeping;
 use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler, Tick};
 use crate::clock::Timestamp;
+use crate::metrics::{metrics, observe};
 use crate::queue::{Job, JobBody, Publish, Queue, QueueError};
 use crate::store::{DueTimer, DueTimers, StoreError};
 use futures::future::BoxFuture;
@@ -52,6 +53,8 @@ pub(super) struct Term<'a> {
     chores: FuturesUnordered<BoxFuture<'a, Option<Instant>>>,
     /// Not led any more after this, whatever the store says later.
     led_until: Instant,
+    /// The store's time at its last answer.
+    store_time: Option<(Timestamp, Instant)>,
 }
 
 impl<'a> Term<'a> {
@@ -68,6 +71,7 @@ impl<'a> Term<'a> {
             sweep_again: false,
             chores: FuturesUnordered::new(),
             led_until: Instant::now() + LEASE,
+            store_time: None,
         }
     }
 
@@ -156,6 +160,7 @@ impl<'a> Term<'a> {
 
     fn adopt(&mut self, begun: Instant, due: DueTimers) {
         let whole = due.timers.len() < BATCH;
+        self.store_time = Some((due.now, Instant::now()));
         let mut seen = HashSet::with_capacity(if whole { self.published.len() } else { 0 });
         for timer in due.timers {
             let key = self.key(&timer);
@@ -185,6 +190,10 @@ impl<'a> Term<'a> {
         let key = self.key(&due);
         match outcome {
             Ok(()) => {
+                if let Some((then, at)) = self.store_time {
+                    let now = then.plus(at.elapsed());
+                    observe(&metrics().timer_lateness, due.timer.due_at.until(now));
+                }
                 self.waiting.remove(&key);
                 self.published.insert(key, Instant::now());
             }

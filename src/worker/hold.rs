@@ -9,10 +9,12 @@ use super::lane::{Stop, acknowledge};
 use super::lanes::HeldLane;
 use super::opening::{self, Begun};
 use crate::agent::AgentRecord;
+use crate::clock::{self, Timestamp};
 use crate::journal::Guard;
-use crate::queue::{Cause, Job, JobBody, Message, OutEvent};
+use crate::metrics::{Counted, metrics, observe};
+use crate::queue::{Cause, EventType, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Grant, Held, StoreError, TimerChange};
+use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{self, CancelReason, TurnError, TurnInput};
 use futures::FutureExt;
@@ -35,6 +37,7 @@ pub(super) struct Hold<'a> {
     guard: Guard,
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
+    _counted: Counted,
 }
 
 impl<'a> Hold<'a> {
@@ -49,7 +52,8 @@ impl<'a> Hold<'a> {
             ack_wait: shared.ack_wait,
         });
         let unpublished = std::mem::take(&mut session.outbox);
-        Self { shared, session, resumed, unpublished, guard, lost }
+        let _counted = Counted::on(&metrics().lanes_held);
+        Self { shared, session, resumed, unpublished, guard, lost, _counted }
     }
 
     /// Works the lane off. Answers up to which sequence it is handled.
@@ -81,8 +85,11 @@ impl<'a> Hold<'a> {
         let (last_seq, change) = self.handle(&message).await?;
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
+        let outcome = change.as_ref().map(|change| change.turn.outcome);
+        let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
         let committed = self.commit(last_seq, change).await?;
         publish(self.shared, outbox).await?;
+        count(outcome, answers.then_some(message.at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -303,6 +310,16 @@ impl<'a> Hold<'a> {
 /// Publishes what a committed turn has said at its end. Whoever else does so uses the same ids.
 pub(super) async fn publish(shared: &Shared, outbox: Vec<OutEvent>) -> Result<(), Stop> {
     if outbox.is_empty() { Ok(()) } else { Ok(shared.queue().emit(outbox).await?) }
+}
+
+/// Counts a turn that is committed and published; `since` is when the job came that it answers.
+fn count(outcome: Option<Outcome>, since: Option<Timestamp>) {
+    if let Some(outcome) = outcome {
+        metrics().turn(outcome);
+    }
+    if let Some(since) = since {
+        observe(&metrics().reply_latency, since.until(clock::now()));
+    }
 }
 
 /// True when a timer may be due before the scheduler's next sweep.

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::agent::AgentRecord;
+use crate::metrics::metrics;
 use crate::queue::{Cause, DeadLetter, Job, JobBody, Message, QueueError};
 use crate::session::Session;
 use crate::store::StoreError;
@@ -84,5 +85,7 @@ pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Re
         msg_id: format!("{}/{}", message.default_id, cause.as_str()),
         payload: message.payload.clone(),
     };
-    shared.queue().dead(letter).await
+    shared.queue().dead(letter).await?;
+    metrics().dead_letter(cause);
+    Ok(())
 }

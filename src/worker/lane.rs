@@ -4,6 +4,7 @@ use super::hold::{Hold, publish};
 use super::intake::{self, Unfit};
 use super::{Shared, cancelling};
 use crate::clock::{self, Timestamp};
+use crate::metrics::metrics;
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
 use std::cmp::Ordering;
@@ -81,7 +82,10 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         }
         Stop::Busy(until) => patience(clock::now(), until, shared.ack_wait),
         // Whoever has it sees what waits before it lets go.
-        Stop::Lost => shared.ack_wait / 2,
+        Stop::Lost => {
+            metrics().lease_losses.inc();
+            shared.ack_wait / 2
+        }
         Stop::Stopping => Duration::ZERO,
         Stop::Crowded => CROWDED,
     };

@@ -22,10 +22,10 @@ use turnwheel::session::{Role, Status};
 use turnwheel::store::Store;
 
 /// A gateway on a port of its own; stopped when dropped.
-struct Gateway {
-    base: String,
-    client: Client,
-    queue: Arc<dyn Queue>,
+pub struct Gateway {
+    pub base: String,
+    pub client: Client,
+    pub queue: Arc<dyn Queue>,
     stop: CancellationToken,
     ended: CancellationToken,
 }
@@ -37,7 +37,7 @@ impl Drop for Gateway {
 }
 
 /// Events of one session, as they come.
-struct Events(BoxStream<'static, Sse>);
+pub struct Events(BoxStream<'static, Sse>);
 
 impl Events {
     async fn next(&mut self) -> Option<Sse> {
@@ -45,7 +45,7 @@ impl Events {
     }
 
     /// Up to the turn's last status.
-    async fn until_end_of(&mut self, turn_id: &str) -> Vec<Sse> {
+    pub async fn until_end_of(&mut self, turn_id: &str) -> Vec<Sse> {
         let mut events = Vec::new();
         loop {
             let event = self.next().await.expect("the stream goes on");
@@ -79,7 +79,7 @@ fn texts(events: &[Sse]) -> Vec<String> {
 }
 
 impl Gateway {
-    async fn start(queue: &Arc<dyn Queue>, store: &Arc<dyn Store>, settings: &Settings) -> Self {
+    pub async fn start(queue: &Arc<dyn Queue>, store: &Arc<dyn Store>, settings: &Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let state = GatewayState::new(Arc::clone(queue), Arc::clone(store), Arc::new(settings.clone()));
@@ -94,21 +94,21 @@ impl Gateway {
     }
 
     /// Without any worker, so that what is published stays in the lane.
-    async fn idle(backend: &Backend) -> Self {
+    pub async fn idle(backend: &Backend) -> Self {
         let gateway = Self::start(&backend.queue, &backend.store, &backend.settings).await;
         gateway.put_agent(&sales()).await;
         gateway
     }
 
-    async fn of(engine: &Engine) -> Self {
+    pub async fn of(engine: &Engine) -> Self {
         Self::start(&engine.queue, &engine.store, &engine.settings).await
     }
 
-    async fn get(&self, path: &str) -> Response {
+    pub async fn get(&self, path: &str) -> Response {
         self.client.get(format!("{}{path}", self.base)).send().await.unwrap()
     }
 
-    async fn json(&self, path: &str) -> Value {
+    pub async fn json(&self, path: &str) -> Value {
         let response = self.get(path).await;
         assert_eq!(response.status(), 200, "{path}");
         response.json().await.unwrap()
@@ -118,7 +118,7 @@ impl Gateway {
         self.client.post(format!("{}{path}", self.base)).json(body).send().await.unwrap()
     }
 
-    async fn say(&self, session_id: &str, job_id: &str, text: &str) {
+    pub async fn say(&self, session_id: &str, job_id: &str, text: &str) {
         let body = json!({"session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": text});
         assert_eq!(self.post("/api/v1/messages", &body).await.status(), 202);
     }
@@ -129,7 +129,7 @@ impl Gateway {
         self.client.put(format!("{}/api/v1/agents/{id}", self.base)).json(agent).send().await.unwrap()
     }
 
-    async fn events(&self, session_id: &str, last_id: Option<u64>) -> Events {
+    pub async fn events(&self, session_id: &str, last_id: Option<u64>) -> Events {
         let mut request = self.client.get(format!("{}/api/v1/sessions/{session_id}/events", self.base));
         if let Some(last_id) = last_id {
             request = request.header("Last-Event-ID", last_id.to_string());

@@ -4,6 +4,7 @@
 mod agents;
 mod away;
 mod bench;
+mod browser;
 mod chaos;
 mod commands;
 mod conformance;
@@ -16,7 +17,9 @@ mod fuzz;
 mod gateway;
 mod http_action;
 mod limits;
+mod metrics;
 mod model;
+mod openapi;
 mod operators;
 mod operators_day;
 mod outbox;

@@ -92,7 +92,7 @@ pub struct Context<'a> {
 }
 
 /// Something to be put right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Finding {
     /// Its place in the text, when it was read from one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]

@@ -112,6 +112,12 @@ impl Deliveries {
         self.lanes.get(session)?.range(after.checked_add(1)?..).next().copied()
     }
 
+    /// How many jobs are in all lanes, and the first of them.
+    pub(super) fn backlog(&self) -> (u64, Option<u64>) {
+        let first = self.lanes.values().filter_map(|lane| lane.first().copied()).min();
+        (self.jobs.len() as u64, first)
+    }
+
     /// How many jobs are in a lane.
     pub(super) fn depth(&self, session: &str) -> u64 {
         self.lanes.get(session).map_or(0, |lane| lane.len() as u64)

@@ -11,6 +11,7 @@ mod window;
 
 use super::*;
 use crate::clock;
+use crate::metrics::metrics;
 use crate::store::embedded::{EmbeddedFile, Fault, JOBS, Tables};
 use crate::tasks::{OnPanic, Tasks};
 use deliveries::Taken;
@@ -119,6 +120,8 @@ impl EmbeddedQueue {
     }
 
     fn deliver(&self, taken: &[Taken]) -> Result<Vec<Delivery>> {
+        let again = taken.iter().filter(|one| one.delivered > 1).count();
+        metrics().redeliveries.inc_by(again as u64);
         let deliveries = self.file.read(|read| {
             let table = read.open_table(JOBS)?;
             let mut deliveries = Vec::with_capacity(taken.len());
@@ -251,6 +254,13 @@ impl Queue for EmbeddedQueue {
 
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
         tokens.iter().try_for_each(|token| self.postpone(token, self.ack_wait))
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        let (jobs, first) = self.state.lock().deliveries.backlog();
+        let Some(first) = first else { return Ok(Backlog::default()) };
+        let message = self.file.read(|read| self.message(&read.open_table(JOBS)?, first))?;
+        Ok(Backlog { jobs, oldest: message.map(|message| message.at) })
     }
 
     fn max_payload(&self) -> usize {

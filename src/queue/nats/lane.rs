@@ -3,7 +3,8 @@
 use super::error::{self, unavailable};
 use super::{NatsQueue, REQUEST_TIMEOUT};
 use crate::clock::Timestamp;
-use crate::queue::{Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
+use crate::metrics::metrics;
+use crate::queue::{Backlog, Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
 use async_nats::HeaderMap;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
@@ -88,6 +89,9 @@ impl NatsQueue {
 
     fn delivery(&self, message: &jetstream::Message) -> Result<Delivery> {
         let info = message.info().map_err(unavailable)?;
+        if info.delivered > 1 {
+            metrics().redeliveries.inc();
+        }
         let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
         let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
         let (seq, payload) = (info.stream_sequence, message.payload.clone());
@@ -137,6 +141,14 @@ impl NatsQueue {
     fn stored(&self, message: StreamMessage) -> Message {
         let at = stored_at(&message);
         self.message(message.subject.as_str(), message.sequence, at, Some(&message.headers), message.payload)
+    }
+
+    /// What the stream holds: an acknowledged job is in it no more.
+    pub(super) async fn unhandled(&self) -> Result<Backlog> {
+        let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        let state = &stream.cached_info().state;
+        let oldest = Timestamp::from_millis(millis(state.first_timestamp.unix_timestamp_nanos()));
+        Ok(Backlog { jobs: state.messages, oldest: (state.messages > 0).then_some(oldest) })
     }
 
     pub(super) async fn answer(&self, token: &DeliveryToken, answer: Bytes) -> Result<()> {

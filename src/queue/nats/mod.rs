@@ -6,8 +6,8 @@ mod out;
 pub(crate) mod streams;
 
 use super::{
-    CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published, Queue,
-    QueueError, Result, StreamEvent, TimerHint,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published,
+    Queue, QueueError, Result, StreamEvent, TimerHint,
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -126,6 +126,10 @@ impl Queue for NatsQueue {
             self.answer(token, Bytes::from_static(b"+WPI")).await?;
         }
         self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.unhandled().await
     }
 
     fn max_payload(&self) -> usize {

@@ -4,6 +4,8 @@
 
 use super::fault::Fault;
 use super::tables::{self, Tables};
+use crate::metrics::{metrics, observe_items};
+use prometheus::Histogram;
 use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -103,8 +105,12 @@ impl EmbeddedFile {
         tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
         let (sender, receiver) = mpsc::channel();
         let broken = Arc::new(OnceLock::new());
-        let writer =
-            Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), path: path.display().to_string() };
+        let writer = Writer {
+            database: Arc::clone(&database),
+            broken: Arc::clone(&broken),
+            path: path.display().to_string(),
+            sizes: metrics().batch_size("file"),
+        };
         // A thread and not a task: syncing a file blocks. It ends when the last handle of the file is dropped.
         let writer = std::thread::Builder::new()
             .name("embedded-file".into())
@@ -200,6 +206,7 @@ struct Writer {
     database: Arc<Database>,
     broken: Arc<OnceLock<String>>,
     path: String,
+    sizes: Histogram,
 }
 
 impl Writer {
@@ -237,6 +244,7 @@ impl Writer {
         if batch.is_empty() || self.broken.get().is_some() {
             return;
         }
+        observe_items(&self.sizes, batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         // Operations left over by a failure are dropped below, when their callers can be told why.
         let mut batch = batch.into_iter();

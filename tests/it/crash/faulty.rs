@@ -46,6 +46,10 @@ impl Queue for FaultyQueue {
         self.wire.plainly(self.inner.progress(tokens)).await
     }
 
+    async fn backlog(&self) -> queue::Result<Backlog> {
+        self.wire.plainly(self.inner.backlog()).await
+    }
+
     fn max_payload(&self) -> usize {
         self.inner.max_payload()
     }

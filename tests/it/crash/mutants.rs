@@ -92,6 +92,10 @@ impl Queue for WatchedQueue {
         self.inner.progress(tokens).await
     }
 
+    async fn backlog(&self) -> queue::Result<Backlog> {
+        self.inner.backlog().await
+    }
+
     fn max_payload(&self) -> usize {
         self.inner.max_payload()
     }

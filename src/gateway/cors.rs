@@ -1,0 +1,75 @@
+//! Which web pages of other origins may call from a browser (`gateway.cors`). A browser asks before it sends a token, so its
+//! question is answered without one.
+
+use axum::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderName, HeaderValue, Method};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use url::Url;
+
+/// How long a browser may remember the answer.
+const MAX_AGE: Duration = Duration::from_secs(600);
+
+/// The origins of the settings. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Origins {
+    all: bool,
+    listed: Arc<[HeaderValue]>,
+}
+
+impl Origins {
+    pub(super) fn new(settings: &[String]) -> Self {
+        // As browsers write them: in lower case, in punycode, without the scheme's own port.
+        let written = |origin: &String| Url::parse(origin).ok().map(|url| url.origin().ascii_serialization());
+        let listed = settings.iter().filter_map(written).filter_map(|origin| origin.parse().ok());
+        Self { all: settings.iter().any(|origin| origin == "*"), listed: listed.collect() }
+    }
+
+    /// True for an origin that the operator has listed. `*` lists none: it is for gateways with tokens.
+    pub(super) fn lists(&self, origin: &HeaderValue) -> bool {
+        self.listed.contains(origin)
+    }
+
+    /// Answers browsers; `None` when no page of another origin may call.
+    pub(super) fn layer(&self) -> Option<CorsLayer> {
+        let origins = match self.all {
+            true => AllowOrigin::any(),
+            false if self.listed.is_empty() => return None,
+            false => AllowOrigin::list(self.listed.iter().cloned()),
+        };
+        let header = HeaderName::from_static;
+        let cors = CorsLayer::new()
+            .allow_origin(origins)
+            .allow_methods([Method::GET, Method::POST, Method::PUT])
+            .allow_headers([
+                AUTHORIZATION,
+                CONTENT_TYPE,
+                header("last-event-id"),
+                header("traceparent"),
+                header("x-request-id"),
+            ])
+            .expose_headers([ALLOW, RETRY_AFTER, header("x-request-id")])
+            .max_age(MAX_AGE);
+        Some(cors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_compared_as_browsers_write_them() {
+        let origins =
+            Origins::new(&["https://Chat.Example.com:443/".into(), "http://例子.测试:8000".into(), "*".into()]);
+        let lists = |origin: &str| origins.lists(&origin.parse().unwrap());
+        assert!(lists("https://chat.example.com") && lists("http://xn--fsqu00a.xn--0zwm56d:8000"));
+        for other in
+            ["http://chat.example.com", "https://chat.example.com.evil.example", "https://evil.example", "null"]
+        {
+            assert!(!lists(other), "{other}");
+        }
+        assert!(Origins::new(&[]).layer().is_none());
+    }
+}

@@ -1,0 +1,25 @@
+//! `GET /metrics`, and the count of requests.
+
+use super::GatewayState;
+use crate::metrics::{exposition, metrics};
+use axum::extract::{MatchedPath, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::IntoResponse;
+
+/// What the process has counted, in Prometheus' text format.
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operation",
+    responses((status = 200, description = "Metrics of this process", body = String, content_type = "text/plain")))]
+pub(super) async fn show(State(state): State<GatewayState>) -> impl IntoResponse {
+    let text = exposition::text(state.queue.as_ref()).await;
+    ([(CONTENT_TYPE, HeaderValue::from_static(exposition::CONTENT_TYPE))], text)
+}
+
+/// Counts a request under its route; paths that are none are one.
+pub(super) fn count(method: &Method, route: Option<&MatchedPath>, status: StatusCode) {
+    let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS, Method::PATCH];
+    let names = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
+    // Clients may write any word there.
+    let method = known.iter().position(|known| known == method).map_or("other", |at| names[at]);
+    metrics().request(method, route.map_or("none", MatchedPath::as_str), status.as_u16());
+}

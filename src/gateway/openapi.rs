@@ -1,0 +1,124 @@
+//! `GET /openapi.json`: what the gateway serves, from the handlers' own types. [`Routes`] takes a handler together with its
+//! description, so that none is served undescribed.
+
+use super::reject::{Fault, Refusal};
+use super::{GatewayState, agents, control, doctor, health, intake, letters, sessions, timers};
+use crate::ids;
+use crate::queue::{Reply, StatusEvent, StepEvent};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Extension;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, HeaderValue};
+use axum::routing::MethodRouter;
+use utoipa::openapi::path::{Operation, Paths};
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, ObjectBuilder, OpenApi, Ref, RefOr, ResponseBuilder, Schema};
+
+/// The name of the security scheme.
+const BEARER: &str = "bearer";
+
+/// What is not said at the handlers: what it is, and the types behind all of it.
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Turnwheel",
+        description = "A durable workflow engine for conversational agents: messages in, replies as server-sent events out. \
+                       With `gateway.tokens` set, everything but the health checks asks for a bearer token. An answer \
+                       repeats the request's `x-request-id`, or has one of its own."
+    ),
+    tags(
+        (name = "messages", description = "What a channel does"),
+        (name = "sessions", description = "Conversations: where they stand, what they did, operators' commands"),
+        (name = "agents", description = "Agents and models"),
+        (name = "operation", description = "Whether it runs, and how"),
+    ),
+    components(schemas(
+        Id, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
+        sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
+        agents::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
+        letters::Letter, letters::Replayed, doctor::Findings, Refusal, Fault, Reply, StatusEvent, StepEvent,
+    )),
+)]
+struct Description;
+
+/// An identifier (CONTRACT.md), for descriptions only: handlers check ids as they use them.
+pub(super) enum Id {}
+
+impl utoipa::PartialSchema for Id {
+    fn schema() -> RefOr<Schema> {
+        let described = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
+            ))
+            .min_length(Some(1))
+            .max_length(Some(ids::MAX_BYTES))
+            .pattern(Some(r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$"));
+        described.into()
+    }
+}
+
+impl utoipa::ToSchema for Id {}
+
+/// Handlers with their descriptions.
+pub(super) struct Routes {
+    router: Router<GatewayState>,
+    paths: Paths,
+}
+
+impl Routes {
+    pub(super) fn new() -> Self {
+        Self { router: Router::new(), paths: Paths::new() }
+    }
+
+    /// Serves `handler` under the path that its description `P` names.
+    pub(super) fn add<P: utoipa::Path>(mut self, handler: MethodRouter<GatewayState>) -> Self {
+        let mut operation = P::operation();
+        let refusal = ResponseBuilder::new()
+            .description("A refusal: what was found, where, and what to do")
+            .content("application/json", Content::new(Some(Ref::from_schema_name("Refusal"))));
+        operation.responses.responses.insert("default".to_owned(), refusal.into());
+        self.paths.add_path_operation(P::path(), P::methods(), operation);
+        Self { router: self.router.route(&P::path(), handler), paths: self.paths }
+    }
+
+    /// The handlers, and their descriptions; with `tokens`, each asks for one.
+    pub(super) fn parts(mut self, tokens: bool) -> (Router<GatewayState>, Paths) {
+        if tokens {
+            for operation in self.paths.paths.values_mut().flat_map(operations) {
+                operation.security = Some(vec![SecurityRequirement::new(BEARER, [] as [&str; 0])]);
+            }
+        }
+        (self.router, self.paths)
+    }
+}
+
+fn operations(item: &mut utoipa::openapi::PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.post, &mut item.put, &mut item.delete, &mut item.patch].into_iter().flatten()
+}
+
+/// The description as it is served. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Document(Bytes);
+
+impl Document {
+    /// Of a gateway that serves these paths.
+    pub(super) fn new(paths: impl IntoIterator<Item = Paths>) -> Self {
+        let mut description: OpenApi = <Description as utoipa::OpenApi>::openapi();
+        paths.into_iter().for_each(|paths| description.paths.merge(paths));
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("One of `gateway.tokens`"));
+        let components = description.components.get_or_insert_default();
+        components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+        // Serialising plain data with text keys into memory cannot fail.
+        Self(serde_json::to_vec(&description).unwrap_or_default().into())
+    }
+}
+
+/// The description of this gateway, OpenAPI 3.1.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "operation",
+    responses((status = 200, description = "This document", body = serde_json::Value)))]
+pub(super) async fn show(Extension(document): Extension<Document>) -> ([(HeaderName, HeaderValue); 1], Bytes) {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], document.0)
+}

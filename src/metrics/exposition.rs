@@ -1,0 +1,46 @@
+//! All metrics as Prometheus reads them.
+
+use super::{gauge, metrics, registered};
+use crate::clock;
+use crate::queue::Queue;
+use prometheus::{Gauge, Registry, TextEncoder};
+use std::time::Duration;
+use tracing::warn;
+
+/// The content type of [`text`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+/// How long the queue may take to say what waits in it.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What this process has counted so far, and what waits in the queue now. While the queue is away the latter is left out:
+/// an old figure would look like a lane that stands still.
+pub async fn text(queue: &dyn Queue) -> String {
+    let mut text = encode(&metrics().registry);
+    match tokio::time::timeout(LIMIT, queue.backlog()).await {
+        Ok(Ok(backlog)) => {
+            let registry = Registry::new();
+            let jobs = gauge(&registry, "turnwheel_queue_jobs", "Jobs in the queue that are not handled yet.");
+            let oldest = registered(
+                &registry,
+                Gauge::new(
+                    "turnwheel_queue_oldest_seconds",
+                    "How long the oldest job that is not handled yet has waited; 0 when there is none.",
+                ),
+            );
+            jobs.set(i64::try_from(backlog.jobs).unwrap_or(i64::MAX));
+            let waited = backlog.oldest.map_or(Duration::ZERO, |oldest| oldest.until(clock::now()));
+            oldest.set(waited.as_secs_f64());
+            text.push_str(&encode(&registry));
+        }
+        Ok(Err(problem)) => warn!("the metrics leave out what waits in the queue: {problem}"),
+        Err(_) => warn!("the metrics leave out what waits in the queue: no answer within {LIMIT:?}"),
+    }
+    text
+}
+
+pub(super) fn encode(registry: &Registry) -> String {
+    TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| {
+        warn!("the metrics cannot be written: {error}");
+        String::new()
+    })
+}

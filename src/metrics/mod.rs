@@ -1,0 +1,226 @@
+//! What a process counts of its work, for Prometheus (docs/operations.md has the table).
+//!
+//! One set for the process, however many workers and gateways run in it. Whoever counts holds its handle already: an event
+//! costs an atomic addition, no lock and no allocation, but for requests over HTTP. No label has values without bound:
+//! never a session, a user or a job. [`exposition`] writes all of it out.
+
+pub mod exposition;
+mod model;
+
+pub(crate) use model::ModelMetrics;
+
+use crate::queue::Cause;
+use crate::store::Outcome;
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Bounds for what takes from a millisecond to minutes.
+const SECONDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+/// Bounds for the items of one command.
+const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0];
+
+/// The process's own.
+static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+
+/// What this process counts.
+pub(crate) fn metrics() -> &'static Metrics {
+    &METRICS
+}
+
+/// See the module.
+pub(crate) struct Metrics {
+    registry: Registry,
+    turns: [IntCounter; Outcome::ALL.len()],
+    pub(crate) reply_latency: Histogram,
+    pub(crate) lanes_held: IntGauge,
+    pub(crate) lease_losses: IntCounter,
+    pub(crate) redeliveries: IntCounter,
+    dead_letters: [IntCounter; Cause::ALL.len()],
+    pub(crate) timer_lateness: Histogram,
+    pub(crate) event_streams: IntGauge,
+    batch_sizes: HistogramVec,
+    requests: IntCounterVec,
+    models: model::Families,
+}
+
+impl Metrics {
+    fn new() -> Self {
+        let registry = Registry::new();
+        let turns = counters(&registry, "turnwheel_turns_total", "Turns committed, by outcome.", &["outcome"]);
+        let dead_letters =
+            counters(&registry, "turnwheel_dead_letters_total", "Jobs put to the dead letters, by cause.", &["cause"]);
+        let build = registered(
+            &registry,
+            IntGaugeVec::new(Opts::new("turnwheel_build_info", "1, with the version as a label."), &["version"]),
+        );
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Self {
+            turns: Outcome::ALL.map(|outcome| turns.with_label_values(&[outcome.as_str()])),
+            reply_latency: seconds(
+                &registry,
+                "turnwheel_reply_latency_seconds",
+                "From a job's publication until its turn's reply is published.",
+            ),
+            lanes_held: gauge(&registry, "turnwheel_lanes_held", "Lanes that this process holds now."),
+            lease_losses: counter(
+                &registry,
+                "turnwheel_lease_losses_total",
+                "Turns broken off because another worker took the lane.",
+            ),
+            redeliveries: counter(
+                &registry,
+                "turnwheel_redeliveries_total",
+                "Deliveries of a job that had been delivered before.",
+            ),
+            dead_letters: Cause::ALL.map(|cause| dead_letters.with_label_values(&[cause.as_str()])),
+            timer_lateness: seconds(
+                &registry,
+                "turnwheel_timer_lateness_seconds",
+                "From a timer's due time until its job is published.",
+            ),
+            event_streams: gauge(&registry, "turnwheel_event_streams", "Event streams that clients have open."),
+            batch_sizes: histograms(
+                &registry,
+                ("turnwheel_store_batch_size", "Items of one command to the store, by command.", ITEMS),
+                "command",
+            ),
+            requests: counters(
+                &registry,
+                "turnwheel_http_requests_total",
+                "Requests answered, by method, route and status.",
+                &["method", "route", "status"],
+            ),
+            models: model::Families::new(&registry),
+            registry,
+        }
+    }
+
+    /// A turn has been committed.
+    pub(crate) fn turn(&self, outcome: Outcome) {
+        self.turns[outcome as usize].inc();
+    }
+
+    /// A job is with the dead letters.
+    pub(crate) fn dead_letter(&self, cause: Cause) {
+        self.dead_letters[cause as usize].inc();
+    }
+
+    /// A request has been answered. `route` is a pattern of the router, not a path.
+    pub(crate) fn request(&self, method: &'static str, route: &str, status: u16) {
+        let mut digits = [0; 3];
+        let status = three_digits(status, &mut digits);
+        self.requests.with_label_values(&[method, route, status]).inc();
+    }
+
+    /// Where commands of one kind count their items.
+    pub(crate) fn batch_size(&self, command: &str) -> Histogram {
+        self.batch_sizes.with_label_values(&[command])
+    }
+}
+
+/// Counts one while it lives.
+pub(crate) struct Counted(&'static IntGauge);
+
+impl Counted {
+    /// One more, until this is dropped.
+    pub(crate) fn on(gauge: &'static IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn three_digits(status: u16, digits: &mut [u8; 3]) -> &str {
+    let places = [status / 100, status / 10, status];
+    for (digit, place) in digits.iter_mut().zip(places) {
+        *digit = b'0' + u8::try_from(place % 10).unwrap_or_default();
+    }
+    std::str::from_utf8(digits).unwrap_or_default()
+}
+
+/// What is made of constants only: the first process of any kind that runs shows whether they are right.
+#[allow(clippy::expect_used, reason = "names and labels are constants")]
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let made = made.expect("a legal name");
+    registry.register(Box::new(made.clone())).expect("a name of its own");
+    made
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    registered(registry, IntCounter::new(name, help))
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    registered(registry, IntGauge::new(name, help))
+}
+
+fn seconds(registry: &Registry, name: &str, help: &str) -> Histogram {
+    registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())))
+}
+
+fn histograms(registry: &Registry, (name, help, bounds): (&str, &str, &[f64]), label: &str) -> HistogramVec {
+    registered(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds.to_vec()), &[label]))
+}
+
+/// Observes a duration.
+pub(crate) fn observe(histogram: &Histogram, took: Duration) {
+    histogram.observe(took.as_secs_f64());
+}
+
+/// Observes how many there were.
+pub(crate) fn observe_items(histogram: &Histogram, count: usize) {
+    // No command has as many as this.
+    histogram.observe(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_and_cause_has_its_own_count() {
+        let metrics = Metrics::new();
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+            (0..=index).for_each(|_| metrics.turn(outcome));
+        }
+        for cause in Cause::ALL {
+            metrics.dead_letter(cause);
+        }
+        metrics.request("GET", "/healthz", 200);
+        metrics.batch_size("commit").observe(3.0);
+        let text = exposition::encode(&metrics.registry);
+        for line in [
+            "turnwheel_turns_total{outcome=\"answered\"} 1",
+            "turnwheel_turns_total{outcome=\"noop\"} 6",
+            "turnwheel_dead_letters_total{cause=\"unknown_agent\"} 1",
+            "turnwheel_http_requests_total{method=\"GET\",route=\"/healthz\",status=\"200\"} 1",
+            "turnwheel_store_batch_size_bucket{command=\"commit\",le=\"4\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_while_it_lives_goes_with_it() {
+        let gauge: &'static IntGauge = Box::leak(Box::new(IntGauge::new("g", "g").unwrap()));
+        let (one, two) = (Counted::on(gauge), Counted::on(gauge));
+        assert_eq!(gauge.get(), 2);
+        drop((one, two));
+        assert_eq!(gauge.get(), 0);
+    }
+}

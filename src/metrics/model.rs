@@ -1,0 +1,78 @@
+//! What is counted of model calls. The label `model` is a name of the settings.
+
+use super::{SECONDS, counters, histograms, observe};
+use crate::model::{ModelError, ModelReply};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
+use std::time::Duration;
+
+/// The three families of all models.
+pub(super) struct Families {
+    calls: IntCounterVec,
+    seconds: HistogramVec,
+    tokens: IntCounterVec,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            calls: counters(
+                registry,
+                "turnwheel_model_calls_total",
+                "Questions to a model with all their retries, by outcome.",
+                &["model", "outcome"],
+            ),
+            seconds: histograms(
+                registry,
+                ("turnwheel_model_call_seconds", "How long a question to a model took with all its retries.", SECONDS),
+                "model",
+            ),
+            tokens: counters(
+                registry,
+                "turnwheel_model_tokens_total",
+                "Tokens that a model says it used, by kind.",
+                &["model", "kind"],
+            ),
+        }
+    }
+}
+
+/// What is counted of one model.
+pub(crate) struct ModelMetrics {
+    answered: IntCounter,
+    unavailable: IntCounter,
+    refused: IntCounter,
+    seconds: Histogram,
+    prompt: IntCounter,
+    completion: IntCounter,
+}
+
+impl ModelMetrics {
+    /// Of the model of that name.
+    pub(crate) fn of(name: &str) -> Self {
+        let families = &super::metrics().models;
+        let calls = |outcome: &str| families.calls.with_label_values(&[name, outcome]);
+        let tokens = |kind: &str| families.tokens.with_label_values(&[name, kind]);
+        Self {
+            answered: calls("answered"),
+            unavailable: calls("unavailable"),
+            refused: calls("refused"),
+            seconds: families.seconds.with_label_values(&[name]),
+            prompt: tokens("prompt"),
+            completion: tokens("completion"),
+        }
+    }
+
+    /// A question has been answered, or not.
+    pub(crate) fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
+        observe(&self.seconds, took);
+        match answer {
+            Ok(reply) => {
+                self.answered.inc();
+                self.prompt.inc_by(reply.tokens.prompt);
+                self.completion.inc_by(reply.tokens.completion);
+            }
+            Err(ModelError::Unavailable { .. }) => self.unavailable.inc(),
+            Err(ModelError::Refused { .. } | ModelError::Unknown(_)) => self.refused.inc(),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! `/openapi.json` against the gateway that serves it: every route is described, every description is routed, and what is
+//! answered fits.
+
+use crate::gateway::Gateway;
+use crate::scenarios::{acts, answer, engine, sales_with};
+use crate::support::backend::{embedded, embedded_with};
+use crate::support::engine::DEADLINE;
+use crate::support::eventually;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use turnwheel::config::Settings;
+
+/// What CONTRACT.md and CHANGELOG.md say is there.
+const ENDPOINTS: &[(&str, &str)] = &[
+    ("get", "/api/v1/agents"),
+    ("get", "/api/v1/agents/{agent_id}"),
+    ("put", "/api/v1/agents/{agent_id}"),
+    ("post", "/api/v1/messages"),
+    ("get", "/api/v1/models"),
+    ("get", "/api/v1/sessions"),
+    ("get", "/api/v1/sessions/{session_id}"),
+    ("post", "/api/v1/sessions/{session_id}/cancel"),
+    ("post", "/api/v1/sessions/{session_id}/close"),
+    ("get", "/api/v1/sessions/{session_id}/events"),
+    ("post", "/api/v1/sessions/{session_id}/release"),
+    ("post", "/api/v1/sessions/{session_id}/reply"),
+    ("get", "/api/v1/sessions/{session_id}/turns"),
+    ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
+    ("get", "/healthz"),
+    ("get", "/metrics"),
+    ("get", "/openapi.json"),
+    ("get", "/readyz"),
+];
+
+/// The description.
+struct Described(Value);
+
+impl Described {
+    async fn by(gateway: &Gateway) -> Self {
+        Self(gateway.json("/openapi.json").await)
+    }
+
+    fn operations(&self) -> BTreeSet<(String, String)> {
+        let paths = self.0["paths"].as_object().unwrap();
+        let of = |(path, item): (&String, &Value)| -> Vec<(String, String)> {
+            item.as_object().unwrap().keys().map(|method| (method.clone(), path.clone())).collect()
+        };
+        paths.iter().flat_map(of).collect()
+    }
+
+    /// The schema of an answer: that of its status, else that of a refusal.
+    fn schema(&self, method: &str, path: &str, status: u16) -> Value {
+        let responses = &self.0["paths"][path][method]["responses"];
+        let response = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+        assert!(status >= 400 || responses.get(status.to_string()).is_some(), "{method} {path}: {status}");
+        let mut schema = response["content"]["application/json"]["schema"].clone();
+        assert!(schema.is_object(), "{method} {path}: {response}");
+        schema["components"] = self.closed_components();
+        schema
+    }
+
+    /// The components, in which an object may have no field that is not described.
+    fn closed_components(&self) -> Value {
+        let mut components = self.0["components"].clone();
+        let text = components.to_string();
+        for (name, schema) in components["schemas"].as_object_mut().unwrap() {
+            // One that is a part of another one cannot know the other's fields.
+            let part = text.contains(&format!("[{{\"$ref\":\"#/components/schemas/{name}\"}},"));
+            let open = part || matches!(name.as_str(), "Attachment" | "UserMessage" | "JobBody");
+            if !open && (schema.get("properties").is_some() || schema.get("allOf").is_some()) {
+                schema["unevaluatedProperties"] = json!(false);
+            }
+        }
+        components
+    }
+
+    fn check(&self, method: &Method, path: &str, status: u16, body: &Value) {
+        let schema = self.schema(&method.as_str().to_lowercase(), path, status);
+        let validator = jsonschema::validator_for(&schema).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        let problems: Vec<String> =
+            validator.iter_errors(body).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(problems.is_empty(), "{method} {path} {status}: {problems:?}\n{body:#}");
+    }
+}
+
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|field| references(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_every_description_is_routed() {
+    let gateway = Gateway::idle(&embedded().await).await;
+    let described = Described::by(&gateway).await;
+    let expected: BTreeSet<_> =
+        ENDPOINTS.iter().map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
+    assert_eq!(described.operations(), expected);
+
+    let ids = |path: &str| path.replace("{session_id}", "s1").replace("{turn_id}", "t1").replace("{agent_id}", "a1");
+    for path in expected.iter().map(|(_, path)| path) {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let response =
+                gateway.client.request(method.clone(), format!("{}{}", gateway.base, ids(path))).send().await.unwrap();
+            let routed = response.status() != 405;
+            let named = expected.contains(&(method.as_str().to_lowercase(), path.clone()));
+            assert_eq!(routed, named, "{method} {path}");
+            if response.status() == 404 {
+                let body: Value = response.json().await.unwrap();
+                assert_ne!(body["error"]["code"], "unknown_path", "{method} {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_description_is_whole() {
+    let mut settings = Settings::default();
+    settings.gateway.tokens = vec!["s3cret".into()];
+    let backend = embedded_with(settings).await;
+    let gateway = Gateway::start(&backend.queue, &backend.store, &backend.settings).await;
+    let url = format!("{}/openapi.json", gateway.base);
+    assert_eq!(gateway.client.get(&url).send().await.unwrap().status(), 401);
+    let document: Value = gateway.client.get(&url).bearer_auth("s3cret").send().await.unwrap().json().await.unwrap();
+
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    for reference in &found {
+        let place = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
+    }
+    for name in ["Reply", "StatusEvent", "StepEvent"] {
+        assert!(document["components"]["schemas"][name].is_object(), "what events hold is described: {name}");
+    }
+    let mut operation_ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let free = matches!(path.as_str(), "/healthz" | "/readyz");
+            assert_eq!(operation.get("security").is_none(), free, "{method} {path}");
+            assert!(operation["responses"]["default"].is_object(), "{method} {path}");
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            assert!(operation_ids.insert(id.clone()), "{id} is there twice: a client's functions have these names");
+        }
+    }
+    let events = &document["paths"]["/api/v1/sessions/{session_id}/events"]["get"];
+    assert!(events["responses"]["200"]["content"]["text/event-stream"].is_object(), "{events}");
+    let parameters =
+        events["parameters"].as_array().unwrap().iter().map(|parameter| parameter["name"].as_str().unwrap());
+    assert_eq!(parameters.collect::<BTreeSet<_>>(), ["Last-Event-ID", "last_event_id", "session_id"].into());
+}
+
+/// A request and the path that describes it.
+struct Asked {
+    method: Method,
+    described: &'static str,
+    path: &'static str,
+    body: Option<Value>,
+    status: u16,
+}
+
+fn asked(method: Method, described: &'static str, path: &'static str, body: Option<Value>, status: u16) -> Asked {
+    Asked { method, described, path, body, status }
+}
+
+fn requests() -> Vec<Asked> {
+    let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
+    let session = "/api/v1/sessions/{session_id}";
+    let turn = "/api/v1/sessions/{session_id}/turns/{turn_id}";
+    let message = |text: &str| {
+        Some(
+            json!({"session_id": "s2", "agent_id": "sales", "text": text, "job_id": "m-1", "user_id": "u1", "channel": "web",
+                    "sent_at": "2026-01-02T03:04:05Z", "metadata": {"k": 1},
+                    "attachments": [{"type": "image", "url": "https://example.com/a.png", "size": 1}]}),
+        )
+    };
+    let words = Some(json!({"text": "我来处理", "by": "李雷"}));
+    let agent = "/api/v1/agents/{agent_id}";
+    let document = |id: &str| {
+        Some(
+            json!({"id": id, "name": "二号", "sop": "问候", "rules": [{"when": {"always": true}, "decide": {"next_status": "typing", "response": "好"}}]}),
+        )
+    };
+    vec![
+        asked(get.clone(), "/healthz", "/healthz", None, 200),
+        asked(get.clone(), "/readyz", "/readyz", None, 200),
+        asked(get.clone(), "/api/v1/sessions", "/api/v1/sessions?status=ready&limit=5", None, 200),
+        asked(get.clone(), "/api/v1/sessions", "/api/v1/sessions?limit=0", None, 400),
+        asked(get.clone(), session, "/api/v1/sessions/s1", None, 200),
+        asked(get.clone(), session, "/api/v1/sessions/nobody", None, 404),
+        asked(get.clone(), session, "/api/v1/sessions/a.b", None, 400),
+        asked(get.clone(), "/api/v1/sessions/{session_id}/turns", "/api/v1/sessions/s1/turns", None, 200),
+        asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-1", None, 200),
+        asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-2", None, 200),
+        asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-9", None, 404),
+        asked(get.clone(), "/api/v1/sessions/{session_id}/events", "/api/v1/sessions/nobody/events", None, 404),
+        asked(post.clone(), "/api/v1/messages", "/api/v1/messages", message("你好"), 202),
+        asked(post.clone(), "/api/v1/messages", "/api/v1/messages", Some(json!({"session_id": 7})), 400),
+        asked(post.clone(), "/api/v1/messages", "/api/v1/messages", None, 415),
+        asked(post.clone(), "/api/v1/sessions/{session_id}/reply", "/api/v1/sessions/s1/reply", words, 409),
+        asked(post.clone(), "/api/v1/sessions/{session_id}/cancel", "/api/v1/sessions/s1/cancel", None, 202),
+        asked(
+            post.clone(),
+            "/api/v1/sessions/{session_id}/release",
+            "/api/v1/sessions/s1/release",
+            Some(json!({"by": "li"})),
+            202,
+        ),
+        asked(post, "/api/v1/sessions/{session_id}/close", "/api/v1/sessions/s1/close", None, 202),
+        asked(get.clone(), "/api/v1/agents", "/api/v1/agents", None, 200),
+        asked(get.clone(), agent, "/api/v1/agents/sales", None, 200),
+        asked(put.clone(), agent, "/api/v1/agents/second", document("second"), 200),
+        asked(put, agent, "/api/v1/agents/second", document("third"), 400),
+        asked(get, "/api/v1/models", "/api/v1/models", None, 200),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_answered_fits_its_description() {
+    let acting = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
+    let engine = engine(embedded().await, answer("请讲"), vec![acting, answer("好的")]).await;
+    let timers = json!([{"name": "follow_up", "delay": "1h", "message": "还在吗", "action": {"type": "TOOL", "target": "now", "params": {}}}]);
+    engine.apply(sales_with(&json!({"timers": timers}))).await;
+    let gateway = Gateway::of(&engine).await;
+    engine.say("s1", "m-1", "你好").await;
+    engine.say("s1", "m-2", "查订单 A1").await;
+    let described = Described::by(&gateway).await;
+    let mut answered = BTreeSet::new();
+    for Asked { method, described: path, path: asked, body, status } in requests() {
+        let request = gateway.client.request(method.clone(), format!("{}{asked}", gateway.base));
+        let response = match &body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        let response = response.send().await.unwrap();
+        assert_eq!(response.status(), status, "{method} {asked}");
+        assert_eq!(response.headers()["content-type"], "application/json", "{method} {asked}");
+        described.check(&method, path, status, &response.json().await.unwrap());
+        answered.insert((method.as_str().to_lowercase(), path.to_owned()));
+    }
+    let others = ["/metrics", "/openapi.json", "/api/v1/sessions/{session_id}/reply"];
+    let missing: Vec<_> = described.operations().difference(&answered).cloned().collect();
+    assert!(missing.iter().all(|(_, path)| others.contains(&path.as_str())), "{missing:?}");
+
+    let jobs = eventually(DEADLINE, "all commands are turns", || async {
+        let turns = gateway.json("/api/v1/sessions/s1/turns").await;
+        (turns["turns"].as_array().unwrap().len() >= 5).then_some(turns)
+    })
+    .await;
+    described.check(&Method::GET, "/api/v1/sessions/{session_id}/turns", 200, &jobs);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_published_fits_its_description() {
+    let engine = engine(embedded().await, acts("processing", "TOOL", "now", &json!({})), vec![answer("好的")]).await;
+    let gateway = Gateway::of(&engine).await;
+    engine.say("s1", "m-1", "几点了").await;
+    let described = Described::by(&gateway).await;
+    let mut kinds = BTreeSet::new();
+    for event in gateway.events("s1", Some(0)).await.until_end_of("m-1").await {
+        let name = match event.event.as_deref() {
+            Some("reply") => "Reply",
+            Some("status") => "StatusEvent",
+            Some("step") => "StepEvent",
+            other => panic!("{other:?}"),
+        };
+        let mut schema = Map::new();
+        schema.insert("$ref".into(), json!(format!("#/components/schemas/{name}")));
+        schema.insert("components".into(), described.closed_components());
+        let validator = jsonschema::validator_for(&Value::Object(schema)).unwrap();
+        let data: Value = serde_json::from_str(event.data.as_deref().unwrap()).unwrap();
+        let problems: Vec<String> = validator.iter_errors(&data).map(|error| error.to_string()).collect();
+        assert!(problems.is_empty(), "{name}: {problems:?}\n{data:#}");
+        kinds.insert(name);
+    }
+    assert_eq!(kinds.len(), 3, "{kinds:?}");
+}
