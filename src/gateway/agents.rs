@@ -100,7 +100,7 @@ pub(super) async fn show(
 
 /// Applies a document: an agent file as JSON. Every turn that starts after the answer uses it.
 #[utoipa::path(put, path = "/api/v1/agents/{agent_id}", operation_id = "apply_agent", tag = "agents", params(("agent_id" = Id, Path)),
-    request_body(content = serde_json::Value, description = "See docs/agents.md"),
+    request_body(content = HashMap<String, Value>, description = "See docs/agents.md"),
     responses((status = 200, description = "It is stored", body = Applied)))]
 pub(super) async fn apply(
     State(state): State<GatewayState>,

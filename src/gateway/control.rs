@@ -24,6 +24,8 @@ pub(super) struct Order {
 /// A human's words.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(super) struct Words {
+    /// What the user is to read.
+    #[schema(min_length = 1, pattern = r"\S")]
     text: String,
     #[serde(default)]
     by: Option<String>,

@@ -56,7 +56,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// A JSON body that may be absent.
+/// A JSON body that may be absent, or null.
 pub(super) struct OptionalBody<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalBody<T> {
@@ -67,7 +67,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self(T::default()));
         }
-        parse(&bytes).map(Self)
+        parse::<Option<T>>(&bytes).map(|value| Self(value.unwrap_or_default()))
     }
 }
 

@@ -22,7 +22,7 @@ async fn gateway(cors: &[&str], tokens: &[&str]) -> Gateway {
 }
 
 impl Gateway {
-    async fn from_page(&self, method: Method, path: &str, origin: &str, headers: &[(&str, &str)]) -> Response {
+    async fn ask_as_page(&self, method: Method, path: &str, origin: &str, headers: &[(&str, &str)]) -> Response {
         let request = self.client.request(method, format!("{}{path}", self.base)).header("origin", origin);
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
     }
@@ -33,7 +33,7 @@ impl Gateway {
             ("access-control-request-method", "POST"),
             ("access-control-request-headers", "authorization,content-type"),
         ];
-        self.from_page(Method::OPTIONS, "/api/v1/messages", origin, &asked).await
+        self.ask_as_page(Method::OPTIONS, "/api/v1/messages", origin, &asked).await
     }
 }
 
@@ -61,10 +61,10 @@ async fn a_listed_page_is_answered_before_it_shows_its_token_and_may_read_the_an
     )));
     assert!(headers.contains_key("x-request-id"));
 
-    let listed = gateway.from_page(Method::GET, "/api/v1/agents", PAGE, &[("authorization", "Bearer s3cret")]).await;
+    let listed = gateway.ask_as_page(Method::GET, "/api/v1/agents", PAGE, &[("authorization", "Bearer s3cret")]).await;
     assert_eq!((listed.status().as_u16(), allowed(listed.headers())), (200, Some(PAGE)));
     assert!(lists(listed.headers(), "access-control-expose-headers", "x-request-id"));
-    let refused = gateway.from_page(Method::GET, "/api/v1/agents", PAGE, &[]).await;
+    let refused = gateway.ask_as_page(Method::GET, "/api/v1/agents", PAGE, &[]).await;
     assert_eq!((refused.status().as_u16(), allowed(refused.headers())), (401, Some(PAGE)), "a page can read why");
 }
 
@@ -75,7 +75,7 @@ async fn other_pages_may_not_read_anything() {
     for gateway in [&listed, &none] {
         assert_eq!(allowed(gateway.preflight("https://evil.example").await.headers()), None);
         let answer =
-            gateway.from_page(Method::GET, "/healthz", "https://evil.example", &[("authorization", "Bearer s3cret")]);
+            gateway.ask_as_page(Method::GET, "/healthz", "https://evil.example", &[("authorization", "Bearer s3cret")]);
         assert_eq!(allowed(answer.await.headers()), None);
     }
     let all = gateway(&["*"], &["s3cret"]).await;
@@ -85,9 +85,9 @@ async fn other_pages_may_not_read_anything() {
 #[tokio::test]
 async fn without_tokens_a_listed_page_may_call_and_others_may_not() {
     let gateway = gateway(&["https://chat.example.com"], &[]).await;
-    let listed = gateway.from_page(Method::GET, "/api/v1/agents", PAGE, &[]).await;
+    let listed = gateway.ask_as_page(Method::GET, "/api/v1/agents", PAGE, &[]).await;
     assert_eq!((listed.status().as_u16(), allowed(listed.headers())), (200, Some(PAGE)));
-    assert_eq!(gateway.from_page(Method::GET, "/api/v1/agents", "https://evil.example", &[]).await.status(), 403);
+    assert_eq!(gateway.ask_as_page(Method::GET, "/api/v1/agents", "https://evil.example", &[]).await.status(), 403);
 }
 
 #[tokio::test]
@@ -104,9 +104,9 @@ async fn every_answer_has_a_request_id() {
         (Method::GET, "/api/v1/agents", "Bearer wrong"),
     ] {
         let given = [("authorization", token), ("x-request-id", "r-1")];
-        let answer = gateway.from_page(method.clone(), path, PAGE, &given).await;
+        let answer = gateway.ask_as_page(method.clone(), path, PAGE, &given).await;
         assert_eq!(answer.headers()["x-request-id"], "r-1", "{method} {path}");
-        let made = gateway.from_page(method.clone(), path, PAGE, &given[..1]).await;
+        let made = gateway.ask_as_page(method.clone(), path, PAGE, &given[..1]).await;
         assert!(!made.headers()["x-request-id"].is_empty(), "{method} {path}");
     }
 }

@@ -205,7 +205,13 @@ fn requests() -> Vec<Asked> {
         asked(post.clone(), "/api/v1/messages", "/api/v1/messages", Some(json!({"session_id": 7})), 400),
         asked(post.clone(), "/api/v1/messages", "/api/v1/messages", None, 415),
         asked(post.clone(), "/api/v1/sessions/{session_id}/reply", "/api/v1/sessions/s1/reply", words, 409),
-        asked(post.clone(), "/api/v1/sessions/{session_id}/cancel", "/api/v1/sessions/s1/cancel", None, 202),
+        asked(
+            post.clone(),
+            "/api/v1/sessions/{session_id}/cancel",
+            "/api/v1/sessions/s1/cancel",
+            Some(Value::Null),
+            202,
+        ),
         asked(
             post.clone(),
             "/api/v1/sessions/{session_id}/release",
