@@ -1,7 +1,7 @@
 //! What is wrong with a deployment, and what to change. It only looks: nothing is made, and nothing mended.
 //!
-//! [`cluster`] asks the servers (`nats`, `mongo`) and, where they are as they should be, goes on to [`work`]: agents, lanes,
-//! timers and dead letters, over the two traits. [`files`] looks at prompts and models' keys, [`unapplied`] at agent files.
+//! [`cluster`] asks the servers (`nats`, `mongo`) and, where they are as they should be, goes on to [`fn@work`]: agents, lanes,
+//! timers and dead letters, over the two traits. [`fn@files`] looks at prompts and models' keys, [`unapplied`] at agent files.
 
 mod files;
 mod mongo;

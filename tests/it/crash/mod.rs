@@ -37,6 +37,7 @@ scenarios! {
     handoff_that_holds_survives_every_crash_point: handoff_that_holds, Fault::ALL;
     close_survives_every_crash_point: close, Fault::ALL;
     cancel_survives_every_crash_point: cancel, Fault::ALL;
+    cancel_meanwhile_survives_every_crash_point: cancel_meanwhile, Fault::ALL;
     timer_fires_despite_every_crash_point: timer_fires, Fault::ALL;
     timer_is_cancelled_despite_every_crash_point: timer_cancelled, Fault::ALL;
     merge_survives_every_crash_point: merge, Fault::ALL;

@@ -194,6 +194,16 @@ pub fn cancel() -> Scenario {
         .ending(|session| session.status_reason.is_none() && session.timers.len() == 1)
 }
 
+/// An operator cancels while the turn may still run, and the user writes again.
+pub fn cancel_meanwhile() -> Scenario {
+    let scenario = Scenario { name: "cancel meanwhile", learns: true, same: false, waves: Vec::new(), ..two_actions() };
+    let question = "查一下订单 A1001 的物流并告诉我几天到";
+    scenario
+        .after_greeting()
+        .wave(vec![says("m-1", question), control("c-1", Command::Cancel), says("m-2", question)])
+        .ending(|session| session.turn.is_none() && session.has_handled("m-2"))
+}
+
 /// A timer with a text and an action fires.
 pub fn timer_fires() -> Scenario {
     let model = |asked: &Asked| match asked.user.as_str() {
