@@ -92,7 +92,7 @@ impl GatewayState {
         Self { known: Arc::new(known), ..self }
     }
 
-    /// The same, with event streams that end at `stop`. [`serve`] has its own.
+    /// The same, with event streams that end at `stop`. [`serve()`] has its own.
     pub fn until(self, stop: CancellationToken) -> Self {
         Self { stop, ..self }
     }
