@@ -51,6 +51,7 @@ pub enum Agents {
         paths: Vec<PathBuf>,
     },
     /// Print the JSON Schema of agent files
+    #[command(after_help = "Examples:\n  turnwheel agents schema > agent.schema.json   for an editor's YAML support")]
     Schema,
     /// Agents in the store
     #[command(after_help = "Examples:\n  turnwheel agents list\n  turnwheel agents list --json")]

@@ -21,7 +21,7 @@ const MAX_RESULT: usize = 256 * 1024;
 /// The most bytes of an error.
 const MAX_ERROR: usize = 8 * 1024;
 
-/// One thing to be executed (E-17).
+/// One thing to be executed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[schemars(
     deny_unknown_fields,

@@ -16,6 +16,10 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/agents"),
     ("get", "/api/v1/agents/{agent_id}"),
     ("put", "/api/v1/agents/{agent_id}"),
+    ("get", "/api/v1/dead"),
+    ("get", "/api/v1/dead/{which}"),
+    ("post", "/api/v1/dead/{which}/replay"),
+    ("get", "/api/v1/doctor"),
     ("post", "/api/v1/messages"),
     ("get", "/api/v1/models"),
     ("get", "/api/v1/sessions"),
@@ -25,8 +29,10 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/sessions/{session_id}/events"),
     ("post", "/api/v1/sessions/{session_id}/release"),
     ("post", "/api/v1/sessions/{session_id}/reply"),
+    ("post", "/api/v1/sessions/{session_id}/timers/cancel"),
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
+    ("get", "/api/v1/timers"),
     ("get", "/healthz"),
     ("get", "/metrics"),
     ("get", "/openapi.json"),
@@ -63,11 +69,12 @@ impl Described {
     /// The components, in which an object may have no field that is not described.
     fn closed_components(&self) -> Value {
         let mut components = self.0["components"].clone();
-        let text = components.to_string();
+        let mut parts = BTreeSet::new();
+        parts_of_others(&components, &mut parts);
         for (name, schema) in components["schemas"].as_object_mut().unwrap() {
             // One that is a part of another one cannot know the other's fields.
-            let part = text.contains(&format!("[{{\"$ref\":\"#/components/schemas/{name}\"}},"));
-            let open = part || matches!(name.as_str(), "Attachment" | "UserMessage" | "JobBody");
+            let open = parts.contains(&format!("#/components/schemas/{name}"))
+                || matches!(name.as_str(), "Attachment" | "UserMessage" | "JobBody");
             if !open && (schema.get("properties").is_some() || schema.get("allOf").is_some()) {
                 schema["unevaluatedProperties"] = json!(false);
             }
@@ -81,6 +88,18 @@ impl Described {
         let problems: Vec<String> =
             validator.iter_errors(body).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(problems.is_empty(), "{method} {path} {status}: {problems:?}\n{body:#}");
+    }
+}
+
+/// What is a part of something else: the first of an `allOf`.
+fn parts_of_others(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(value.pointer("/allOf/0/$ref").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|field| parts_of_others(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| parts_of_others(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -103,7 +122,12 @@ async fn every_route_is_described_and_every_description_is_routed() {
         ENDPOINTS.iter().map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
     assert_eq!(described.operations(), expected);
 
-    let ids = |path: &str| path.replace("{session_id}", "s1").replace("{turn_id}", "t1").replace("{agent_id}", "a1");
+    let ids = |path: &str| {
+        path.replace("{session_id}", "s1")
+            .replace("{turn_id}", "t1")
+            .replace("{agent_id}", "a1")
+            .replace("{which}", "7")
+    };
     for path in expected.iter().map(|(_, path)| path) {
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let response =
@@ -219,7 +243,20 @@ fn requests() -> Vec<Asked> {
             Some(json!({"by": "li"})),
             202,
         ),
-        asked(post, "/api/v1/sessions/{session_id}/close", "/api/v1/sessions/s1/close", None, 202),
+        asked(post.clone(), "/api/v1/sessions/{session_id}/close", "/api/v1/sessions/s1/close", None, 202),
+        asked(
+            post.clone(),
+            "/api/v1/sessions/{session_id}/timers/cancel",
+            "/api/v1/sessions/s1/timers/cancel",
+            Some(json!({"name": "follow_up"})),
+            202,
+        ),
+        asked(get.clone(), "/api/v1/timers", "/api/v1/timers", None, 200),
+        asked(get.clone(), "/api/v1/timers", "/api/v1/timers?session_id=nobody", None, 404),
+        asked(get.clone(), "/api/v1/dead", "/api/v1/dead?limit=5", None, 200),
+        asked(get.clone(), "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
+        asked(post, "/api/v1/dead/{which}/replay", "/api/v1/dead/7/replay", None, 404),
+        asked(get.clone(), "/api/v1/doctor", "/api/v1/doctor", None, 200),
         asked(get.clone(), "/api/v1/agents", "/api/v1/agents", None, 200),
         asked(get.clone(), agent, "/api/v1/agents/sales", None, 200),
         asked(put.clone(), agent, "/api/v1/agents/second", document("second"), 200),
