@@ -1,10 +1,10 @@
 //! `turnwheel dead`: jobs that were given up, and putting them back.
 
 use crate::access::Access;
-use crate::refresh::Refresh;
+use crate::listing::Listing;
 use crate::table::{pretty, print, print_json, printable, rough, table};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 use turnwheel::clock::{self, Timestamp};
 use turnwheel::config::load::Loaded;
 use turnwheel::gateway::letters::{Letter, LetterSummary};
@@ -41,25 +41,13 @@ come back (a payload that is no job, an agent that is still unknown, a timer tha
 pub enum Dead {
     /// Dead letters, newest first
     #[command(after_help = LIST)]
-    List(List),
+    List(Listing),
     /// One dead letter with its payload
     #[command(after_help = SHOW)]
     Show(Which),
     /// Put a dead letter's job back onto its lane
     #[command(after_help = REPLAY)]
     Replay(Which),
-}
-
-#[derive(Debug, Args)]
-pub struct List {
-    /// The most to show
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    limit: u16,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    refresh: Refresh,
 }
 
 #[derive(Debug, Args)]
@@ -77,7 +65,7 @@ impl Dead {
         let tasks = Tasks::new();
         let access = Access::open(loaded, &tasks).await?;
         match self {
-            Self::List(which) => which.refresh.show("no dead letters", async || view(&access, &which).await).await,
+            Self::List(listing) => listing.refresh.show("no dead letters", async || view(&access, listing).await).await,
             Self::Show(Which { which, json }) => {
                 let letter = access.get_letter(&which).await?;
                 if json {
@@ -98,15 +86,12 @@ impl Dead {
     }
 }
 
-async fn view(access: &Access, which: &List) -> anyhow::Result<String> {
-    let letters = access.list_letters(usize::from(which.limit)).await?;
-    if which.json {
-        return pretty(&json!({ "letters": letters }));
-    }
-    Ok(if letters.is_empty() { String::new() } else { listing(letters, clock::now()) })
+async fn view(access: &Access, listing: Listing) -> anyhow::Result<String> {
+    let letters = access.list_letters(listing.limit()).await?;
+    listing.text("letters", letters, |letters| rows(letters, clock::now()))
 }
 
-fn listing(letters: Vec<LetterSummary>, now: Timestamp) -> String {
+fn rows(letters: Vec<LetterSummary>, now: Timestamp) -> String {
     let mut rows = table(&["seq", "when", "cause", "session", "job", "reason"]);
     for letter in letters {
         let when = format!("{} ago", rough(letter.at.until(now)));

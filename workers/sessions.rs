@@ -2,13 +2,15 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
+use crate::listing::Listing;
+use crate::order::Given;
 use crate::refresh::Refresh;
-use crate::table::{pretty, print, print_json, printable, rough, table};
+use crate::table::{pretty, printable, rough, table};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use turnwheel::clock::{self, Timestamp};
 use turnwheel::config::load::Loaded;
-use turnwheel::gateway::intake::Order;
+use turnwheel::gateway::SessionSummary;
 use turnwheel::queue::Command;
 use turnwheel::session::{Role, Session, Status};
 use turnwheel::store::SessionQuery;
@@ -64,13 +66,13 @@ pub enum Sessions {
     Show(Show),
     /// Give up what the session is doing
     #[command(after_help = CANCEL)]
-    Cancel(Given),
+    Cancel(Ordered),
     /// Take the conversation back from the human
     #[command(after_help = RELEASE)]
-    Release(Given),
+    Release(Ordered),
     /// Close the conversation
     #[command(after_help = CLOSE)]
-    Close(Given),
+    Close(Ordered),
 }
 
 #[derive(Debug, Args)]
@@ -93,30 +95,17 @@ pub struct List {
     /// Only those of this agent
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
-    /// The most to show
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    limit: u16,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    refresh: Refresh,
+    listing: Listing,
 }
 
 #[derive(Debug, Args)]
-pub struct Given {
+pub struct Ordered {
     /// The session
     #[arg(value_parser = crate::id)]
     id: String,
-    /// Why
-    #[arg(long)]
-    reason: Option<String>,
-    /// Who orders it
-    #[arg(long)]
-    by: Option<String>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    given: Given,
 }
 
 fn status(text: &str) -> Result<Status, String> {
@@ -129,35 +118,22 @@ impl Sessions {
         let tasks = Tasks::new();
         let access = Access::open(loaded, &tasks).await?;
         match self {
-            Self::List(which) => which.refresh.show("no sessions", async || list(&access, &which).await).await,
+            Self::List(which) => which.listing.refresh.show("no sessions", async || list(&access, &which).await).await,
             Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
-            Self::Cancel(given) => control(&access, Command::Cancel, given).await,
-            Self::Release(given) => control(&access, Command::Release, given).await,
-            Self::Close(given) => control(&access, Command::Close, given).await,
+            Self::Cancel(Ordered { id, given }) => given.order(&access, &id, Command::Cancel, None).await,
+            Self::Release(Ordered { id, given }) => given.order(&access, &id, Command::Release, None).await,
+            Self::Close(Ordered { id, given }) => given.order(&access, &id, Command::Close, None).await,
         }
     }
 }
 
-async fn control(access: &Access, command: Command, given: Given) -> anyhow::Result<()> {
-    let Given { id, reason, by, json } = given;
-    let accepted = access.control(&id, Order { command, name: None, reason, by }).await?;
-    if json {
-        return print_json(&accepted);
-    }
-    print(accepted.job_id);
-    Ok(())
+async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
+    let (agent_id, limit) = (which.agent.clone(), which.listing.limit());
+    let sessions = access.list_sessions(SessionQuery { status: which.status, agent_id, limit }).await?;
+    which.listing.text("sessions", sessions, |sessions| rows(sessions, clock::now()))
 }
 
-async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
-    let query = SessionQuery { status: which.status, agent_id: which.agent.clone(), limit: usize::from(which.limit) };
-    let sessions = access.list_sessions(query).await?;
-    if which.json {
-        return pretty(&json!({ "sessions": sessions }));
-    }
-    if sessions.is_empty() {
-        return Ok(String::new());
-    }
-    let now = clock::now();
+fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
     let mut rows = table(&["session", "agent", "user", "channel", "status", "timers", "changed"]);
     for session in sessions {
         let closed = if session.closed_at.is_some() { " (closed)" } else { "" };
@@ -171,7 +147,7 @@ async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
             ago(session.updated_at, now),
         ]);
     }
-    Ok(rows.to_string())
+    rows.to_string()
 }
 
 async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {

@@ -1,13 +1,12 @@
 //! `turnwheel timers`: what is going to fire, and its cancellation.
 
 use crate::access::Access;
-use crate::refresh::Refresh;
-use crate::table::{pretty, print, print_json, rough, table};
+use crate::listing::Listing;
+use crate::order::Given;
+use crate::table::{rough, table};
 use clap::{Args, Subcommand};
-use serde_json::json;
 use turnwheel::clock::{self, Timestamp};
 use turnwheel::config::load::Loaded;
-use turnwheel::gateway::intake::Order;
 use turnwheel::gateway::timers::PendingTimer;
 use turnwheel::queue::Command;
 use turnwheel::tasks::Tasks;
@@ -49,14 +48,8 @@ pub struct List {
     /// Only those of this session
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
-    /// The most to show
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    limit: u16,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    refresh: Refresh,
+    listing: Listing,
 }
 
 #[derive(Debug, Args)]
@@ -67,15 +60,8 @@ pub struct Cancel {
     /// Only timers of this name; all unless given
     #[arg(long)]
     name: Option<String>,
-    /// Why
-    #[arg(long)]
-    reason: Option<String>,
-    /// Who orders it
-    #[arg(long)]
-    by: Option<String>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    given: Given,
 }
 
 impl Timers {
@@ -83,29 +69,20 @@ impl Timers {
         let tasks = Tasks::new();
         let access = Access::open(loaded, &tasks).await?;
         match self {
-            Self::List(which) => which.refresh.show("no timers", async || view(&access, &which).await).await,
-            Self::Cancel(Cancel { session, name, reason, by, json }) => {
-                let order = Order { command: Command::CancelTimers, name, reason, by };
-                let accepted = access.control(&session, order).await?;
-                if json {
-                    return print_json(&accepted);
-                }
-                print(accepted.job_id);
-                Ok(())
+            Self::List(which) => which.listing.refresh.show("no timers", async || view(&access, &which).await).await,
+            Self::Cancel(Cancel { session, name, given }) => {
+                given.order(&access, &session, Command::CancelTimers, name).await
             }
         }
     }
 }
 
 async fn view(access: &Access, which: &List) -> anyhow::Result<String> {
-    let timers = access.list_timers(which.session.as_deref(), usize::from(which.limit)).await?;
-    if which.json {
-        return pretty(&json!({ "timers": timers }));
-    }
-    Ok(if timers.is_empty() { String::new() } else { listing(timers, clock::now()) })
+    let timers = access.list_timers(which.session.as_deref(), which.listing.limit()).await?;
+    which.listing.text("timers", timers, |timers| rows(timers, clock::now()))
 }
 
-fn listing(timers: Vec<PendingTimer>, now: Timestamp) -> String {
+fn rows(timers: Vec<PendingTimer>, now: Timestamp) -> String {
     let mut rows = table(&["session", "timer", "due", "at", "action", "message"]);
     for PendingTimer { session_id, timer } in timers {
         let due = if timer.due_at > now { format!("in {}", rough(now.until(timer.due_at))) } else { "now".into() };

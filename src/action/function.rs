@@ -5,6 +5,8 @@ use super::ActionResult;
 use super::tool::ToolFunction;
 use crate::depth;
 use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
@@ -12,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::future::Future;
-use std::marker::PhantomData;
 
 /// For a function that takes no params.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -61,11 +62,42 @@ pub trait IntoTool<Shape> {
 /// The shape of what is a [`ToolFunction`] already.
 pub struct Itself;
 
-/// A function with its schema.
-pub struct Typed<F, Shape> {
-    function: F,
+/// A function with the schema of its params.
+pub struct Typed {
     schema: Value,
-    shape: PhantomData<fn() -> Shape>,
+    call: Box<Call>,
+}
+
+type Call = dyn Fn(Value, ToolCall) -> Result<BoxFuture<'static, ActionResult>, String> + Send + Sync;
+
+impl Typed {
+    fn new<P, Fut, T, E>(function: impl Fn(P, ToolCall) -> Fut + Send + Sync + 'static) -> Self
+    where
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        P: DeserializeOwned + JsonSchema,
+        T: Serialize + 'static,
+        E: Display + 'static,
+    {
+        let call = move |params: Value, call: ToolCall| {
+            let called = function(read(params)?, call);
+            Ok(called.map(result).boxed())
+        };
+        Self { schema: schema_of::<P>(), call: Box::new(call) }
+    }
+}
+
+#[async_trait]
+impl ToolFunction for Typed {
+    async fn call(&self, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult {
+        match (self.call)(Value::Object(params.clone()), ToolCall { key: idempotency_key.to_owned() }) {
+            Ok(called) => called.await,
+            Err(problem) => ActionResult::failed(problem),
+        }
+    }
+
+    fn params(&self) -> Option<&Value> {
+        Some(&self.schema)
+    }
 }
 
 impl<T: ToolFunction> IntoTool<Itself> for T {
@@ -80,14 +112,14 @@ impl<F, P, Fut, T, E> IntoTool<(P,)> for F
 where
     F: Fn(P) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<T, E>> + Send + 'static,
-    P: DeserializeOwned + JsonSchema + Send + 'static,
+    P: DeserializeOwned + JsonSchema,
     T: Serialize + 'static,
     E: Display + 'static,
 {
-    type Tool = Typed<F, (P,)>;
+    type Tool = Typed;
 
-    fn into_tool(self) -> Self::Tool {
-        Typed { function: self, schema: schema_of::<P>(), shape: PhantomData }
+    fn into_tool(self) -> Typed {
+        Typed::new(move |params, _| self(params))
     }
 }
 
@@ -95,58 +127,14 @@ impl<F, P, Fut, T, E> IntoTool<(P, ToolCall)> for F
 where
     F: Fn(P, ToolCall) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<T, E>> + Send + 'static,
-    P: DeserializeOwned + JsonSchema + Send + 'static,
+    P: DeserializeOwned + JsonSchema,
     T: Serialize + 'static,
     E: Display + 'static,
 {
-    type Tool = Typed<F, (P, ToolCall)>;
+    type Tool = Typed;
 
-    fn into_tool(self) -> Self::Tool {
-        Typed { function: self, schema: schema_of::<P>(), shape: PhantomData }
-    }
-}
-
-#[async_trait]
-impl<F, P, Fut, T, E> ToolFunction for Typed<F, (P,)>
-where
-    F: Fn(P) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<T, E>> + Send + 'static,
-    P: DeserializeOwned + JsonSchema + Send + 'static,
-    T: Serialize + 'static,
-    E: Display + 'static,
-{
-    async fn call(&self, params: &Map<String, Value>, _idempotency_key: &str) -> ActionResult {
-        let called = match read(params) {
-            Ok(params) => (self.function)(params),
-            Err(problem) => return ActionResult::failed(problem),
-        };
-        result(called.await)
-    }
-
-    fn params(&self) -> Option<&Value> {
-        Some(&self.schema)
-    }
-}
-
-#[async_trait]
-impl<F, P, Fut, T, E> ToolFunction for Typed<F, (P, ToolCall)>
-where
-    F: Fn(P, ToolCall) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<T, E>> + Send + 'static,
-    P: DeserializeOwned + JsonSchema + Send + 'static,
-    T: Serialize + 'static,
-    E: Display + 'static,
-{
-    async fn call(&self, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult {
-        let called = match read(params) {
-            Ok(params) => (self.function)(params, ToolCall { key: idempotency_key.to_owned() }),
-            Err(problem) => return ActionResult::failed(problem),
-        };
-        result(called.await)
-    }
-
-    fn params(&self) -> Option<&Value> {
-        Some(&self.schema)
+    fn into_tool(self) -> Typed {
+        Typed::new(self)
     }
 }
 
@@ -163,8 +151,7 @@ pub fn schema_of<P: JsonSchema>() -> Value {
 }
 
 /// The params as their type; what does not fit is a text for the model to read.
-pub(crate) fn read<P: DeserializeOwned>(params: &Map<String, Value>) -> Result<P, String> {
-    let params = Value::Object(params.clone());
+pub(crate) fn read<P: DeserializeOwned>(params: Value) -> Result<P, String> {
     serde_path_to_error::deserialize(params).map_err(|error| match error.path().to_string().as_str() {
         "." => format!("invalid params: {}", error.inner()),
         path => format!("invalid params: {path}: {}", error.inner()),

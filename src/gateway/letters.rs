@@ -7,7 +7,7 @@
 
 use super::input::{Filter, Params};
 use super::intake::takes_chats;
-use super::sessions::bounded;
+use super::sessions::{HowMany, bounded};
 use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
@@ -221,16 +221,6 @@ async fn can_be_handled(store: &dyn Store, seq: u64, job: &Job) -> Result<(), Re
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct LetterList {
     letters: Vec<LetterSummary>,
-}
-
-/// How many letters.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct HowMany {
-    /// 50 unless given.
-    #[param(minimum = 1, maximum = 1000)]
-    #[serde(default)]
-    limit: Option<usize>,
 }
 
 /// Dead letters: jobs given up.

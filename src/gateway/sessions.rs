@@ -139,14 +139,14 @@ pub(super) async fn show(
     Ok(Json(shown(load(&state, &session_id).await?)))
 }
 
-/// How many turns.
+/// How many.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HowMany {
     /// 50 unless given.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
-    limit: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 /// A session's turns, newest first.

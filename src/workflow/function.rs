@@ -88,7 +88,7 @@ where
     E: Into<FlowError> + 'static,
 {
     async fn run(&self, context: FlowContext) -> Result<String, FlowError> {
-        let params = read(&context.params).map_err(FlowError::Failed)?;
+        let params = read(Value::Object(context.params.clone())).map_err(FlowError::Failed)?;
         (self.function)(params, context).await.map_err(Into::into)
     }
 

@@ -39,8 +39,9 @@ fn check(report: &Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turns_are_measured_beside_the_floor_on_the_embedded_file() {
-    let (report, _) = bench(&[&QUICK[..], &["--backend", "embedded"]].concat()).await;
+    let (report, _) = bench(&[&QUICK[..], &["--backend", "embedded", "--hot-users", "2"]].concat()).await;
     check(&report);
+    assert!(report["rows"][0]["hot_turns_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
     assert!(report["environment"]["embedded_sync"].is_string());
 }
 

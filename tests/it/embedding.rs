@@ -13,6 +13,7 @@ use crate::support::engine::DEADLINE;
 use crate::support::servers::cluster;
 use crate::support::{background, eventually};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -99,18 +100,28 @@ async fn a_message_is_answered_once_and_the_answer_is_found_again() {
     }
 }
 
+/// A tool that tells when it has begun, and answers once it may go on.
+fn held_up(
+    begun: &Arc<Notify>,
+    go_on: &Arc<Notify>,
+    answer: u32,
+) -> impl Fn(NoParams) -> BoxFuture<'static, Result<u32, String>> + Send + Sync + 'static {
+    let (begun, go_on) = (Arc::clone(begun), Arc::clone(go_on));
+    move |_| {
+        let (begun, go_on) = (Arc::clone(&begun), Arc::clone(&go_on));
+        async move {
+            begun.notify_one();
+            go_on.notified().await;
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_was_merged_into_another_has_that_one_s_answer() {
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (told, waits) = (Arc::clone(&begun), Arc::clone(&go_on));
-    let count = move |_: NoParams| {
-        let (told, waits) = (Arc::clone(&told), Arc::clone(&waits));
-        async move {
-            told.notify_one();
-            waits.notified().await;
-            Ok::<_, String>(1)
-        }
-    };
+    let count = held_up(&begun, &go_on, 1);
     let engine = Engine::in_memory().tool("count", count).agent(CLERK).start().await.unwrap();
     let send = async |job: &str| {
         let message = NewMessage { job_id: Some(job.into()), ..NewMessage::new("s1", "clerk", job) };
@@ -153,15 +164,7 @@ async fn a_process_runs_only_the_parts_that_it_starts() {
 async fn a_stop_lets_the_turn_in_hand_come_to_its_end_and_a_file_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (told, waits) = (Arc::clone(&begun), Arc::clone(&go_on));
-    let count = move |_: NoParams| {
-        let (told, waits) = (Arc::clone(&told), Arc::clone(&waits));
-        async move {
-            told.notify_one();
-            waits.notified().await;
-            Ok::<_, String>(9)
-        }
-    };
+    let count = held_up(&begun, &go_on, 9);
     let engine = Engine::embedded(dir.path()).tool("count", count).agent(CLERK).start().await.unwrap();
     let sent = engine.send(NewMessage::new("s1", "clerk", "How many?")).await.unwrap();
     begun.notified().await;
