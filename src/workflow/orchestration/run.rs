@@ -1,13 +1,13 @@
 //! A run of a workflow, from its input to its output.
 
+use super::event::{RunEvent, RunEventType};
 use super::failure::Failure;
 use super::outcome::{RunFailure, RunUsage};
 use super::outlet::Outlet;
 use super::part::{Part, Run, Told};
 use super::pinned::Pinned;
-use super::spent::{Limits, Spent};
-use super::event::{RunEvent, RunEventType};
 use super::scope::Scope;
+use super::spent::{Limits, Spent};
 use super::workflow;
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;

@@ -2,8 +2,8 @@
 
 use super::definition::LimitsConfig;
 use super::outcome::RunUsage;
-use crate::config::duration;
 use crate::config::WorkflowLimits;
+use crate::config::duration;
 use crate::journal::Tokens;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -82,7 +82,9 @@ impl Spent {
     /// What is said of a run that takes too long.
     pub(super) fn too_long(&self) -> String {
         let timeout = duration::format(self.limits.timeout);
-        format!("the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout")
+        format!(
+            "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
+        )
     }
 
     pub(super) fn usage(&self) -> RunUsage {

@@ -4,9 +4,9 @@ use super::definition::{Stage, Target};
 use super::event::RunEventType;
 use super::failure::Failure;
 use super::outcome::RunFailure;
-use super::scope::Scope;
 use super::part::{Part, Told};
 use super::pinned::Runnable;
+use super::scope::Scope;
 use super::workflow::{self, Output};
 use super::{function, task_agent};
 use crate::config::duration;
@@ -51,7 +51,10 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
     let ended = match stage.timeout {
         None => running.await,
         Some(limit) => timeout(limit, running).await.unwrap_or_else(|_| {
-            Err(Failure::of(part, format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit))))
+            Err(Failure::of(
+                part,
+                format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit)),
+            ))
         }),
     };
     match ended {
@@ -64,7 +67,8 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
 async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
     let label = Label { kind: "stage", target: part.path() };
     let unknown = || RunFailure { path: part.path().to_owned(), cause: "it failed".into(), attempts: 1 };
-    let step = part.journal().step(FAILED, label, FAILED, |_| async {
+    let journal = part.journal();
+    let step = journal.step(FAILED, label, FAILED, |_| async {
         Ok::<_, Infallible>(Done { ok: false, ..Done::ok(failure.unwrap_or_else(unknown)) })
     });
     match Box::pin(step).await {
@@ -77,7 +81,7 @@ async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
 async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
     let inner = part.inner();
     match &stage.runnable {
-        Target::Inline(nested) => Box::pin(workflow::run(&inner, nested, &scope.within(input))).await,
+        Target::Inline(nested) => Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await,
         Target::Reference(id) => match part.run().pinned.find(id) {
             Some(Runnable::Agent(agent)) => Ok(task_agent::run(&inner, agent, input).await?.into()),
             Some(Runnable::Workflow(nested)) => Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await,
