@@ -71,6 +71,8 @@ pub struct Settings {
     pub retention: Retention,
     /// Watching processes without a gateway.
     pub metrics: Metrics,
+    /// What one run of a workflow may take.
+    pub workflow: WorkflowLimits,
 }
 
 /// See [`Settings::nats`].
@@ -208,6 +210,37 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
 }
 
+/// See [`Settings::workflow`]. A workflow file may ask for less, never for more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkflowLimits {
+    /// Stages begun, over all iterations and branches; 10,000 unless given.
+    pub max_stages: u64,
+    /// Workflows within workflows; 16 unless given.
+    pub max_depth: u32,
+    /// From its start to its end; 1 h unless given.
+    pub timeout: Text,
+    /// Model calls; 10,000 unless given.
+    pub max_model_calls: u64,
+    /// Tokens, of prompts and answers; 0, as many as it likes, unless given.
+    pub max_tokens: u64,
+    /// Branches of one parallel workflow that run at once, unless it says otherwise; 64 unless given.
+    pub max_parallel: usize,
+}
+
+impl Default for WorkflowLimits {
+    fn default() -> Self {
+        Self {
+            max_stages: 10_000,
+            max_depth: 16,
+            timeout: Text(std::time::Duration::from_secs(3_600)),
+            max_model_calls: 10_000,
+            max_tokens: 0,
+            max_parallel: 64,
+        }
+    }
+}
+
 fn default_model_timeout() -> Text {
     Text(std::time::Duration::from_secs(60))
 }
@@ -251,6 +284,7 @@ impl Default for Settings {
                 idle: Text(Duration::from_secs(30 * 86_400)),
             },
             metrics: Metrics::default(),
+            workflow: WorkflowLimits::default(),
         }
     }
 }

@@ -3,9 +3,11 @@
 //! [`Journal::step`] runs an operation once and records what came of it, first writer wins; a turn that is repeated after
 //! a crash gets the recorded result instead. A result therefore counts exactly once, while the operation itself runs at
 //! least once: again only where a crash fell between its effect and its record, under the same idempotency key. A turn's
-//! last step may be noted in place of that, and is written with the commit: see [`Journal::last_step`]. A [`Guard`] keeps a
-//! worker that has lost its lane from beginning anything.
+//! last step may be noted in place of that, and is written with the commit: see [`Journal::last_step`]. What has no effect
+//! but its result may be written a moment later, with others: see [`Journal::deferred_step`]. A [`Guard`] keeps a worker that
+//! has lost its lane from beginning anything.
 
+mod deferred;
 mod guard;
 pub mod record;
 
@@ -15,6 +17,7 @@ pub use record::{StepRecord, Tokens};
 use crate::agent::canonical;
 use crate::clock;
 use crate::store::{Record, Recorded, Store, StoreError};
+use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -140,6 +143,7 @@ struct TurnJournal {
     guard: Guard,
     recorded: Mutex<HashMap<String, StepRecord>>,
     notes: Mutex<Vec<StepRecord>>,
+    deferred: Deferred,
 }
 
 impl Journal {
@@ -161,6 +165,7 @@ impl Journal {
                 guard,
                 recorded: Mutex::new(recorded),
                 notes: Mutex::new(Vec::new()),
+                deferred: Deferred::default(),
             }),
             prefix: String::new(),
         })
@@ -169,6 +174,11 @@ impl Journal {
     /// The part of this journal under `path`, such as `loop[1]` or `parallel/verify`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
+    }
+
+    /// The session, or run, whose turn this is.
+    pub fn session_id(&self) -> &str {
+        &self.turn.session_id
     }
 
     /// True when the step has been recorded for this input.
@@ -215,6 +225,98 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        let Performed { step, output } = match self.perform(key, label, input, operation).await? {
+            Attempted::Repeated(stepped) => return Ok(stepped),
+            Attempted::Performed(performed) => performed,
+        };
+        let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
+        if is_last(&output) {
+            lock(&self.turn.notes).push(step);
+            return Ok(Stepped { output, ok, ms, key });
+        }
+        let input_hash = step.input_hash.clone();
+        match self.turn.record(step).await? {
+            None => Ok(Stepped { output, ok, ms, key }),
+            Some(earlier) if earlier.input_hash != input_hash => {
+                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
+                Err(JournalError::Overtaken { turn_id, key }.into())
+            }
+            Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
+        }
+    }
+
+    /// Like [`Journal::step`] for an operation whose only effect is its result, such as a question to a model: the result
+    /// counts at once, and is written with others soon after. It is durable once [`Journal::settle`] has returned; before
+    /// that nothing that follows from it may be seen outside, and no [`Journal::step`] begins.
+    pub async fn deferred_step<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Stepped<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
+        let Performed { step, output } = match self.attempt(key, label, input, operation).await? {
+            Attempted::Repeated(stepped) => return Ok(stepped),
+            Attempted::Performed(performed) => performed,
+        };
+        let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
+        lock(&self.turn.recorded).insert(key.clone(), step.clone());
+        if self.turn.deferred.push(step) >= MAX_DEFERRED {
+            self.settle().await?;
+        }
+        Ok(Stepped { output, ok, ms, key })
+    }
+
+    /// Writes what is deferred. On return every step before is durable.
+    pub async fn settle(&self) -> Result<(), JournalError> {
+        self.turn.settle().await
+    }
+
+    /// Returns when a step has been deferred since the last return.
+    pub async fn deferred(&self) {
+        self.turn.deferred.pushed.notified().await;
+    }
+
+    /// Runs the operation unless its step is recorded, after everything before it is durable.
+    async fn perform<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Attempted<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
+        if !self.turn.deferred.is_empty() {
+            self.settle().await?;
+        }
+        self.attempt(key, label, input, operation).await
+    }
+
+    /// Runs the operation unless its step is recorded; nothing is written.
+    async fn attempt<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Attempted<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
         if self.turn.guard.is_cancelled() {
             return Err(JournalError::Cancelled.into());
         }
@@ -222,7 +324,7 @@ impl Journal {
         let input_hash = hash(input);
         let known = lock(&self.turn.recorded).get(&full_key).cloned();
         if let Some(step) = known {
-            return Ok(self.turn.replay(step, &input_hash)?);
+            return Ok(Attempted::Repeated(self.turn.replay(step, &input_hash)?));
         }
         match self.turn.guard.holds().await {
             Ok(true) => {}
@@ -236,32 +338,20 @@ impl Journal {
             // The operation may take minutes; what it has come to so far is nobody's any more.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let step = StepRecord {
             key: full_key,
             kind: label.kind.to_owned(),
             target: label.target.to_owned(),
-            input_hash: input_hash.clone(),
+            input_hash,
             output: to_value(&done.output),
             ok: done.ok,
-            ms,
+            ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             model: done.model,
             tokens: done.tokens,
             attempts: done.attempts,
             at: clock::now(),
         };
-        if is_last(&done.output) {
-            lock(&self.turn.notes).push(step);
-            return Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) });
-        }
-        match self.turn.record(step).await? {
-            None => Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) }),
-            Some(earlier) if earlier.input_hash != input_hash => {
-                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
-                Err(JournalError::Overtaken { turn_id, key }.into())
-            }
-            Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
-        }
+        Ok(Attempted::Performed(Performed { step, output: done.output }))
     }
 
     /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
@@ -296,7 +386,48 @@ impl Journal {
     }
 }
 
+/// What came of asking for a step.
+enum Attempted<O> {
+    /// It was recorded.
+    Repeated(Stepped<O>),
+    /// It ran, and is not written yet.
+    Performed(Performed<O>),
+}
+
+struct Performed<O> {
+    step: StepRecord,
+    output: O,
+}
+
 impl TurnJournal {
+    /// Writes the deferred steps, together.
+    async fn settle(&self) -> Result<(), JournalError> {
+        // Whoever comes meanwhile waits for what is on its way, too.
+        let _writing = self.deferred.writing.lock().await;
+        let steps = self.deferred.waiting();
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let request = Record {
+            session_id: self.session_id.clone(),
+            turn_id: self.turn_id.clone(),
+            epoch: self.epoch,
+            steps: steps.clone(),
+            status: None,
+        };
+        let answers = self.store.record(request).await?;
+        self.deferred.written(steps.len());
+        for (step, answer) in steps.iter().zip(answers) {
+            // What came after has used our result: it stands only if the record says the same.
+            if let Recorded::Existing(earlier) = answer
+                && (earlier.input_hash != step.input_hash || earlier.output != step.output)
+            {
+                return Err(JournalError::Overtaken { turn_id: self.turn_id.clone(), key: earlier.key });
+            }
+        }
+        Ok(())
+    }
+
     /// Records `step` with the pending notes; answers the record that was there before, if any.
     async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
         let notes = std::mem::take(&mut *lock(&self.notes));

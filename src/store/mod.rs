@@ -13,7 +13,7 @@ pub mod runs;
 pub mod types;
 mod versioned;
 
-pub use runs::{RunQuery, RunRecord, RunStatus};
+pub use runs::*;
 pub use types::*;
 
 use crate::agent::AgentRecord;

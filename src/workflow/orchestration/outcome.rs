@@ -1,6 +1,7 @@
 //! What comes of a run.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use utoipa::ToSchema;
 
 /// Why a run has no output.
@@ -12,6 +13,16 @@ pub struct RunFailure {
     pub cause: String,
     /// How often the stage was tried.
     pub attempts: u32,
+}
+
+impl fmt::Display for RunFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.cause)?;
+        if self.attempts > 1 { write!(f, " (after {} attempts)", self.attempts) } else { Ok(()) }
+    }
 }
 
 /// What a run has used.
