@@ -1,9 +1,9 @@
 //! What goes into and comes out of the [`Store`](super::Store).
 
+use super::runs::RunRecord;
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::queue::{Job, OutEvent};
-use super::runs::RunRecord;
 use crate::session::{Entry, Handoff, Kind, Session, Status, WorkflowState};
 use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};

@@ -47,8 +47,6 @@ pub(crate) trait Versioned: Sized + Send + Sync + 'static {
 /// What was kept.
 #[derive(Deserialize)]
 pub(crate) struct Kept {
-    #[serde(alias = "agent_id", alias = "workflow_id")]
-    pub(crate) id: String,
     pub(crate) hash: String,
     #[serde(alias = "config", alias = "definition")]
     pub(crate) document: Value,

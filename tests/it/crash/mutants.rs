@@ -251,7 +251,6 @@ impl Store for MutantStore {
     }
 
     async fn update_run(&self, run: RunRecord, epoch: u64) -> store::Result<()> {
-        
         self.inner.update_run(run, epoch).await
     }
 
