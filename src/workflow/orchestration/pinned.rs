@@ -144,6 +144,11 @@ impl Pinned {
         }
     }
 
+    /// The models that its agents ask.
+    pub(super) fn models(&self) -> Vec<String> {
+        self.agents.values().map(|agent| agent.config.model.clone()).collect()
+    }
+
     pub(super) fn workflow(&self, id: &str) -> Option<Arc<Workflow>> {
         self.workflows.get(id).map(|record| Arc::clone(&record.workflow))
     }

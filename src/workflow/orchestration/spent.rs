@@ -26,6 +26,16 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// For a run that is only looked at.
+    pub(super) const NONE: Self = Self {
+        max_stages: u64::MAX,
+        max_depth: u32::MAX,
+        timeout: Duration::from_secs(60),
+        max_model_calls: u64::MAX,
+        max_tokens: 0,
+        max_parallel: usize::MAX,
+    };
+
     /// Those of a workflow file, within the settings': a file may ask for less, never for more.
     pub fn of(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
         let within = |own: Option<u64>, most: u64| match (own, most) {

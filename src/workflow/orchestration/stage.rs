@@ -24,7 +24,7 @@ pub(super) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Out
     let mut backoff = stage.retry.backoff;
     let mut attempt = 1;
     loop {
-        let failure = match attempted(&part.attempt(attempt), stage, &input, scope).await {
+        let failure = match noted(&part.attempt(attempt), stage, (attempt, &input), scope).await {
             Ok(output) => return Ok(output),
             Err(Failure::Failed { failure, fatal: false }) => failure,
             Err(failure) => return Err(failure),
@@ -34,10 +34,23 @@ pub(super) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Out
             let attempts = failure.attempts.max(attempt);
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
-        sleep(backoff).await;
+        if part.run().notes.is_none() {
+            sleep(backoff).await;
+        }
         backoff = backoff.saturating_mul(2);
         attempt += 1;
     }
+}
+
+/// One attempt, noted where the run is only looked at.
+async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope: &Scope) -> Result<Output, Failure> {
+    let notes = part.run().notes.as_ref();
+    let place = notes.map(|notes| notes.begin(part, stage, attempt, input));
+    let ended = attempted(part, stage, input, scope).await;
+    if let Some((notes, place)) = notes.zip(place) {
+        notes.end(place, &ended);
+    }
+    ended
 }
 
 /// One attempt. How it failed is recorded where a repeat might see it end otherwise, or would make it wait again.
