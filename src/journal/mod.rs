@@ -8,6 +8,7 @@
 
 mod guard;
 pub mod record;
+mod span;
 
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
@@ -23,6 +24,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use thiserror::Error;
+use tracing::Instrument;
 
 /// Why the journal could not record or repeat a step.
 #[derive(Debug, Error)]
@@ -230,12 +232,15 @@ impl Journal {
             Err(error) => return Err(JournalError::from(error).into()),
         }
         let begun = Instant::now();
+        let span = span::begin(&full_key, label);
         let done = tokio::select! {
             biased;
-            done = operation(self.idempotency_key(key)) => done.map_err(StepError::Operation)?,
+            done = operation(self.idempotency_key(key)).instrument(span.clone()) => done,
             // The operation may take minutes; what it has come to so far is nobody's any more.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
+        span::end(&span, &done);
+        let done = done.map_err(StepError::Operation)?;
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let step = StepRecord {
             key: full_key,
