@@ -23,6 +23,7 @@ mod log;
 mod open;
 mod order;
 mod refresh;
+mod report;
 mod roles;
 mod screen;
 mod send;
