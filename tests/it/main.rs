@@ -30,3 +30,4 @@ mod scenarios;
 mod security;
 mod support;
 mod tour;
+mod tracing;
