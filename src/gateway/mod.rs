@@ -2,7 +2,7 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`], `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream, [`letters`] has the
+//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream, [`letters`] has the
 //! dead letters, `doctor` says what is wrong, `metrics` what was counted. Every refusal is a [`Reject`], every route is
 //! described in `openapi`.
 
@@ -21,6 +21,7 @@ mod messages;
 mod metrics;
 mod openapi;
 pub mod reject;
+mod run_orders;
 mod serve;
 mod sessions;
 pub mod timers;

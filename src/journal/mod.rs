@@ -8,81 +8,29 @@
 //! has lost its lane from beginning anything.
 
 mod deferred;
+mod error;
 mod guard;
 pub mod record;
+mod span;
+mod turn;
 
+pub use error::{JournalError, StepError};
+use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
 
 use crate::agent::canonical;
 use crate::clock;
-use crate::store::{Record, Recorded, Store, StoreError};
+use crate::store::Store;
 use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use thiserror::Error;
-
-/// Why the journal could not record or repeat a step.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    /// The recorded step was asked something else: the code, or what it reads, changed under a turn in hand.
-    #[error(
-        "step `{key}` of turn `{turn_id}` was recorded for another input ({recorded}) than it is now asked ({asked})"
-    )]
-    Mismatch {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-        /// Hash of the recorded input.
-        recorded: String,
-        /// Hash of the input now.
-        asked: String,
-    },
-    /// While the step ran, it was recorded for another input: by a worker that had the turn before, or has it by now.
-    #[error("step `{key}` of turn `{turn_id}` was recorded by another worker, for another input")]
-    Overtaken {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-    },
-    /// The recorded output does not fit the code that reads it.
-    #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
-    Unreadable {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The lane is somebody else's by now: nothing was begun.
-    #[error("the lane was taken over")]
-    Lost,
-    /// An operator has cancelled the turn: nothing more of it is begun, and what ran is broken off.
-    #[error("the turn is cancelled")]
-    Cancelled,
-    /// The store did not record it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Why a step has no result.
-#[derive(Debug, Error)]
-pub enum StepError<E> {
-    /// The journal's fault.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The operation failed, and nothing was recorded.
-    #[error("{0}")]
-    Operation(E),
-}
+use tracing::Instrument;
+use turn::TurnJournal;
 
 /// What a step is, for those who read the journal.
 #[derive(Clone, Copy, Debug)]
@@ -135,17 +83,6 @@ pub struct Journal {
     prefix: String,
 }
 
-struct TurnJournal {
-    store: Arc<dyn Store>,
-    session_id: String,
-    turn_id: String,
-    epoch: u64,
-    guard: Guard,
-    recorded: Mutex<HashMap<String, StepRecord>>,
-    notes: Mutex<Vec<StepRecord>>,
-    deferred: Deferred,
-}
-
 impl Journal {
     /// The journal of a turn held under `epoch`, for as long as `guard` says. A resumed turn's recorded steps are read first.
     pub async fn open(
@@ -155,25 +92,45 @@ impl Journal {
         resumed: bool,
     ) -> Result<Self, JournalError> {
         let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
+        Ok(Self::over(steps, store, (session_id, turn_id), (epoch, guard)))
+    }
+
+    /// The journal of a turn that is only looked at: what is not among `steps` does not run, and is [`JournalError::Lost`].
+    pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
+        Self::over(steps, store, turn, (0, Guard::new(Nobody)))
+    }
+
+    fn over(
+        steps: Vec<StepRecord>,
+        store: Arc<dyn Store>,
+        (session_id, turn_id): (&str, &str),
+        (epoch, guard): (u64, Guard),
+    ) -> Self {
         let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
-        Ok(Self {
-            turn: Arc::new(TurnJournal {
-                store,
-                session_id: session_id.to_owned(),
-                turn_id: turn_id.to_owned(),
-                epoch,
-                guard,
-                recorded: Mutex::new(recorded),
-                notes: Mutex::new(Vec::new()),
-                deferred: Deferred::default(),
-            }),
-            prefix: String::new(),
-        })
+        let turn = TurnJournal {
+            store,
+            session_id: session_id.to_owned(),
+            turn_id: turn_id.to_owned(),
+            epoch,
+            guard,
+            recorded: Mutex::new(recorded),
+            notes: Mutex::new(Vec::new()),
+            deferred: Deferred::default(),
+        };
+        Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
     /// The part of this journal under `path`, such as `loop[1]` or `parallel/verify`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
+    }
+
+    /// The recorded steps of this part.
+    pub fn recorded(&self) -> Vec<StepRecord> {
+        let within = |key: &str| {
+            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'))
+        };
+        lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
     }
 
     /// The session, or run, whose turn this is.
@@ -332,12 +289,15 @@ impl Journal {
             Err(error) => return Err(JournalError::from(error).into()),
         }
         let begun = Instant::now();
+        let span = span::begin(&full_key, label);
         let done = tokio::select! {
             biased;
-            done = operation(self.idempotency_key(key)) => done.map_err(StepError::Operation)?,
+            done = operation(self.idempotency_key(key)).instrument(span.clone()) => done,
             // The operation may take minutes; what it has come to so far is nobody's any more.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
+        span::end(&span, &done);
+        let done = done.map_err(StepError::Operation)?;
         let step = StepRecord {
             key: full_key,
             kind: label.kind.to_owned(),
@@ -397,81 +357,6 @@ enum Attempted<O> {
 struct Performed<O> {
     step: StepRecord,
     output: O,
-}
-
-impl TurnJournal {
-    /// Writes the deferred steps, together.
-    async fn settle(&self) -> Result<(), JournalError> {
-        // Whoever comes meanwhile waits for what is on its way, too.
-        let _writing = self.deferred.writing.lock().await;
-        let steps = self.deferred.waiting();
-        if steps.is_empty() {
-            return Ok(());
-        }
-        let request = Record {
-            session_id: self.session_id.clone(),
-            turn_id: self.turn_id.clone(),
-            epoch: self.epoch,
-            steps: steps.clone(),
-            status: None,
-        };
-        let answers = self.store.record(request).await?;
-        self.deferred.written(steps.len());
-        for (step, answer) in steps.iter().zip(answers) {
-            // What came after has used our result: it stands only if the record says the same.
-            if let Recorded::Existing(earlier) = answer
-                && (earlier.input_hash != step.input_hash || earlier.output != step.output)
-            {
-                return Err(JournalError::Overtaken { turn_id: self.turn_id.clone(), key: earlier.key });
-            }
-        }
-        Ok(())
-    }
-
-    /// Records `step` with the pending notes; answers the record that was there before, if any.
-    async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
-        let notes = std::mem::take(&mut *lock(&self.notes));
-        let key = step.key.clone();
-        let mut steps = vec![step.clone()];
-        steps.extend(notes.iter().cloned());
-        let request = Record {
-            session_id: self.session_id.clone(),
-            turn_id: self.turn_id.clone(),
-            epoch: self.epoch,
-            steps,
-            status: None,
-        };
-        let answer = match self.store.record(request).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                lock(&self.notes).extend(notes);
-                return Err(error.into());
-            }
-        };
-        let earlier = match answer.into_iter().next() {
-            Some(Recorded::Existing(earlier)) => Some(*earlier),
-            Some(Recorded::New) | None => None,
-        };
-        lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
-        Ok(earlier)
-    }
-
-    fn replay<O: DeserializeOwned>(&self, step: StepRecord, input_hash: &str) -> Result<Stepped<O>, JournalError> {
-        if step.input_hash != input_hash {
-            return Err(JournalError::Mismatch {
-                turn_id: self.turn_id.clone(),
-                key: step.key,
-                recorded: step.input_hash,
-                asked: input_hash.to_owned(),
-            });
-        }
-        let output = serde_json::from_value(step.output).map_err(|error| JournalError::Unreadable {
-            turn_id: self.turn_id.clone(),
-            key: step.key.clone(),
-            problem: error.to_string(),
-        })?;
-        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key })
-    }
 }
 
 fn hash<I: Serialize + ?Sized>(input: &I) -> String {
