@@ -11,6 +11,7 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::{Finding, Known};
 use turnwheel::config::load::Loaded;
+use turnwheel::run;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
 
@@ -93,7 +94,7 @@ type Checked = (PathBuf, Result<AgentRecord, AgentError>);
 
 /// The named files, or those of `agents_dir`; warnings are printed on the way.
 fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
-    let known = Known::new(&loaded.settings, Flows::builtin().ids());
+    let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
     let check = |(path, agent): Checked| {
         let checked = agent.and_then(|agent| known.check(agent)).map(|(agent, warnings)| {

@@ -14,6 +14,7 @@ pub use work::work;
 use crate::agent::validate::Known;
 use crate::config::Settings;
 use crate::queue::nats::NatsQueue;
+use crate::run;
 use crate::store::mongo::MongoStore;
 use crate::tasks::Tasks;
 use crate::workflow::Flows;
@@ -89,7 +90,7 @@ impl Finding {
 /// All findings of a cluster: servers first, then the work. `monitor` is the address of nats-server's monitoring port; unless
 /// given, the usual port of the server is tried.
 pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
-    let known = Known::new(settings, flows.ids());
+    let known = Known::new(settings, flows.ids()).with_flows(run::known_ids(settings));
     let ((mut findings, streams), (of_mongo, indexes)) =
         tokio::join!(nats::examine(settings, monitor), mongo::examine(settings));
     findings.extend(of_mongo);

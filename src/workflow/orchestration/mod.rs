@@ -20,7 +20,6 @@ mod parallel;
 pub mod part;
 pub mod pinned;
 mod pipeline;
-pub mod read;
 pub mod run;
 pub mod scope;
 mod spent;
