@@ -25,7 +25,7 @@ pub async fn apply(settings: &Settings, store: &dyn Store) {
 
 async fn apply_agents(settings: &Settings, store: &dyn Store) {
     let known = Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
-    let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::builtin() };
+    let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::starters() };
     for (path, agent) in read {
         let agent = match agent.and_then(|agent| known.check(agent)) {
             Ok((agent, warnings)) => {

@@ -31,3 +31,4 @@ mod scenarios;
 mod security;
 mod support;
 mod tour;
+mod workflow_files;
