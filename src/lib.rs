@@ -29,6 +29,7 @@ pub mod run;
 pub mod session;
 pub mod store;
 pub mod tasks;
+pub mod telemetry;
 pub mod testing;
 pub mod timer;
 pub mod turn;

@@ -22,6 +22,7 @@ pub mod report;
 mod servers;
 pub mod sessions;
 mod site;
+mod size;
 pub mod timers;
 pub mod turns;
 mod usage;

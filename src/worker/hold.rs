@@ -23,7 +23,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, warn};
+use tracing::{Instrument, Span, debug, warn};
 
 /// See the module.
 pub(super) struct Hold<'a> {
@@ -38,6 +38,23 @@ pub(super) struct Hold<'a> {
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
     _counted: Counted,
+}
+
+/// What a message has come to.
+struct Handled {
+    /// The last sequence that is handled with it.
+    last_seq: u64,
+    /// To be committed.
+    change: Option<Box<Change>>,
+    /// The turn's, which its end belongs to.
+    span: Span,
+}
+
+impl Handled {
+    /// It leads to no turn.
+    fn nothing(last_seq: u64) -> Self {
+        Self { last_seq, change: None, span: Span::none() }
+    }
 }
 
 impl<'a> Hold<'a> {
@@ -82,14 +99,24 @@ impl<'a> Hold<'a> {
         };
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
         self.check().await?;
-        let (last_seq, change) = self.handle(&message).await?;
+        let Handled { last_seq, change, span } = self.handle(&message).await?;
+        self.conclude(message.at, last_seq, change).instrument(span).await
+    }
+
+    /// Commits, publishes and acknowledges what a message, which came `at` then, has come to. False when the lane is
+    /// released.
+    async fn conclude(&mut self, at: Timestamp, last_seq: u64, change: Option<Box<Change>>) -> Result<bool, Stop> {
+        let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
         let outcome = change.as_ref().map(|change| change.turn.outcome);
+        if let Some(outcome) = outcome {
+            Span::current().record("outcome", outcome.as_str());
+        }
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
         let committed = self.commit(last_seq, change).await?;
         publish(self.shared, outbox).await?;
-        count(outcome, answers.then_some(message.at));
+        count(outcome, answers.then_some(at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -165,32 +192,36 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// What a message comes to: the sequence that is handled with it, and the change to commit.
-    async fn handle(&mut self, message: &Message) -> Result<(u64, Option<Box<Change>>), Stop> {
+    /// What a message comes to.
+    async fn handle(&mut self, message: &Message) -> Result<Handled, Stop> {
         let job = match intake::decode(message) {
             Ok(job) => job,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok((message.seq, None));
+                return Ok(Handled::nothing(message.seq));
             }
         };
         if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
-            return Ok((message.seq, None));
+            return Ok(Handled::nothing(message.seq));
         }
         let (subject, through) = match self.subject(message, job).await? {
             Ok(subject) => subject,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok((message.seq, None));
+                return Ok(Handled::nothing(message.seq));
             }
         };
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
-        if attempt > self.shared.max_attempts && !subject.is_obsolete(&self.session) {
-            return Box::pin(self.exhausted(message, subject, attempt)).await.map(|change| (through, change));
+        let span = subject.span(&self.session, attempt);
+        if let Some(trace) = &message.trace {
+            trace.adopt(&span);
         }
-        let span = subject.span();
-        let change = self.run(message, subject, attempt).instrument(span).await?;
-        Ok((through, change))
+        let exceeded = attempt > self.shared.max_attempts && !subject.is_obsolete(&self.session);
+        let change = match exceeded {
+            true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
+            false => self.run(message, subject, attempt).instrument(span.clone()).await?,
+        };
+        Ok(Handled { last_seq: through, change, span })
     }
 
     /// What is to be done for a job, and the last sequence that is handled with it.

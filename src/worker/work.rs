@@ -8,6 +8,7 @@ use crate::session::Session;
 use crate::store::Change;
 use crate::turn::{self, CancelReason, Services, TurnError, TurnInput};
 use std::sync::Arc;
+use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 /// What is to be done, without the session that it is done for.
@@ -39,14 +40,15 @@ impl Subject {
         self.jobs().first().is_some_and(|job| turn::is_obsolete(session, job))
     }
 
-    /// What its log lines belong to.
-    pub(super) fn span(&self) -> Span {
-        let turn_id = self.jobs().first().map_or("", |job| job.job_id.as_str());
+    /// What its log lines and its steps belong to. No child of the lane's, which would name the session in each line again.
+    pub(super) fn span(&self, session: &Session, attempt: u32) -> Span {
+        let (session_id, turn_id) = (&session.session_id, self.jobs().first().map_or("", |job| job.job_id.as_str()));
         match self {
             Self::Turn { agent, .. } => {
-                info_span!("turn", turn_id, agent_id = agent.config.id, hash = agent.hash)
+                let (agent_id, hash) = (&agent.config.id, &agent.hash);
+                info_span!(parent: None, "turn", session_id, turn_id, agent_id, hash, attempt, outcome = Empty)
             }
-            Self::Run(_) => info_span!("run", turn_id),
+            Self::Run(_) => info_span!(parent: None, "run", session_id, turn_id, attempt, outcome = Empty),
         }
     }
 

@@ -229,7 +229,15 @@ async fn parallel_steps_that_are_recorded_are_not_run_again_on_resume() {
     let (first, _dir) = worker(&engine);
     engine.publish("s1", "m-1", "分析一下").await;
     eventually(DEADLINE, "two sides are recorded", || async {
-        engine.store.steps("s1", "m-1").await.unwrap().iter().filter(|step| step.key.starts_with("0/parallel_analysis/") && step.kind == "model").count() == 2
+        engine
+            .store
+            .steps("s1", "m-1")
+            .await
+            .unwrap()
+            .iter()
+            .filter(|step| step.key.starts_with("0/parallel_analysis/") && step.kind == "model")
+            .count()
+            == 2
     })
     .await;
     killed.store(true, Ordering::SeqCst);
