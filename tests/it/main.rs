@@ -26,6 +26,7 @@ mod outbox;
 mod poison;
 mod properties;
 mod recovery;
+mod runs;
 mod scenarios;
 mod security;
 mod support;
