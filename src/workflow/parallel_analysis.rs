@@ -5,7 +5,6 @@ use crate::journal::StepError;
 use crate::model::{Facts, ModelRequest, PromptMessage, PromptRole, recorded};
 use async_trait::async_trait;
 use futures::future::join_all;
-use std::sync::Arc;
 
 /// Key, heading and instruction of each side.
 const SIDES: [(&str, &str, &str); 3] = [
@@ -39,15 +38,13 @@ impl Flow for ParallelAnalysis {
 }
 
 async fn analyse(context: &FlowContext, key: &str, instruction: &str) -> Result<String, FlowError> {
-    let request = ModelRequest {
-        messages: Arc::new(vec![
-            message(PromptRole::System, format!("{instruction} Answer in the language of the input, in short points.")),
-            message(PromptRole::User, context.input.clone()),
-        ]),
-        schema: None,
-        idempotency_key: String::new(),
-        facts: Facts { message: context.input.clone(), ..Facts::default() },
-    };
+    let instruction = format!("{instruction} Answer in the language of the input, in short points.");
+    let messages = vec![
+        PromptMessage::new(PromptRole::System, instruction),
+        PromptMessage::new(PromptRole::User, context.input.clone()),
+    ];
+    let facts = Facts { message: context.input.clone(), ..Facts::default() };
+    let request = ModelRequest::new(messages).with_facts(facts);
     let journal = context.journal.scope(key);
     let model = (context.agent.config.model.as_str(), context.model.as_ref());
     match recorded::ask(&journal, "complete", model, &(key, &context.input), request).await {
@@ -55,8 +52,4 @@ async fn analyse(context: &FlowContext, key: &str, instruction: &str) -> Result<
         Err(StepError::Journal(error)) => Err(error.into()),
         Err(StepError::Operation(error)) => Err(FlowError::Model(error)),
     }
-}
-
-fn message(role: PromptRole, content: String) -> PromptMessage {
-    PromptMessage { role, content }
 }
