@@ -29,4 +29,5 @@ mod recovery;
 mod scenarios;
 mod security;
 mod support;
+mod task_agent;
 mod tour;
