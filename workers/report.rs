@@ -24,6 +24,9 @@ pub struct FileReport {
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// It is not there, or nobody may read it.
+    #[serde(skip)]
+    unread: bool,
 }
 
 impl FileReport {
@@ -48,12 +51,20 @@ impl FileReport {
         Self { ok: false, problem: Some(problem.to_string()), ..self }
     }
 
+    /// It could not even be read.
+    pub fn unread(self, problem: &impl ToString) -> Self {
+        Self { unread: true, ..self.refused(problem) }
+    }
+
     fn text(&self) -> String {
         let Self { path, .. } = self;
         if let Some(problem) = &self.problem {
             let problem = problem.replace('\n', "\n  ");
-            let hint = format!("hint: correct it and check it with `turnwheel agents validate {path}`");
-            return format!("✗ {path}: {problem}\n  {hint}");
+            let hint = match self.unread {
+                true => "name a file or a folder that is there, and may be read".to_owned(),
+                false => format!("correct it and check it with `turnwheel agents validate {path}`"),
+            };
+            return format!("✗ {path}: {problem}\n  hint: {hint}");
         }
         let word = match self.changed {
             None => "is valid",
