@@ -1,0 +1,166 @@
+//! Workflows: listed, shown, registered.
+
+use super::input::{Body, Params};
+use super::openapi::Id;
+use super::{GatewayState, Reject};
+use crate::agent::validate::Finding;
+use crate::clock::{self, Timestamp};
+use crate::ids;
+use crate::store::Store;
+use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
+use crate::workflow::orchestration::{read, structure};
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where a definition comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// It was registered.
+    Store,
+    /// It comes with the program; one of the same id in the store goes before it.
+    Builtin,
+}
+
+impl Source {
+    /// The lower-case name used on every wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Builtin => "builtin",
+        }
+    }
+}
+
+/// What a listing shows of a workflow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkflowSummary {
+    /// Key of the workflow.
+    pub workflow_id: String,
+    /// `pipeline`, `loop`, `parallel` or `conditional`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What it is for.
+    pub description: String,
+    /// md5 of its definition.
+    pub hash: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// When it was registered; null for what comes with the program.
+    pub updated_at: Option<Timestamp>,
+}
+
+impl WorkflowSummary {
+    fn new(workflow: &WorkflowRecord, source: Source) -> Self {
+        Self {
+            workflow_id: workflow.id().to_owned(),
+            kind: workflow.workflow.shape.as_str().to_owned(),
+            description: workflow.workflow.description.clone(),
+            hash: workflow.hash.clone(),
+            source,
+            updated_at: (source == Source::Store).then_some(workflow.updated_at),
+        }
+    }
+}
+
+/// Every workflow that can be run, by id.
+pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Reject> {
+    let mut found: BTreeMap<String, WorkflowSummary> = BTreeMap::new();
+    for (_, read) in read::builtin() {
+        // A test holds them to being good.
+        let Ok(workflow) = read else { continue };
+        found.insert(workflow.id().to_owned(), WorkflowSummary::new(&workflow, Source::Builtin));
+    }
+    for workflow in store.workflows().await? {
+        found.insert(workflow.id().to_owned(), WorkflowSummary::new(&workflow, Source::Store));
+    }
+    Ok(found.into_values().collect())
+}
+
+/// The workflow of that id: as registered, else as it comes with the program.
+pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, Reject> {
+    ids::check("workflow_id", workflow_id)?;
+    if let Some(workflow) = store.workflow(workflow_id).await? {
+        return Ok(Some(workflow));
+    }
+    let builtin = read::builtin().into_iter().filter_map(|(_, read)| read.ok());
+    Ok(builtin.map(Arc::new).find(|workflow| workflow.id() == workflow_id))
+}
+
+async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord>, Reject> {
+    find(store, workflow_id).await?.ok_or_else(|| Reject::unknown_workflow(workflow_id))
+}
+
+/// Workflows.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct WorkflowList {
+    workflows: Vec<WorkflowSummary>,
+}
+
+/// What became of a workflow that was registered.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Registered {
+    /// Key of the workflow.
+    workflow_id: String,
+    /// md5 of its definition.
+    hash: String,
+    /// False when it was there already.
+    changed: bool,
+    /// What is probably a mistake.
+    warnings: Vec<Finding>,
+}
+
+/// All workflows, by id.
+#[utoipa::path(get, path = "/api/v1/workflows", operation_id = "list_workflows", tag = "workflows",
+    responses((status = 200, description = "Workflows", body = WorkflowList)))]
+pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<WorkflowList>, Reject> {
+    Ok(Json(WorkflowList { workflows: summaries(state.store.as_ref()).await? }))
+}
+
+/// One workflow as registered.
+#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}", operation_id = "show_workflow", tag = "workflows",
+    params(("workflow_id" = Id, Path)), responses((status = 200, description = "The workflow", body = StoredWorkflow)))]
+pub(super) async fn show(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+) -> Result<Json<StoredWorkflow>, Reject> {
+    Ok(Json(load(state.store.as_ref(), &workflow_id).await?.to_stored()))
+}
+
+/// Its structure for display: types, ids, stages, branches and routes, inputs, conditions and limits, nested.
+#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/structure", operation_id = "show_workflow_structure",
+    tag = "workflows", params(("workflow_id" = Id, Path)),
+    responses((status = 200, description = "The structure", body = Value)))]
+pub(super) async fn structure(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+) -> Result<Json<Value>, Reject> {
+    let workflow = load(state.store.as_ref(), &workflow_id).await?;
+    Ok(Json(structure::describe(&workflow.workflow)))
+}
+
+/// Registers a document: a workflow file as JSON. Every run that starts after the answer uses it.
+#[utoipa::path(put, path = "/api/v1/workflows/{workflow_id}", operation_id = "register_workflow", tag = "workflows",
+    params(("workflow_id" = Id, Path)),
+    request_body(content = HashMap<String, Value>, description = "See docs/workflows.md"),
+    responses((status = 200, description = "It is stored", body = Registered)))]
+pub(super) async fn register(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+    Body(document): Body<Value>,
+) -> Result<Json<Registered>, Reject> {
+    ids::check("workflow_id", &workflow_id)?;
+    let workflow = WorkflowRecord::from_document(document, clock::now())?;
+    if workflow.id() != workflow_id {
+        let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
+        return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
+    }
+    let warnings = check(state.store.as_ref(), &workflow).await?;
+    let hash = workflow.hash.clone();
+    let changed = state.store.put_workflow(workflow).await?;
+    Ok(Json(Registered { workflow_id, hash, changed, warnings }))
+}
