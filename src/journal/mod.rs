@@ -11,6 +11,7 @@ mod deferred;
 mod guard;
 pub mod record;
 
+use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
 
@@ -155,25 +156,45 @@ impl Journal {
         resumed: bool,
     ) -> Result<Self, JournalError> {
         let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
+        Ok(Self::over(steps, store, (session_id, turn_id), (epoch, guard)))
+    }
+
+    /// The journal of a turn that is only looked at: what is not among `steps` does not run, and is [`JournalError::Lost`].
+    pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
+        Self::over(steps, store, turn, (0, Guard::new(Nobody)))
+    }
+
+    fn over(
+        steps: Vec<StepRecord>,
+        store: Arc<dyn Store>,
+        (session_id, turn_id): (&str, &str),
+        (epoch, guard): (u64, Guard),
+    ) -> Self {
         let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
-        Ok(Self {
-            turn: Arc::new(TurnJournal {
-                store,
-                session_id: session_id.to_owned(),
-                turn_id: turn_id.to_owned(),
-                epoch,
-                guard,
-                recorded: Mutex::new(recorded),
-                notes: Mutex::new(Vec::new()),
-                deferred: Deferred::default(),
-            }),
-            prefix: String::new(),
-        })
+        let turn = TurnJournal {
+            store,
+            session_id: session_id.to_owned(),
+            turn_id: turn_id.to_owned(),
+            epoch,
+            guard,
+            recorded: Mutex::new(recorded),
+            notes: Mutex::new(Vec::new()),
+            deferred: Deferred::default(),
+        };
+        Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
     /// The part of this journal under `path`, such as `loop[1]` or `parallel/verify`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
+    }
+
+    /// The recorded steps of this part.
+    pub fn recorded(&self) -> Vec<StepRecord> {
+        let within = |key: &str| {
+            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'))
+        };
+        lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
     }
 
     /// The session, or run, whose turn this is.

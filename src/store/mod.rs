@@ -9,8 +9,10 @@ pub(crate) mod group;
 mod known;
 mod lane;
 pub mod mongo;
+pub mod runs;
 pub mod types;
 
+pub use runs::*;
 pub use types::*;
 
 use crate::agent::AgentRecord;

@@ -4,6 +4,7 @@
 //! async functions.
 
 pub mod function;
+pub mod orchestration;
 pub mod parallel_analysis;
 
 pub use function::IntoFlow;

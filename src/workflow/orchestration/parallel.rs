@@ -27,7 +27,12 @@ pub(super) async fn run(
         async move { Ok::<_, Failure>((place, told(&here, branch, scope).await?)) }
     });
     let begun: Vec<_> = begun.collect();
-    let mut ended: Vec<_> = stream::iter(begun).buffer_unordered(most).try_collect().await?;
+    let begun = stream::iter(begun).buffer_unordered(most);
+    let mut ended: Vec<_> = match part.run().notes {
+        None => begun.try_collect().await?,
+        // Of a run that is looked at each branch counts, however far it has come.
+        Some(_) => begun.collect::<Vec<_>>().await.into_iter().collect::<Result<_, _>>()?,
+    };
     ended.sort_by_key(|(place, _)| *place);
     let ids = running.iter().map(|branch| Arc::from(branch.id.as_str()));
     let outputs: Vec<(Arc<str>, Arc<str>)> = ids.zip(ended.into_iter().map(|(_, text)| text)).collect();

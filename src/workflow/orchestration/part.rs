@@ -9,6 +9,7 @@ use super::pinned::Pinned;
 use super::run::RunServices;
 use super::scope::Scope;
 use super::spent::Spent;
+use super::timeline::Notes;
 use crate::journal::{Journal, Tokens};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(super) struct Run {
     pub(super) spent: Spent,
     /// Branches of one parallel workflow that run at once, unless it says otherwise.
     pub(super) max_parallel: usize,
+    /// When it is only looked at.
+    pub(super) notes: Option<Arc<Notes>>,
 }
 
 /// See the module. Cheap to clone.

@@ -96,7 +96,8 @@ impl Pinned {
 
     /// What a run began with, for its repetition.
     pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, PinError> {
-        let gone = |id: &str, hash: &str| PinError::Unfit(format!("`{id}` as it was under {hash} is not there any more"));
+        let gone =
+            |id: &str, hash: &str| PinError::Unfit(format!("`{id}` as it was under {hash} is not there any more"));
         let mut workflows = HashMap::new();
         for (id, hash) in &manifest.workflows {
             let found = definitions.workflow_version(id, hash).await.map_err(PinError::Unavailable)?;
@@ -141,6 +142,11 @@ impl Pinned {
             workflows: self.workflows.iter().map(|(id, record)| (id.clone(), record.hash.clone())).collect(),
             agents: self.agents.iter().map(|(id, record)| (id.clone(), record.hash.clone())).collect(),
         }
+    }
+
+    /// The models that its agents ask.
+    pub(super) fn models(&self) -> Vec<String> {
+        self.agents.values().map(|agent| agent.config.model.clone()).collect()
     }
 
     pub(super) fn workflow(&self, id: &str) -> Option<Arc<Workflow>> {

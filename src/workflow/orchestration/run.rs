@@ -1,13 +1,14 @@
 //! A run of a workflow, from its input to its output.
 
+use super::event::{RunEvent, RunEventType};
 use super::failure::Failure;
 use super::outcome::{RunFailure, RunUsage};
 use super::outlet::Outlet;
 use super::part::{Part, Run, Told};
 use super::pinned::Pinned;
-use super::spent::{Limits, Spent};
-use super::event::{RunEvent, RunEventType};
 use super::scope::Scope;
+use super::spent::{Limits, Spent};
+use super::timeline::Notes;
 use super::workflow;
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
@@ -58,7 +59,31 @@ pub struct RunStart {
     pub limits: Limits,
     /// How much of `limits.timeout` earlier workers have used.
     pub elapsed: Duration,
+    /// For a run that is only looked at.
+    pub(super) notes: Option<Arc<Notes>>,
 }
+
+impl RunStart {
+    /// A run of `pinned` on `input`, with events to `sink`, within the limits; nothing of its time is used up.
+    pub fn new(run_id: &str, pinned: Pinned, input: &str, journal: Journal, (services, sink, limits): Means) -> Self {
+        let (run_id, input) = (run_id.to_owned(), input.to_owned());
+        let (request, elapsed) = (input.clone(), Duration::ZERO);
+        Self { run_id, pinned, input, request, journal, services, sink, limits, elapsed, notes: None }
+    }
+
+    /// The same, whose outermost conditions see `request` as `{query}` (OP-O20).
+    pub fn asked(self, request: &str) -> Self {
+        Self { request: request.to_owned(), ..self }
+    }
+
+    /// The same, of whose time so much is used up.
+    pub fn since(self, elapsed: Duration) -> Self {
+        Self { elapsed, ..self }
+    }
+}
+
+/// What a run works with, where its events go, and the most that it may take.
+pub type Means = (RunServices, Arc<dyn EventSink>, Limits);
 
 /// How a run has ended.
 #[derive(Debug)]
@@ -84,7 +109,7 @@ pub enum RunError {
 
 /// Runs a workflow. On return its steps are durable and its events published, but for the last one.
 pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
-    let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed } = start;
+    let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed, notes } = start;
     let root = Arc::clone(pinned.root());
     let run = Arc::new(Run {
         id: run_id,
@@ -94,6 +119,7 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         outlet: Outlet::default(),
         spent: Spent::new(limits),
         max_parallel: limits.max_parallel,
+        notes,
     });
     let part = Part::root(Arc::clone(&run));
     part.tell(RunEventType::RunStarted, Told::default());

@@ -2,8 +2,8 @@
 
 use super::definition::LimitsConfig;
 use super::outcome::RunUsage;
-use crate::config::duration;
 use crate::config::WorkflowLimits;
+use crate::config::duration;
 use crate::journal::Tokens;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +26,16 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// For a run that is only looked at.
+    pub(super) const NONE: Self = Self {
+        max_stages: u64::MAX,
+        max_depth: u32::MAX,
+        timeout: Duration::from_secs(60),
+        max_model_calls: u64::MAX,
+        max_tokens: 0,
+        max_parallel: usize::MAX,
+    };
+
     /// Those of a workflow file, within the settings': a file may ask for less, never for more.
     pub fn of(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
         let within = |own: Option<u64>, most: u64| match (own, most) {
@@ -82,7 +92,9 @@ impl Spent {
     /// What is said of a run that takes too long.
     pub(super) fn too_long(&self) -> String {
         let timeout = duration::format(self.limits.timeout);
-        format!("the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout")
+        format!(
+            "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
+        )
     }
 
     pub(super) fn usage(&self) -> RunUsage {

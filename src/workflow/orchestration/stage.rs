@@ -4,9 +4,9 @@ use super::definition::{Stage, Target};
 use super::event::RunEventType;
 use super::failure::Failure;
 use super::outcome::RunFailure;
-use super::scope::Scope;
 use super::part::{Part, Told};
 use super::pinned::Runnable;
+use super::scope::Scope;
 use super::workflow::{self, Output};
 use super::{function, task_agent};
 use crate::config::duration;
@@ -24,7 +24,7 @@ pub(super) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Out
     let mut backoff = stage.retry.backoff;
     let mut attempt = 1;
     loop {
-        let failure = match attempted(&part.attempt(attempt), stage, &input, scope).await {
+        let failure = match noted(&part.attempt(attempt), stage, (attempt, &input), scope).await {
             Ok(output) => return Ok(output),
             Err(Failure::Failed { failure, fatal: false }) => failure,
             Err(failure) => return Err(failure),
@@ -34,10 +34,23 @@ pub(super) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Out
             let attempts = failure.attempts.max(attempt);
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
-        sleep(backoff).await;
+        if part.run().notes.is_none() {
+            sleep(backoff).await;
+        }
         backoff = backoff.saturating_mul(2);
         attempt += 1;
     }
+}
+
+/// One attempt, noted where the run is only looked at.
+async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope: &Scope) -> Result<Output, Failure> {
+    let notes = part.run().notes.as_ref();
+    let place = notes.map(|notes| notes.begin(part, stage, attempt, input));
+    let ended = attempted(part, stage, input, scope).await;
+    if let Some((notes, place)) = notes.zip(place) {
+        notes.end(place, &ended);
+    }
+    ended
 }
 
 /// One attempt. How it failed is recorded where a repeat might see it end otherwise, or would make it wait again.
@@ -51,7 +64,10 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
     let ended = match stage.timeout {
         None => running.await,
         Some(limit) => timeout(limit, running).await.unwrap_or_else(|_| {
-            Err(Failure::of(part, format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit))))
+            Err(Failure::of(
+                part,
+                format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit)),
+            ))
         }),
     };
     match ended {
@@ -64,7 +80,8 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
 async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
     let label = Label { kind: "stage", target: part.path() };
     let unknown = || RunFailure { path: part.path().to_owned(), cause: "it failed".into(), attempts: 1 };
-    let step = part.journal().step(FAILED, label, FAILED, |_| async {
+    let journal = part.journal();
+    let step = journal.step(FAILED, label, FAILED, |_| async {
         Ok::<_, Infallible>(Done { ok: false, ..Done::ok(failure.unwrap_or_else(unknown)) })
     });
     match Box::pin(step).await {
@@ -77,7 +94,7 @@ async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
 async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
     let inner = part.inner();
     match &stage.runnable {
-        Target::Inline(nested) => Box::pin(workflow::run(&inner, nested, &scope.within(input))).await,
+        Target::Inline(nested) => Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await,
         Target::Reference(id) => match part.run().pinned.find(id) {
             Some(Runnable::Agent(agent)) => Ok(task_agent::run(&inner, agent, input).await?.into()),
             Some(Runnable::Workflow(nested)) => Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await,

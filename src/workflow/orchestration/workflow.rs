@@ -3,8 +3,8 @@
 use super::definition::{Shape, Workflow};
 use super::event::RunEventType;
 use super::failure::Failure;
-use super::scope::Scope;
 use super::part::{Part, Told};
+use super::scope::Scope;
 use super::{conditional, loops, parallel, pipeline};
 use serde_json::Value;
 use std::sync::Arc;
