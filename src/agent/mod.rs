@@ -75,11 +75,4 @@ impl AgentRecord {
             updated_at: self.updated_at,
         }
     }
-
-    /// From what a store kept.
-    pub fn from_stored(stored: StoredAgent) -> Result<Self, load::AgentError> {
-        let config = load::typed(&stored.config)?;
-        let StoredAgent { hash, config: document, updated_at, .. } = stored;
-        Ok(Self { config: Arc::new(config), document, hash, updated_at, source: None })
-    }
 }

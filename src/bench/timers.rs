@@ -284,6 +284,7 @@ impl Arming {
             closed_at: None,
             handoff: None,
             turn,
+            run: None,
             steps: Vec::new(),
             outbox: Vec::new(),
         }

@@ -8,82 +8,27 @@
 //! has lost its lane from beginning anything.
 
 mod deferred;
+mod error;
 mod guard;
 pub mod record;
+mod turn;
 
+pub use error::{JournalError, StepError};
 use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
 
 use crate::agent::canonical;
 use crate::clock;
-use crate::store::{Record, Recorded, Store, StoreError};
+use crate::store::Store;
 use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use thiserror::Error;
-
-/// Why the journal could not record or repeat a step.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    /// The recorded step was asked something else: the code, or what it reads, changed under a turn in hand.
-    #[error(
-        "step `{key}` of turn `{turn_id}` was recorded for another input ({recorded}) than it is now asked ({asked})"
-    )]
-    Mismatch {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-        /// Hash of the recorded input.
-        recorded: String,
-        /// Hash of the input now.
-        asked: String,
-    },
-    /// While the step ran, it was recorded for another input: by a worker that had the turn before, or has it by now.
-    #[error("step `{key}` of turn `{turn_id}` was recorded by another worker, for another input")]
-    Overtaken {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-    },
-    /// The recorded output does not fit the code that reads it.
-    #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
-    Unreadable {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The lane is somebody else's by now: nothing was begun.
-    #[error("the lane was taken over")]
-    Lost,
-    /// An operator has cancelled the turn: nothing more of it is begun, and what ran is broken off.
-    #[error("the turn is cancelled")]
-    Cancelled,
-    /// The store did not record it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Why a step has no result.
-#[derive(Debug, Error)]
-pub enum StepError<E> {
-    /// The journal's fault.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The operation failed, and nothing was recorded.
-    #[error("{0}")]
-    Operation(E),
-}
+use turn::TurnJournal;
 
 /// What a step is, for those who read the journal.
 #[derive(Clone, Copy, Debug)]
@@ -134,17 +79,6 @@ pub struct Stepped<O> {
 pub struct Journal {
     turn: Arc<TurnJournal>,
     prefix: String,
-}
-
-struct TurnJournal {
-    store: Arc<dyn Store>,
-    session_id: String,
-    turn_id: String,
-    epoch: u64,
-    guard: Guard,
-    recorded: Mutex<HashMap<String, StepRecord>>,
-    notes: Mutex<Vec<StepRecord>>,
-    deferred: Deferred,
 }
 
 impl Journal {
@@ -418,81 +352,6 @@ enum Attempted<O> {
 struct Performed<O> {
     step: StepRecord,
     output: O,
-}
-
-impl TurnJournal {
-    /// Writes the deferred steps, together.
-    async fn settle(&self) -> Result<(), JournalError> {
-        // Whoever comes meanwhile waits for what is on its way, too.
-        let _writing = self.deferred.writing.lock().await;
-        let steps = self.deferred.waiting();
-        if steps.is_empty() {
-            return Ok(());
-        }
-        let request = Record {
-            session_id: self.session_id.clone(),
-            turn_id: self.turn_id.clone(),
-            epoch: self.epoch,
-            steps: steps.clone(),
-            status: None,
-        };
-        let answers = self.store.record(request).await?;
-        self.deferred.written(steps.len());
-        for (step, answer) in steps.iter().zip(answers) {
-            // What came after has used our result: it stands only if the record says the same.
-            if let Recorded::Existing(earlier) = answer
-                && (earlier.input_hash != step.input_hash || earlier.output != step.output)
-            {
-                return Err(JournalError::Overtaken { turn_id: self.turn_id.clone(), key: earlier.key });
-            }
-        }
-        Ok(())
-    }
-
-    /// Records `step` with the pending notes; answers the record that was there before, if any.
-    async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
-        let notes = std::mem::take(&mut *lock(&self.notes));
-        let key = step.key.clone();
-        let mut steps = vec![step.clone()];
-        steps.extend(notes.iter().cloned());
-        let request = Record {
-            session_id: self.session_id.clone(),
-            turn_id: self.turn_id.clone(),
-            epoch: self.epoch,
-            steps,
-            status: None,
-        };
-        let answer = match self.store.record(request).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                lock(&self.notes).extend(notes);
-                return Err(error.into());
-            }
-        };
-        let earlier = match answer.into_iter().next() {
-            Some(Recorded::Existing(earlier)) => Some(*earlier),
-            Some(Recorded::New) | None => None,
-        };
-        lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
-        Ok(earlier)
-    }
-
-    fn replay<O: DeserializeOwned>(&self, step: StepRecord, input_hash: &str) -> Result<Stepped<O>, JournalError> {
-        if step.input_hash != input_hash {
-            return Err(JournalError::Mismatch {
-                turn_id: self.turn_id.clone(),
-                key: step.key,
-                recorded: step.input_hash,
-                asked: input_hash.to_owned(),
-            });
-        }
-        let output = serde_json::from_value(step.output).map_err(|error| JournalError::Unreadable {
-            turn_id: self.turn_id.clone(),
-            key: step.key.clone(),
-            problem: error.to_string(),
-        })?;
-        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key })
-    }
 }
 
 fn hash<I: Serialize + ?Sized>(input: &I) -> String {

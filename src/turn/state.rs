@@ -311,6 +311,7 @@ impl<'a> Turn<'a> {
             closed_at: self.session.closed_at,
             handoff: self.session.handoff,
             turn,
+            run: None,
             steps: self.journal.take_notes(),
             outbox: self.outbox,
         })

@@ -20,6 +20,7 @@ mod parallel;
 pub mod part;
 pub mod pinned;
 mod pipeline;
+pub mod read;
 pub mod run;
 pub mod scope;
 mod spent;

@@ -96,6 +96,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         closed_at: None,
         handoff: None,
         turn: turn(&session.session_id, turn_id),
+        run: None,
         steps: Vec::new(),
         outbox: Vec::new(),
     }
