@@ -25,6 +25,7 @@ use turnwheel::queue::{From, Queue};
 use turnwheel::session::Session;
 use turnwheel::store::{RunQuery, RunRecord, SessionQuery, Store};
 use turnwheel::tasks::Tasks;
+use turnwheel::workflow::Flows;
 use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 
 /// How long a command waits for a cluster's servers.
@@ -185,7 +186,10 @@ impl Access {
     /// Registers a workflow. True when that changed something.
     pub async fn register(&self, workflow: WorkflowRecord) -> anyhow::Result<bool> {
         match self {
-            Self::Direct { store, .. } => Ok(store.put_workflow(workflow).await?),
+            Self::Direct { store, .. } => {
+                let registered = workflows::register(store.as_ref(), &Flows::builtin(), workflow).await;
+                direct(registered.map(|registered| registered.changed))
+            }
             Self::Gateway(client) => client.register(&workflow).await,
         }
     }

@@ -2,19 +2,23 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
-use crate::files::{Checked, Files};
 use crate::following::Following;
-use crate::table::{one_line, print, print_json, print_table, printable, table};
+use crate::report::{FileReport, Report, WORKFLOW};
+use crate::table::{print, print_json, print_table, printable, table};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use turnwheel::clock::Timestamp;
+use std::sync::Arc;
+use turnwheel::agent::load;
 use turnwheel::config::load::Loaded;
 use turnwheel::gateway::intake::NewRun;
+use turnwheel::gateway::workflows::Source;
 use turnwheel::tasks::Tasks;
-use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
-use turnwheel::workflow::orchestration::structure;
+use turnwheel::workflow::Flows;
+use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::workflow::orchestration::known::KnownRunnables;
+use turnwheel::workflow::orchestration::{read, structure};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,6 +36,7 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel workflows validate
   turnwheel workflows validate workflows/research.yaml more/
+  turnwheel workflows validate --json       for a build server: `problem` says why a file is not `ok`
 
 What a stage runs has to be there: among these files, in workflows_dir or agents_dir, or with the program. Needs no servers.
 Exit status 1 if a file is bad.";
@@ -56,6 +61,7 @@ const APPLY: &str = "\
 Examples:
   turnwheel workflows apply                        all files of workflows_dir
   turnwheel workflows apply my.yaml more/          a file, and all files of a folder
+  turnwheel workflows apply --json                 {\"files\": [{path, ok, workflow_id, hash, changed, warnings}, …]}
 
 The good files are stored; exit status 1 if one was bad. A run keeps what it began with.";
 
@@ -74,6 +80,9 @@ pub enum Workflows {
     Validate {
         /// Files or folders; the setting workflows_dir
         paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// One workflow: its stages, what they run, inputs and conditions
     #[command(after_help = SHOW)]
@@ -86,6 +95,9 @@ pub enum Workflows {
     Apply {
         /// Files or folders; the setting workflows_dir
         paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -130,13 +142,10 @@ impl Workflows {
         let open = || Access::open(loaded, &tasks);
         match self {
             Self::List { json } => list(&open().await?, json).await,
-            Self::Validate { paths } => Ok(validate(checked(&paths, loaded)?)),
+            Self::Validate { paths, json } => validate(&paths, loaded, json),
             Self::Show(which) => show(&open().await?, &which).await,
             Self::Run(what) => run(&open().await?, what, colour, &tasks).await,
-            Self::Apply { paths } => {
-                let files = checked(&paths, loaded)?;
-                apply(&open().await?, files).await
-            }
+            Self::Apply { paths, json } => apply(&open().await?, &paths, loaded, json).await,
         }
     }
 }
@@ -171,12 +180,11 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
         print_json(&stored)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let StoredWorkflow { hash, definition, updated_at, .. } = stored;
-    let record = WorkflowRecord::from_document(definition, updated_at)?;
+    let record = WorkflowRecord::from_stored(stored)?;
     match which.mermaid {
         true => print(printable(&structure::mermaid(&record.workflow))),
         false => {
-            print(format!("workflow {} (hash {hash})", record.id()));
+            print(format!("workflow {} (hash {})", record.id(), record.hash));
             if !record.workflow.description.is_empty() {
                 print(printable(&record.workflow.description));
             }
@@ -184,6 +192,94 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The named files, or those of `workflows_dir`, and what they can name: each other, what is in the folders of the settings,
+/// and what comes with the program.
+fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>, KnownRunnables)> {
+    let settings = &loaded.settings;
+    let default = [settings.workflows_dir.clone()];
+    let paths = if paths.is_empty() { &default } else { paths };
+    let files = read::read_paths(paths);
+    if files.is_empty() {
+        let folders: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        let message = format!("there is no workflow file in {}", folders.join(", "));
+        return Err(Failure::new(message, "workflow files end in .yaml, .yml or .json").into());
+    }
+    let agents: Vec<_> = load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
+    let others = if settings.workflows_dir.is_dir() { read::read_paths(&default) } else { Vec::new() };
+    let good = |files: &[read::Loaded]| -> Vec<_> {
+        files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()
+    };
+    let known = KnownRunnables::new(Flows::builtin().ids())
+        .with_builtin()
+        .with_agents(&agents)
+        .with_workflows(good(&others))
+        .with_workflows(good(&files));
+    Ok((files, known))
+}
+
+/// What a file holds, and what is told of it.
+fn checked((path, read): read::Loaded, known: &KnownRunnables) -> (FileReport, Option<WorkflowRecord>) {
+    match read.and_then(|record| known.check(record)) {
+        Ok((record, warnings)) => (FileReport::of(&path, &warnings).valid(record.id(), &record.hash), Some(record)),
+        Err(problem) => (FileReport::of(&path, &[""; 0]).refused(&problem), None),
+    }
+}
+
+fn validate(paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+    let (files, known) = read(paths, loaded)?;
+    let mut report = Report::new(WORKFLOW, json);
+    files.into_iter().for_each(|file| report.tell(checked(file, &known).0));
+    report.end()
+}
+
+async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+    let (files, known) = read(paths, loaded)?;
+    let known = registered(access, known).await?;
+    let mut report = Report::new(WORKFLOW, json);
+    let mut good = Vec::new();
+    for file in files {
+        match checked(file, &known) {
+            (file, Some(record)) => good.push((file, record)),
+            (file, None) => report.tell(file),
+        }
+    }
+    // A workflow can be registered only after those that it names.
+    while !good.is_empty() {
+        let mut refused = Vec::new();
+        let before = good.len();
+        for (file, record) in good {
+            match access.register(record.clone()).await {
+                Ok(changed) => report.tell(file.applied(changed)),
+                Err(error) if is_refused(&error) => refused.push((file, record, error)),
+                Err(error) => return Err(error.context(format!("cannot apply the workflow `{}`", record.id()))),
+            }
+        }
+        if refused.len() == before {
+            refused.into_iter().for_each(|(file, _, error)| report.tell(file.refused(&error)));
+            break;
+        }
+        good = refused.into_iter().map(|(file, record, _)| (file, record)).collect();
+    }
+    report.end()
+}
+
+fn is_refused(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422))
+}
+
+/// What files can name that are applied there: also what is there already.
+async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<KnownRunnables> {
+    let mut workflows = Vec::new();
+    for summary in access.list_workflows().await? {
+        if summary.source == Source::Store && known.workflow(&summary.workflow_id).is_none() {
+            let stored = access.get_workflow(&summary.workflow_id).await?;
+            workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
+        }
+    }
+    let agents = access.list_agents().await?.into_iter().map(|agent| (agent.agent_id, agent.task));
+    Ok(known.with_agent_kinds(agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))
 }
 
 async fn run(access: &Access, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {

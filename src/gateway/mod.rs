@@ -71,6 +71,8 @@ pub struct GatewayState {
     pub settings: Arc<Settings>,
     /// What agents are checked against.
     known: Arc<Known>,
+    /// What workflows may name beside agents and workflows.
+    flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     cors: Origins,
@@ -87,7 +89,8 @@ impl GatewayState {
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        Self { queue, store, settings, known, models: None, tokens, cors, limits, streams, stop }
+        let flows = Flows::builtin();
+        Self { queue, store, settings, known, flows, models: None, tokens, cors, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -98,6 +101,11 @@ impl GatewayState {
     /// The same, for a program with flows, functions or models of its own, which agents may name.
     pub fn with_known(self, known: Known) -> Self {
         Self { known: Arc::new(known), ..self }
+    }
+
+    /// The same, for a program with flows of its own, which workflows may name.
+    pub fn with_flows(self, flows: Flows) -> Self {
+        Self { flows, ..self }
     }
 
     /// The same, with event streams that end at `stop`. [`serve()`] has its own.
@@ -173,7 +181,7 @@ fn api_routes() -> Routes {
         .add::<agents::__path_models>(get(agents::models))
         .add::<workflows::__path_list>(get(workflows::list))
         .add::<workflows::__path_show>(get(workflows::show))
-        .add::<workflows::__path_register>(put(workflows::register))
+        .add::<workflows::__path_put>(put(workflows::put))
         .add_everywhere::<workflows::__path_structure>(&get(workflows::structure))
         .add_everywhere::<run_stream::__path_post_run>(&post(run_stream::post_run))
         .add_everywhere::<run_stream::__path_get_run>(&get(run_stream::get_run))

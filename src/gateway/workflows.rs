@@ -3,17 +3,20 @@
 use super::input::{Body, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject};
-use crate::agent::validate::Finding;
 use crate::clock::{self, Timestamp};
+use crate::document::Finding;
 use crate::ids;
+use crate::run::definitions;
 use crate::store::Store;
+use crate::workflow::Flows;
 use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
-use crate::workflow::orchestration::{read, structure};
+use crate::workflow::orchestration::known::KnownRunnables;
+use crate::workflow::orchestration::structure;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Where a definition comes from.
@@ -69,26 +72,43 @@ impl WorkflowSummary {
 
 /// Every workflow that can be run, by id.
 pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Reject> {
-    let mut found: BTreeMap<String, WorkflowSummary> = BTreeMap::new();
-    for (_, read) in read::builtin() {
-        // A test holds them to being good.
-        let Ok(workflow) = read else { continue };
-        found.insert(workflow.id().to_owned(), WorkflowSummary::new(&workflow, Source::Builtin));
-    }
-    for workflow in store.workflows().await? {
-        found.insert(workflow.id().to_owned(), WorkflowSummary::new(&workflow, Source::Store));
-    }
-    Ok(found.into_values().collect())
+    let stored: BTreeSet<String> = store.workflows().await?.iter().map(|workflow| workflow.id().to_owned()).collect();
+    let source = |id: &str| if stored.contains(id) { Source::Store } else { Source::Builtin };
+    let all = definitions::workflows(store).await?;
+    Ok(all.iter().map(|workflow| WorkflowSummary::new(workflow, source(workflow.id()))).collect())
 }
 
 /// The workflow of that id: as registered, else as it comes with the program.
 pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, Reject> {
     ids::check("workflow_id", workflow_id)?;
-    if let Some(workflow) = store.workflow(workflow_id).await? {
-        return Ok(Some(workflow));
-    }
-    let builtin = read::builtin().into_iter().filter_map(|(_, read)| read.ok());
-    Ok(builtin.map(Arc::new).find(|workflow| workflow.id() == workflow_id))
+    Ok(definitions::workflow(store, workflow_id).await?)
+}
+
+/// What came of a workflow that was registered.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Registered {
+    /// Key of the workflow.
+    pub workflow_id: String,
+    /// md5 of its definition.
+    pub hash: String,
+    /// False when it was there already.
+    pub changed: bool,
+    /// What is probably a mistake.
+    pub warnings: Vec<Finding>,
+}
+
+/// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust.
+pub async fn register(store: &dyn Store, flows: &Flows, workflow: WorkflowRecord) -> Result<Registered, Reject> {
+    let agents = store.agents().await?;
+    let workflows = store.workflows().await?;
+    let known = KnownRunnables::new(flows.ids())
+        .with_builtin()
+        .with_agents(agents.iter().map(AsRef::as_ref))
+        .with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow)));
+    let (workflow, warnings) = known.check(workflow)?;
+    let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
+    let changed = store.put_workflow(workflow).await?;
+    Ok(Registered { workflow_id, hash, changed, warnings })
 }
 
 async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord>, Reject> {
@@ -99,19 +119,6 @@ async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct WorkflowList {
     workflows: Vec<WorkflowSummary>,
-}
-
-/// What became of a workflow that was registered.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct Registered {
-    /// Key of the workflow.
-    workflow_id: String,
-    /// md5 of its definition.
-    hash: String,
-    /// False when it was there already.
-    changed: bool,
-    /// What is probably a mistake.
-    warnings: Vec<Finding>,
 }
 
 /// All workflows, by id.
@@ -148,7 +155,7 @@ pub(super) async fn structure(
     params(("workflow_id" = Id, Path)),
     request_body(content = HashMap<String, Value>, description = "See docs/workflows.md"),
     responses((status = 200, description = "It is stored", body = Registered)))]
-pub(super) async fn register(
+pub(super) async fn put(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
     Body(document): Body<Value>,
@@ -159,8 +166,5 @@ pub(super) async fn register(
         let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
         return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
     }
-    let warnings = check(state.store.as_ref(), &workflow).await?;
-    let hash = workflow.hash.clone();
-    let changed = state.store.put_workflow(workflow).await?;
-    Ok(Json(Registered { workflow_id, hash, changed, warnings }))
+    Ok(Json(register(state.store.as_ref(), &state.flows, workflow).await?))
 }
