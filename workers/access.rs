@@ -210,7 +210,7 @@ impl Access {
 
     pub async fn get_run(&self, run_id: &str) -> anyhow::Result<RunDetails> {
         match self {
-            Self::Direct { store, .. } => direct(runs::details(store.as_ref(), run_id).await),
+            Self::Direct { store, .. } => direct(runs::details(store, &Flows::builtin(), run_id).await),
             Self::Gateway(client) => client.run(run_id).await,
         }
     }

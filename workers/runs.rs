@@ -9,11 +9,12 @@ use clap::{Args, Subcommand};
 use std::time::Duration;
 use turnwheel::clock::{self, Timestamp};
 use turnwheel::config::load::Loaded;
-use turnwheel::gateway::TimelineEntry;
 use turnwheel::gateway::intake::StartedRun;
 use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::store::{RunQuery, RunRecord, RunStatus};
 use turnwheel::tasks::Tasks;
+use turnwheel::workflow::orchestration::TimelineEntry;
+use turnwheel::workflow::orchestration::timeline::StageStatus;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -238,16 +239,21 @@ fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
 }
 
 fn stages(timeline: &[TimelineEntry]) -> String {
-    let mut rows = table(&["stage", "status", "took", "model", "tokens", "tries", "error"]);
+    let mut rows = table(&["stage", "runs", "status", "took", "model", "tokens", "error"]);
     for stage in timeline {
-        let tokens = stage.tokens.map(|tokens| (tokens.prompt + tokens.completion).to_string());
+        let tries = if stage.attempt > 1 { format!(" (attempt {})", stage.attempt) } else { String::new() };
+        let status = match stage.status {
+            StageStatus::Running => "running",
+            StageStatus::Completed => "completed",
+            StageStatus::Failed => "failed",
+        };
         rows.add_row([
-            stage.path.clone(),
-            stage.status.as_str().to_owned(),
-            took(Duration::from_millis(stage.ms)),
+            format!("{}{tries}", stage.path),
+            stage.runnable.clone(),
+            status.to_owned(),
+            stage.ms.map(|ms| took(Duration::from_millis(ms))).unwrap_or_default(),
             stage.model.clone().unwrap_or_default(),
-            tokens.unwrap_or_default(),
-            stage.attempts.to_string(),
+            (stage.tokens.prompt + stage.tokens.completion).to_string(),
             stage.error.clone().unwrap_or_default(),
         ]);
     }
@@ -266,9 +272,9 @@ mod tests {
             "error": {"path": "plan", "cause": "no answer", "attempts": 2}, "output": null, "from_run": "r0", "from_stage": "plan",
             "usage": {"stages": 2, "model_calls": 3, "tokens": 40}, "created_at": "2026-01-02T03:04:05Z",
             "started_at": "2026-01-02T03:04:06Z", "ended_at": "2026-01-02T03:04:08.500Z",
-            "timeline": [{"path": "plan", "status": "failed", "started_at": "2026-01-02T03:04:06Z", "ended_at": "2026-01-02T03:04:08Z",
-                          "ms": 2000, "model": "default", "tokens": {"prompt": 30, "completion": 10}, "steps": 1, "attempts": 2,
-                          "error": "no answer"}],
+            "timeline": [{"path": "plan", "runnable": "planner_agent", "attempt": 2, "depth": 0, "status": "failed", "input": "计划",
+                          "output": null, "error": "no answer", "started_at": "2026-01-02T03:04:06Z", "ended_at": "2026-01-02T03:04:08Z",
+                          "ms": 2000, "model": "default", "tokens": {"prompt": 30, "completion": 10}, "model_calls": 1}],
         }))
         .unwrap();
         let text = describe(&details, "2026-01-02T04:04:05Z".parse().unwrap());
@@ -276,7 +282,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         let stage = text.lines().last().unwrap();
-        for part in ["plan", "failed", "2.0s", "default", "40", "no answer"] {
+        for part in ["plan (attempt 2)", "planner_agent", "failed", "2.0s", "default", "40", "no answer"] {
             assert!(stage.contains(part), "{part}: {stage}");
         }
     }

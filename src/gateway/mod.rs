@@ -4,7 +4,7 @@
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
 //! [`intake`], `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream by a `feed`,
 //! [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was counted. [`workflows`] has the
-//! definitions, [`runs`] their runs with what happened in them (`timeline`); `run_stream` starts and follows one, by a
+//! definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows one, by a
 //! `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
 
 mod agents;
@@ -28,7 +28,6 @@ mod run_stream;
 pub mod runs;
 mod serve;
 mod sessions;
-mod timeline;
 pub mod timers;
 mod trace;
 pub mod workflows;
@@ -38,7 +37,6 @@ pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
 pub use sessions::SessionSummary;
-pub use timeline::TimelineEntry;
 
 use crate::agent::validate::Known;
 use crate::config::Settings;

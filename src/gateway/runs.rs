@@ -4,17 +4,20 @@ use super::input::{Body, Filter, OptionalBody, Params};
 use super::intake::{self, NewRun, StartedRun};
 use super::openapi::Id;
 use super::sessions::bounded;
-use super::timeline::{self, TimelineEntry};
 use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
 use crate::queue::Queue;
+use crate::run::timeline;
 use crate::store::{RunQuery, RunRecord, RunStatus, Store};
+use crate::workflow::Flows;
+use crate::workflow::orchestration::TimelineEntry;
 use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What a listing shows of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -141,7 +144,7 @@ pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
 ) -> Result<Json<RunDetails>, Reject> {
-    Ok(Json(details(state.store.as_ref(), &run_id).await?))
+    Ok(Json(details(&state.store, &state.flows, &run_id).await?))
 }
 
 /// Ends a run.
@@ -202,8 +205,8 @@ pub async fn again(
 }
 
 /// A run, and what happened in it so far.
-pub async fn details(store: &dyn Store, run_id: &str) -> Result<RunDetails, Reject> {
-    let run = load(store, run_id).await?;
-    let timeline = timeline::of(store, &run).await?;
+pub async fn details(store: &Arc<dyn Store>, flows: &Flows, run_id: &str) -> Result<RunDetails, Reject> {
+    let run = load(store.as_ref(), run_id).await?;
+    let timeline = timeline::of(store, flows, &run).await?;
     Ok(RunDetails { run, timeline })
 }
