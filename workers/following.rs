@@ -27,14 +27,15 @@ pub struct Following<'a> {
     run_id: &'a str,
     json: bool,
     progress: Progress,
-    begun: Instant,
+    /// As the last event had it: more than the run's record keeps, or less.
+    output: Option<String>,
 }
 
 impl<'a> Following<'a> {
     /// With `json` each event is a line on stdout, and nothing else is.
     pub fn new(access: &'a Access, run_id: &'a str, colour: bool, json: bool) -> Self {
         let progress = Progress::new(colour && std::io::stderr().is_terminal());
-        Self { access, run_id, json, progress, begun: Instant::now() }
+        Self { access, run_id, json, progress, output: None }
     }
 
     /// Follows until the run has ended, or Ctrl-C.
@@ -80,7 +81,12 @@ impl<'a> Following<'a> {
         } else {
             eprint!("{}", self.progress.event(&event, Instant::now()));
         }
-        event.depth == 0 && matches!(event.kind, RunEventType::RunCompleted | RunEventType::RunFailed)
+        let ends = matches!(event.kind, RunEventType::RunCompleted | RunEventType::RunFailed) && event.depth == 0;
+        if ends {
+            let output = event.data.as_ref().and_then(|data| data.get("output")?.as_str());
+            self.output = output.map(str::to_owned);
+        }
+        ends
     }
 
     /// The event, if it is one of this run.
@@ -96,30 +102,25 @@ impl<'a> Following<'a> {
         matches!(asked, Ok(Ok(details)) if details.run.status.has_ended())
     }
 
-    /// By the run's record: it has the whole output, also where its last event was too large for it.
     async fn end(&mut self) -> anyhow::Result<ExitCode> {
         let run = self.access.get_run(self.run_id).await?.run;
         eprint!("{}", self.progress.rest());
         if run.status == RunStatus::Completed {
-            let usage = run.usage;
-            self.say(&format!(
-                "completed in {}: {} stages, {} model calls, {} tokens",
-                took(self.begun.elapsed()),
-                usage.stages,
-                usage.model_calls,
-                usage.tokens
-            ));
+            let (time, usage) = (run.started_at.zip(run.ended_at), run.usage);
+            let time = time.map(|(from, to)| format!(" in {}", took(from.until(to)))).unwrap_or_default();
+            let (stages, calls, tokens) = (usage.stages, usage.model_calls, usage.tokens);
+            self.say(&format!("completed{time}: {stages} stages, {calls} model calls, {tokens} tokens"));
+            let output = self.output.take().or(run.output).unwrap_or_default();
             if !self.json {
-                print(printable(run.output.as_deref().unwrap_or_default()));
+                print(printable(output.trim_end()));
             }
             return Ok(ExitCode::SUCCESS);
         }
         let why = run.error.map(|failure| failure.to_string()).unwrap_or_default();
-        let message = format!("run `{}` is {}: {}", self.run_id, run.status.as_str(), one_line(&why));
         let id = self.run_id;
-        let hint = format!(
-            "`turnwheel runs show {id}` has its stages; `turnwheel runs resume {id}` goes on where it failed"
-        );
+        let message = format!("run `{id}` is {}: {}", run.status.as_str(), one_line(&why));
+        let hint =
+            format!("`turnwheel runs show {id}` has its stages; `turnwheel runs resume {id}` goes on where it failed");
         Err(Failure::new(message, hint).into())
     }
 
@@ -127,7 +128,7 @@ impl<'a> Following<'a> {
         eprint!("{}", self.progress.rest());
         let id = self.run_id;
         self.say(&format!(
-            "the run goes on; see it with: turnwheel runs show {id} --watch\n         end it with: turnwheel runs cancel {id}"
+            "the run goes on\n  see it:  turnwheel runs show {id} --watch\n  end it:  turnwheel runs cancel {id}"
         ));
         ExitCode::from(INTERRUPTED)
     }

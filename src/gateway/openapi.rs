@@ -42,7 +42,7 @@ const BEARER: &str = "bearer";
         sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
         agents::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
         letters::Letter, letters::Replayed, doctor::Findings, Refusal, Fault, Reply, StatusEvent, StepEvent, RunEvent, StoredWorkflow,
-        workflows::WorkflowList, workflows::Registered, run_stream::Request, intake::StartedRun, runs::RunList, runs::RunDetails,
+        workflows::WorkflowList, workflows::Registered, run_stream::RunRequest, intake::StartedRun, runs::RunList, runs::RunDetails,
         runs::Cancellation, runs::Restart,
     )),
 )]

@@ -109,27 +109,25 @@ impl Following {
                     self.over = told.ends() && told.kind == RunEventType::RunCompleted;
                     return Some(told);
                 }
-                None => {
-                    self.quiet = self.quiet.saturating_add(1);
-                    self.over = self.has_ended().await;
-                }
+                None => self.tick().await,
             }
         }
         None
     }
 
-    /// By its record, which is asked after a failure and when nothing has come for a while.
-    async fn has_ended(&self) -> bool {
-        let silent = self.quiet > 0 && self.quiet.is_multiple_of(QUIET);
+    /// Looks at the run's record after a failure, and when nothing has come for a while.
+    async fn tick(&mut self) {
+        self.quiet = self.quiet.saturating_add(1);
+        let silent = self.quiet.is_multiple_of(QUIET);
         if !self.failed && !silent {
-            return false;
+            return;
         }
-        match runs::load(self.store.as_ref(), &self.run_id).await {
+        self.over = match runs::load(self.store.as_ref(), &self.run_id).await {
             Ok(run) if run.status == RunStatus::Completed => silent,
             Ok(run) => run.status.has_ended(),
             // A store that is away is asked again.
             Err(_) => false,
-        }
+        };
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// What a run is asked.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
-pub(super) struct Request {
+pub(super) struct RunRequest {
     /// What the workflow is given.
     query: String,
     /// The session that it belongs to: its history goes before the query, its stream has the events.
@@ -95,12 +95,12 @@ impl Form {
 
 /// Starts a run and follows it to its end. `event:` is the type, `data:` a `RunEvent`, `id:` `<run_id>:<sequence>`.
 #[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow", tag = "workflows",
-    params(("workflow_id" = Id, Path)), request_body = Request,
+    params(("workflow_id" = Id, Path)), request_body = RunRequest,
     responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream")))]
 pub(super) async fn post_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
-    Body(request): Body<Request>,
+    Body(request): Body<RunRequest>,
 ) -> Result<Response, Reject> {
     start(state, workflow_id, request, Form::Named).await
 }
@@ -130,7 +130,7 @@ pub(super) async fn get_run(
     }
     let Asked { query, session_id, channel, run_id, .. } = asked;
     let missing = || Reject::invalid("invalid_query", "query is missing", "add `?query=…`, percent-encoded");
-    let request = Request { query: query.ok_or_else(missing)?, session_id, channel, run_id };
+    let request = RunRequest { query: query.ok_or_else(missing)?, session_id, channel, run_id };
     start(state, workflow_id, request, Form::Unnamed).await
 }
 
@@ -143,12 +143,12 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
 
 /// Starts a run without following it.
 #[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/runs", operation_id = "start_run", tag = "workflows",
-    params(("workflow_id" = Id, Path)), request_body = Request,
+    params(("workflow_id" = Id, Path)), request_body = RunRequest,
     responses((status = 202, description = "The queue holds it", body = StartedRun)))]
 pub(super) async fn post_start(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
-    Body(request): Body<Request>,
+    Body(request): Body<RunRequest>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let new = request.of(workflow_id);
     let started = intake::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
@@ -178,14 +178,14 @@ pub(super) async fn follow(
     go_on(&state, &run, after, Form::Plain).await
 }
 
-impl Request {
+impl RunRequest {
     fn of(self, workflow_id: String) -> NewRun {
         let Self { query, session_id, channel, run_id } = self;
         NewRun { workflow_id, query, session_id, channel, run_id, ..NewRun::default() }
     }
 }
 
-async fn start(state: GatewayState, workflow_id: String, request: Request, form: Form) -> Result<Response, Reject> {
+async fn start(state: GatewayState, workflow_id: String, request: RunRequest, form: Form) -> Result<Response, Reject> {
     let slot = state.streams.take()?;
     let (queue, store) = (state.queue.clone(), state.store.clone());
     if request.run_id.is_some() {
@@ -200,7 +200,7 @@ async fn start(state: GatewayState, workflow_id: String, request: Request, form:
     ids::check("session_id", &stream)?;
     // Opened before the run is asked for, so that nothing is missed.
     let feed = Feed::open(queue.clone(), stream, From::Now).await?;
-    let request = Request { run_id: Some(run_id.clone()), ..request };
+    let request = RunRequest { run_id: Some(run_id.clone()), ..request };
     intake::start_run(&*queue, &*store, request.of(workflow_id)).await?;
     Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
 }
