@@ -243,9 +243,7 @@ impl Access {
             Self::Direct { queue, store, .. } => {
                 direct(runs::again(queue.as_ref(), store.as_ref(), run_id, from_stage).await)
             }
-            Self::Gateway(client) => {
-                client.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await
-            }
+            Self::Gateway(client) => client.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await,
         }
     }
 

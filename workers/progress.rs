@@ -237,7 +237,11 @@ mod tests {
         }
 
         fn end(&mut self, path: &str, text: &str) -> String {
-            self.tell("step_completed", path, json!({"snapshot": {"role": "assistant", "content": text, "tool_calls": null}}))
+            self.tell(
+                "step_completed",
+                path,
+                json!({"snapshot": {"role": "assistant", "content": text, "tool_calls": null}}),
+            )
         }
     }
 

@@ -134,8 +134,7 @@ pub struct Restart {
 }
 
 fn status(text: &str) -> Result<RunStatus, String> {
-    serde_json::from_value(text.into())
-        .map_err(|_| "one of pending, running, completed, failed, cancelled".to_owned())
+    serde_json::from_value(text.into()).map_err(|_| "one of pending, running, completed, failed, cancelled".to_owned())
 }
 
 impl Runs {
@@ -149,9 +148,7 @@ impl Runs {
                 ordered.done(&access.cancel_run(&ordered.run, reason, by).await?)
             }
             Self::Resume(ordered) => ordered.done(&access.resume_run(&ordered.run).await?),
-            Self::Restart(Restart { from, ordered }) => {
-                ordered.done(&access.restart_run(&ordered.run, from).await?)
-            }
+            Self::Restart(Restart { from, ordered }) => ordered.done(&access.restart_run(&ordered.run, from).await?),
         }
     }
 }
@@ -278,7 +275,13 @@ mod tests {
         }))
         .unwrap();
         let text = describe(&details, "2026-01-02T04:04:05Z".parse().unwrap());
-        for part in ["query     研究 电池\n", "took      2.5s", "1h ago", "r0 from plan on", "2 stages, 3 model calls, 40 tokens"] {
+        for part in [
+            "query     研究 电池\n",
+            "took      2.5s",
+            "1h ago",
+            "r0 from plan on",
+            "2 stages, 3 model calls, 40 tokens",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let stage = text.lines().last().unwrap();

@@ -206,7 +206,8 @@ fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>
         let message = format!("there is no workflow file in {}", folders.join(", "));
         return Err(Failure::new(message, "workflow files end in .yaml, .yml or .json").into());
     }
-    let agents: Vec<_> = load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
+    let agents: Vec<_> =
+        load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
     let others = if settings.workflows_dir.is_dir() { read::read_paths(&default) } else { Vec::new() };
     let good = |files: &[read::Loaded]| -> Vec<_> {
         files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()

@@ -2,7 +2,9 @@
 //! description, so that none is served undescribed.
 
 use super::reject::{Fault, Refusal};
-use super::{GatewayState, agents, control, doctor, health, intake, letters, run_stream, runs, sessions, timers, workflows};
+use super::{
+    GatewayState, agents, control, doctor, health, intake, letters, run_stream, runs, sessions, timers, workflows,
+};
 use crate::ids;
 use crate::queue::{Reply, StatusEvent, StepEvent};
 use crate::workflow::orchestration::definition::StoredWorkflow;

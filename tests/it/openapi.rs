@@ -297,7 +297,8 @@ fn requests_about_workflows() -> Vec<Asked> {
     let about = |method: &Method, described: &'static str, path: &'static str, body: Option<Value>, status: u16| {
         asked(method.clone(), described, path, body, status)
     };
-    let document = |id: &str| Some(json!({"id": id, "stages": [{"id": "a", "runnable": "writer", "input": "{query}"}]}));
+    let document =
+        |id: &str| Some(json!({"id": id, "stages": [{"id": "a", "runnable": "writer", "input": "{query}"}]}));
     let query = Some(json!({"query": "q"}));
     vec![
         about(&get, "/api/v1/workflows", "/api/v1/workflows", None, 200),
@@ -313,13 +314,7 @@ fn requests_about_workflows() -> Vec<Asked> {
             None,
             200,
         ),
-        about(
-            &get,
-            "/api/workflows/{workflow_id}/structure",
-            "/api/workflows/research_workflow/structure",
-            None,
-            200,
-        ),
+        about(&get, "/api/workflows/{workflow_id}/structure", "/api/workflows/research_workflow/structure", None, 200),
         about(&get, "/workflows/{workflow_id}/structure", "/workflows/nowhere/structure", None, 404),
         about(&get, "/api/v1/workflows/{workflow_id}/run", "/api/v1/workflows/mine/run", None, 400),
         about(&get, "/api/workflows/{workflow_id}/run", "/api/workflows/nowhere/run?query=q", None, 404),
@@ -355,7 +350,8 @@ async fn what_is_answered_fits_its_description() {
     let gateway = Gateway::of(&engine).await;
     engine.say("s1", "m-1", "你好").await;
     engine.say("s1", "m-2", "查订单 A1").await;
-    let run = gateway.run("smart_router", &json!({"query": "q", "run_id": "r1", "session_id": "s1"})).await.rest().await;
+    let run =
+        gateway.run("smart_router", &json!({"query": "q", "run_id": "r1", "session_id": "s1"})).await.rest().await;
     assert!(!run.is_empty());
     let described = Described::by(&gateway).await;
     let mut answered = BTreeSet::new();

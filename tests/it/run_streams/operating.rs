@@ -96,7 +96,9 @@ async fn a_run_is_listed_and_shown_with_what_its_stages_were_given(backend: Back
     let timeline = shown["timeline"].as_array().unwrap();
     let seen: Vec<_> = timeline
         .iter()
-        .map(|stage| [&stage["path"], &stage["status"], &stage["input"], &stage["output"]].map(|field| field.as_str().unwrap()))
+        .map(|stage| {
+            [&stage["path"], &stage["status"], &stage["input"], &stage["output"]].map(|field| field.as_str().unwrap())
+        })
         .collect();
     assert_eq!(
         seen,
@@ -175,7 +177,8 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     let stages: Vec<_> = engine.model.asked().iter().map(stage).collect();
     assert_eq!(stages, ["plan", "report", "report"]);
     let events = super::RunEvents::of(gateway.get("/api/v1/runs/r1/events").await).rest().await;
-    let types: Vec<_> = payloads(&events).iter().filter(|event| event["depth"] == 0).map(|event| event["type"].clone()).collect();
+    let types: Vec<_> =
+        payloads(&events).iter().filter(|event| event["depth"] == 0).map(|event| event["type"].clone()).collect();
     assert_eq!(types.last(), Some(&json!("run_completed")), "the stream does not end with the failure: {types:?}");
     let again = gateway.post("/api/v1/runs/r1/resume", &json!({})).await;
     assert_eq!(again.status(), 409, "a completed run does not go on");
@@ -203,7 +206,8 @@ async fn a_run_is_repeated_from_a_stage_on(backend: Backend) {
     assert_eq!(shown["timeline"][0]["output"], "plan 第 0 次", "what came before counts as it was");
     assert_eq!(engine.model.asked().len(), 3);
 
-    register(&engine, json!({"id": "report", "stages": [{"id": "other", "runnable": "writer", "input": "{query}"}]})).await;
+    register(&engine, json!({"id": "report", "stages": [{"id": "other", "runnable": "writer", "input": "{query}"}]}))
+        .await;
     let kept = gateway.json("/api/v1/runs/r1").await;
     assert_eq!(kept["timeline"][1]["path"], "report", "a run is shown as it was defined when it began");
 }

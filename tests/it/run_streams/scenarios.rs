@@ -37,7 +37,8 @@ async fn s13_iterative_research_goes_on_until_it_is_complete(backend: Backend) {
         assert_eq!(event.event.as_deref(), data(event)["type"].as_str(), "events are named by their type");
     }
     let events = payloads(&events);
-    let iterations: Vec<_> = of_type(&events, "loop_iteration").iter().map(|event| event["iteration"].clone()).collect();
+    let iterations: Vec<_> =
+        of_type(&events, "loop_iteration").iter().map(|event| event["iteration"].clone()).collect();
     assert_eq!(iterations, [1, 2, 3]);
     assert_eq!(last(&events)["data"]["iterations"], 3);
     assert_eq!(last(&events)["data"]["output"], "COMPLETE");
@@ -62,8 +63,9 @@ async fn s14_parallel_branches_run_at_once_and_merge_in_order(backend: Backend) 
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 
     let output = last(&events)["data"]["output"].as_str().unwrap();
-    let places: Vec<_> =
-        ["## 技术分析\ntechnical 的看法", "## 商业分析\nbusiness 的看法", "## 风险评估\nrisk 的看法"].map(|part| output.find(part)).into();
+    let places: Vec<_> = ["## 技术分析\ntechnical 的看法", "## 商业分析\nbusiness 的看法", "## 风险评估\nrisk 的看法"]
+        .map(|part| output.find(part))
+        .into();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{output}");
     let ends = events.iter().position(|event| event["type"] == "branch_completed").unwrap();
     let begins = events.iter().rposition(|event| event["type"] == "branch_started").unwrap();
@@ -74,10 +76,13 @@ async fn s14_parallel_branches_run_at_once_and_merge_in_order(backend: Backend) 
     for id in ["technical", "business"] {
         engine.apply(writer(id)).await;
     }
-    register(&engine, json!({"id": "plain", "type": "parallel", "branches": [
-        {"id": "technical", "runnable": "technical", "input": "{query}"},
-        {"id": "business", "runnable": "business", "input": "{query}"},
-    ]}))
+    register(
+        &engine,
+        json!({"id": "plain", "type": "parallel", "branches": [
+            {"id": "technical", "runnable": "technical", "input": "{query}"},
+            {"id": "business", "runnable": "business", "input": "{query}"},
+        ]}),
+    )
     .await;
     let events = payloads(&gateway.run("plain", &json!({"query": "x"})).await.rest().await);
     let expected = "[technical]:\ntechnical 的看法\n\n[business]:\nbusiness 的看法";
@@ -87,7 +92,8 @@ async fn s14_parallel_branches_run_at_once_and_merge_in_order(backend: Backend) 
 
 async fn s15_the_router_takes_the_first_fitting_route(backend: Backend) {
     let (engine, gateway) = engine(backend, |stage, _| format!("由 {stage} 回答")).await;
-    for (query, expert) in [("帮我写段代码", "code_expert"), ("分析数据", "data_expert"), ("你好", "general")] {
+    for (query, expert) in [("帮我写段代码", "code_expert"), ("分析数据", "data_expert"), ("你好", "general")]
+    {
         let events = payloads(&gateway.run("smart_router", &json!({"query": query})).await.rest().await);
         assert_eq!(last(&events)["data"]["output"], format!("由 {expert} 回答"), "{query}");
         let stages: Vec<_> = of_type(&events, "stage_started").iter().map(|event| event["stage_id"].clone()).collect();
@@ -99,10 +105,13 @@ async fn s15_the_router_takes_the_first_fitting_route(backend: Backend) {
     );
 
     engine.apply(writer("writer")).await;
-    register(&engine, json!({"id": "sometimes", "stages": [
-        {"id": "intent", "runnable": "writer", "input": "{query}"},
-        {"id": "deep", "runnable": "writer", "input": "{intent}", "condition": "{intent} contains 'complex'"},
-    ]}))
+    register(
+        &engine,
+        json!({"id": "sometimes", "stages": [
+            {"id": "intent", "runnable": "writer", "input": "{query}"},
+            {"id": "deep", "runnable": "writer", "input": "{intent}", "condition": "{intent} contains 'complex'"},
+        ]}),
+    )
     .await;
     engine.model.script(|_| Answer::Content("simple".into()));
     let events = payloads(&gateway.run("sometimes", &json!({"query": "x"})).await.rest().await);
@@ -123,9 +132,13 @@ async fn s16_research_workflow_nests_and_ends_with_its_report(backend: Backend) 
         }
     })
     .await;
-    let events = payloads(&gateway.run("research_workflow", &json!({"query": "研究量子计算的最新进展"})).await.rest().await);
+    let events =
+        payloads(&gateway.run("research_workflow", &json!({"query": "研究量子计算的最新进展"})).await.rest().await);
     assert_eq!((&events[0]["type"], &events[0]["depth"]), (&json!("run_started"), &json!(0)));
-    assert_eq!((&last(&events)["type"], &last(&events)["data"]["output"]), (&json!("run_completed"), &json!("report 的结果")));
+    assert_eq!(
+        (&last(&events)["type"], &last(&events)["data"]["output"]),
+        (&json!("run_completed"), &json!("report 的结果"))
+    );
     let iterations = |depth: u64| {
         let of_depth = events.iter().filter(move |event| event["type"] == "loop_iteration" && event["depth"] == depth);
         of_depth.map(|event| event["path"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -164,10 +177,12 @@ async fn s16_research_workflow_nests_and_ends_with_its_report(backend: Backend) 
 }
 
 async fn fifty_branches_of_a_second_end_in_under_two(backend: Backend) {
-    let model = ScriptedModel::start(|_| Answer::After(Duration::from_secs(1), Box::new(Answer::Content("好".into())))).await;
+    let model =
+        ScriptedModel::start(|_| Answer::After(Duration::from_secs(1), Box::new(Answer::Content("好".into())))).await;
     let (engine, gateway) = started(backend, model, 1).await;
     engine.apply(writer("writer")).await;
-    let branches: Vec<Value> = (0..50).map(|n| json!({"id": format!("b{n}"), "runnable": "writer", "input": "{query}"})).collect();
+    let branches: Vec<Value> =
+        (0..50).map(|n| json!({"id": format!("b{n}"), "runnable": "writer", "input": "{query}"})).collect();
     register(&engine, json!({"id": "wide", "type": "parallel", "branches": branches})).await;
     let begun = Instant::now();
     let events = payloads(&gateway.run("wide", &json!({"query": "x"})).await.rest().await);
@@ -209,7 +224,12 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
         }
     }
     let done = |id: &str| {
-        (id.to_owned(), Panel { running: false, completed: true, text: format!("{id}：一段不短的文字，分成几块发来。") })
+        (
+            id.to_owned(),
+            Panel {
+                running: false, completed: true, text: format!("{id}：一段不短的文字，分成几块发来。")
+            },
+        )
     };
     assert_eq!(panels, [done("plan"), done("report")]);
 }
