@@ -190,9 +190,13 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     let (queue, store) = (state.queue.clone(), state.store.clone());
     if request.run_id.is_some() {
         // It may have been started before, by somebody else, and have told much.
+        let session_id = request.session_id.clone();
         let StartedRun { run_id, .. } = intake::start_run(&*queue, &*store, request.of(workflow_id)).await?;
-        let run = runs::load(store.as_ref(), &run_id).await?;
-        let feed = Feed::open(queue, stream_of(&run).to_owned(), From::After(0)).await?;
+        let stream = match store.run(&run_id).await? {
+            Some(run) => stream_of(&run).to_owned(),
+            None => session_id.unwrap_or_else(|| run_id.clone()),
+        };
+        let feed = Feed::open(queue, stream, From::After(0)).await?;
         return Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)));
     }
     let run_id = intake::fresh_id();

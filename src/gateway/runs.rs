@@ -191,17 +191,8 @@ pub async fn again(
     run_id: &str,
     from_stage: String,
 ) -> Result<StartedRun, Reject> {
-    let run = load(store, run_id).await?;
-    let new = NewRun {
-        workflow_id: run.workflow_id,
-        query: run.query,
-        session_id: run.origin_session,
-        channel: Some(run.channel),
-        run_id: None,
-        from_run: Some(run.run_id),
-        from_stage: Some(from_stage),
-    };
-    intake::start_run(queue, store, new).await
+    let (from_run, from_stage) = (Some(run_id.to_owned()), Some(from_stage));
+    intake::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
 }
 
 /// A run, and what happened in it so far.

@@ -6,11 +6,10 @@ use super::{GatewayState, Reject};
 use crate::clock::{self, Timestamp};
 use crate::document::Finding;
 use crate::ids;
-use crate::run::definitions;
+use crate::run;
 use crate::store::Store;
 use crate::workflow::Flows;
 use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
-use crate::workflow::orchestration::known::KnownRunnables;
 use crate::workflow::orchestration::structure;
 use axum::Json;
 use axum::extract::State;
@@ -74,14 +73,14 @@ impl WorkflowSummary {
 pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Reject> {
     let stored: BTreeSet<String> = store.workflows().await?.iter().map(|workflow| workflow.id().to_owned()).collect();
     let source = |id: &str| if stored.contains(id) { Source::Store } else { Source::Builtin };
-    let all = definitions::workflows(store).await?;
+    let all = run::workflows(store).await?;
     Ok(all.iter().map(|workflow| WorkflowSummary::new(workflow, source(workflow.id()))).collect())
 }
 
 /// The workflow of that id: as registered, else as it comes with the program.
 pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, Reject> {
     ids::check("workflow_id", workflow_id)?;
-    Ok(definitions::workflow(store, workflow_id).await?)
+    Ok(run::workflow(store, workflow_id).await?)
 }
 
 /// What came of a workflow that was registered.
@@ -99,12 +98,7 @@ pub struct Registered {
 
 /// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust.
 pub async fn register(store: &dyn Store, flows: &Flows, workflow: WorkflowRecord) -> Result<Registered, Reject> {
-    let agents = store.agents().await?;
-    let workflows = store.workflows().await?;
-    let known = KnownRunnables::new(flows.ids())
-        .with_builtin()
-        .with_agents(agents.iter().map(AsRef::as_ref))
-        .with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow)));
+    let known = run::runnables(store, flows.ids()).await?;
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
     let changed = store.put_workflow(workflow).await?;
