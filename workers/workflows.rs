@@ -10,7 +10,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use turnwheel::agent::load;
+use turnwheel::agent::{AgentRecord, load};
 use turnwheel::config::load::Loaded;
 use turnwheel::gateway::intake::NewRun;
 use turnwheel::gateway::workflows::Source;
@@ -279,8 +279,14 @@ async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<Kn
             workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
         }
     }
-    let agents = access.list_agents().await?.into_iter().map(|agent| (agent.agent_id, agent.task));
-    Ok(known.with_agent_kinds(agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))
+    let mut agents = Vec::new();
+    for summary in access.list_agents().await? {
+        if known.kind(&summary.agent_id).is_none() {
+            let stored = access.get_agent(&summary.agent_id).await?;
+            agents.extend(stored.and_then(|stored| AgentRecord::from_stored(stored).ok()));
+        }
+    }
+    Ok(known.with_agents(&agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))
 }
 
 async fn run(access: &Access, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
