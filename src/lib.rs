@@ -27,6 +27,7 @@ pub mod queue;
 pub mod session;
 pub mod store;
 pub mod tasks;
+pub mod telemetry;
 pub mod testing;
 pub mod timer;
 pub mod turn;

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
+use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
 use clap::Subcommand;
 use serde_json::json;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
-use turnwheel::agent::validate::{Finding, Known};
+use turnwheel::agent::validate::Known;
 use turnwheel::config::load::Loaded;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
@@ -25,6 +26,7 @@ const APPLY: &str = "\
 Examples:
   turnwheel agents apply                             all files of agents_dir
   turnwheel agents apply agents/sales.yaml more/     a file, and all files of a folder
+  turnwheel agents apply --json                      {\"files\": [{path, ok, agent_id, hash, changed, warnings}, …]}
 
 The good files are stored; exit status 1 if one was bad.";
 
@@ -32,6 +34,7 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel agents validate
   turnwheel agents validate agents/sales.yaml
+  turnwheel agents validate --json                   for a build server: `problem` says why a file is not `ok`
 
 Needs no servers. Exit status 1 if a file is bad.";
 
@@ -43,12 +46,18 @@ pub enum Agents {
     Apply {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Check agent files
     #[command(after_help = VALIDATE)]
     Validate {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of agent files
     #[command(after_help = "Examples:\n  turnwheel agents schema > agent.schema.json   for an editor's YAML support")]
@@ -77,10 +86,10 @@ impl Agents {
         let tasks = Tasks::new();
         match self {
             Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
-            Self::Validate { paths } => Ok(validate(checked(&paths, loaded)?)),
-            Self::Apply { paths } => {
+            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(AGENT, json)),
+            Self::Apply { paths, json } => {
                 let files = checked(&paths, loaded)?;
-                apply(&Access::open(loaded, &tasks).await?, files).await
+                apply(&Access::open(loaded, &tasks).await?, files, Report::new(AGENT, json)).await
             }
             Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
             Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
@@ -89,29 +98,23 @@ impl Agents {
 }
 
 /// A file, and the agent in it.
-type Checked = (PathBuf, Result<AgentRecord, AgentError>);
+type Read = (PathBuf, Result<AgentRecord, AgentError>);
 
-/// The named files, or those of `agents_dir`; warnings are printed on the way.
+/// An agent that can be used, or why there is none; and what is told of its file.
+type Checked = (FileReport, Result<AgentRecord, AgentError>);
+
+/// The named files, or those of `agents_dir`.
 fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
     let known = Known::new(&loaded.settings, Flows::builtin().ids());
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
-    let check = |(path, agent): Checked| {
-        let checked = agent.and_then(|agent| known.check(agent)).map(|(agent, warnings)| {
-            warn_of(&path, &warnings);
-            agent
-        });
-        (path, checked)
+    let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
+        Ok((agent, warnings)) => (FileReport::of(&path).odd(&warnings).valid(agent.id(), &agent.hash), Ok(agent)),
+        Err(problem) => (FileReport::of(&path), Err(problem)),
     };
     Ok(files.map(check).collect())
 }
 
-fn warn_of(path: &Path, warnings: &[Finding]) {
-    for warning in warnings {
-        eprintln!("{}", printable(&format!("warning: {}: {warning}", path.display())));
-    }
-}
-
-fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Checked>> {
+fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
     let paths = if paths.is_empty() { &default } else { paths };
     let files = load::read_paths(paths);
@@ -123,61 +126,36 @@ fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Checked>> {
     Ok(files)
 }
 
-/// The lines for a file that is no agent.
-fn refused(path: &Path, problem: &impl std::fmt::Display) -> String {
-    let path = path.display();
-    let problem = problem.to_string().replace('\n', "\n  ");
-    printable(&format!("✗ {path}: {problem}\n  hint: correct it and check it with `turnwheel agents validate {path}`"))
-}
-
-fn ended(bad: usize) -> ExitCode {
-    if bad == 0 {
-        return ExitCode::SUCCESS;
+fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+    for (file, agent) in files {
+        report.tell(match agent {
+            Ok(_) => file,
+            Err(problem) => file.refused(&problem),
+        });
     }
-    eprintln!("error: {bad} of the files {} no agent", if bad == 1 { "is" } else { "are" });
-    ExitCode::FAILURE
+    report.end()
 }
 
-fn validate(files: Vec<Checked>) -> ExitCode {
-    let mut bad = 0;
-    for (path, agent) in files {
-        match agent {
-            Ok(agent) => print(format!("✓ {}: {} is valid ({})", path.display(), agent.id(), agent.hash)),
-            Err(problem) => {
-                bad += 1;
-                print(refused(&path, &problem));
-            }
-        }
-    }
-    ended(bad)
-}
-
-async fn apply(access: &Access, files: Vec<Checked>) -> anyhow::Result<ExitCode> {
-    let mut bad = 0;
-    for (path, agent) in files {
+async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+    for (file, agent) in files {
         let agent = match agent {
             Ok(agent) => agent,
             Err(problem) => {
-                bad += 1;
-                print(refused(&path, &problem));
+                report.tell(file.refused(&problem));
                 continue;
             }
         };
-        let (id, hash) = (agent.id().to_owned(), agent.hash.clone());
+        let id = agent.id().to_owned();
         match access.apply_agent(agent).await {
-            Ok(changed) => {
-                let word = if changed { "applied" } else { "unchanged" };
-                print(format!("✓ {}: {id} {word} ({hash})", path.display()));
-            }
+            Ok(changed) => report.tell(file.applied(changed)),
             // A gateway of another version may refuse what this one takes; the other files go on.
             Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
-                bad += 1;
-                print(refused(&path, &error));
+                report.tell(file.refused(&error));
             }
-            Err(error) => return Err(error.context(format!("cannot apply {}", path.display()))),
+            Err(error) => return Err(error.context(format!("cannot apply the agent `{id}`"))),
         }
     }
-    Ok(ended(bad))
+    report.end()
 }
 
 async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {

@@ -19,7 +19,7 @@ Examples:
 
 It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal
 and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be
-used, lanes that do not move, timers that nobody fires, dead letters.
+used, lanes that do not move, timers that nobody fires, dead letters, a collector that takes no traces.
 Exit status: 0 nothing worse than advice, 1 a problem, 2 wrong use.";
 
 #[derive(Debug, Args)]
@@ -66,6 +66,7 @@ impl Doctor {
         let remedy = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
         let mut findings = vec![Finding::problem(place, "no dev server is running, and no cluster is set", remedy)];
         findings.extend(doctor::files(settings));
+        findings.extend(doctor::telemetry(settings).await);
         Ok(findings)
     }
 }

@@ -4,8 +4,13 @@
 use crate::failure::Failure;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 use turnwheel::config::{Environment, SecretValues};
+use turnwheel::telemetry::Otlp;
 
 static SECRETS: OnceLock<SecretValues> = OnceLock::new();
 
@@ -34,8 +39,14 @@ impl Write for Masked {
     }
 }
 
-/// Starts the log with `--log`, else TURNWHEEL_LOG, else `default`.
-pub fn start(flag: Option<&str>, json: bool, default: &str, env: &Environment) -> anyhow::Result<()> {
+/// Starts the log with `--log`, else TURNWHEEL_LOG, else `default`; spans go to `otlp` as well.
+pub fn start(
+    flag: Option<&str>,
+    json: bool,
+    default: &str,
+    env: &Environment,
+    otlp: Option<&Otlp>,
+) -> anyhow::Result<()> {
     let named = flag.or_else(|| env.get("TURNWHEEL_LOG")).filter(|text| !text.trim().is_empty());
     let text = named.unwrap_or(default);
     let filter = EnvFilter::try_new(text).map_err(|error| {
@@ -43,11 +54,24 @@ pub fn start(flag: Option<&str>, json: bool, default: &str, env: &Environment) -
         Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
     })?;
     let plain = env.get("NO_COLOR").is_some();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Masked);
-    if json {
-        log.json().init();
-    } else {
-        log.with_ansi(!plain && io::stderr().is_terminal()).init();
+    match otlp {
+        // One filter for all: what is not logged costs nothing.
+        None => tracing_subscriber::registry().with(filter).with(lines(json, plain)).init(),
+        Some(otlp) => {
+            tracing_subscriber::registry().with(otlp.layer()).with(lines(json, plain).with_filter(filter)).init();
+        }
     }
     Ok(())
+}
+
+/// The log as text, or as one JSON object a line.
+fn lines<S>(json: bool, plain: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let log = tracing_subscriber::fmt::layer().with_writer(|| Masked);
+    match json {
+        true => log.json().boxed(),
+        false => log.with_ansi(!plain && io::stderr().is_terminal()).boxed(),
+    }
 }

@@ -43,6 +43,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use turnwheel::config::load::{Loaded, Sources};
 use turnwheel::config::{SecretValues, Settings};
+use turnwheel::telemetry::Otlp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -144,7 +145,18 @@ enum Command {
 impl Command {
     /// The roles run for long and log what they do; the others speak only when something is wrong.
     const fn is_role(&self) -> bool {
-        matches!(self, Self::Dev | Self::Worker | Self::Scheduler | Self::Gateway | Self::All)
+        self.role().is_some()
+    }
+
+    const fn role(&self) -> Option<&'static str> {
+        match self {
+            Self::Dev => Some("dev"),
+            Self::Worker => Some("worker"),
+            Self::Scheduler => Some("scheduler"),
+            Self::Gateway => Some("gateway"),
+            Self::All => Some("all"),
+            _ => None,
+        }
     }
 }
 
@@ -171,11 +183,19 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
     let default = if cli.command.is_role() { "info,tokio_cron_scheduler=warn" } else { "warn" };
-    log::start(cli.log.as_deref(), cli.log_json, default, &sources.env)?;
     let loaded = Settings::load(&sources)?;
     log::hide(SecretValues::new(&loaded.settings, &loaded.env));
+    let otlp = match cli.command.role() {
+        Some(role) => Otlp::start(&loaded.settings.telemetry, role)?,
+        None => None,
+    };
+    log::start(cli.log.as_deref(), cli.log_json, default, &sources.env, otlp.as_ref())?;
     let colour = sources.env.get("NO_COLOR").is_none();
-    dispatch(cli.command, loaded, colour).await
+    let done = Box::pin(dispatch(cli.command, loaded, colour)).await;
+    if let Some(otlp) = otlp {
+        otlp.stop().await;
+    }
+    done
 }
 
 async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Result<ExitCode> {

@@ -16,6 +16,8 @@ pub struct Kind {
     pub command: &'static str,
 }
 
+/// Agent files.
+pub const AGENT: Kind = Kind { noun: "agent", key: "agent_id", command: "turnwheel agents validate" };
 /// Workflow files.
 pub const WORKFLOW: Kind = Kind { noun: "workflow", key: "workflow_id", command: "turnwheel workflows validate" };
 
@@ -32,10 +34,14 @@ pub struct FileReport {
 }
 
 impl FileReport {
-    /// A file that has been read, with what is odd in it.
-    pub fn of(path: &Path, warnings: &[impl ToString]) -> Self {
-        let warnings = warnings.iter().map(ToString::to_string).collect();
-        Self { path: path.display().to_string(), warnings, ..Self::default() }
+    /// A file that has been read.
+    pub fn of(path: &Path) -> Self {
+        Self { path: path.display().to_string(), ..Self::default() }
+    }
+
+    /// What is odd in it.
+    pub fn odd(self, warnings: &[impl ToString]) -> Self {
+        Self { warnings: warnings.iter().map(ToString::to_string).collect(), ..self }
     }
 
     /// It holds what it should.

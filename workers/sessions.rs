@@ -232,6 +232,7 @@ mod tests {
             generation: 1,
             action: None,
             message: None,
+            traceparent: None,
         });
         session.history = Arc::new(
             (0..12)

@@ -223,8 +223,8 @@ fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>
 /// What a file holds, and what is told of it.
 fn checked((path, read): read::Loaded, known: &KnownRunnables) -> (FileReport, Option<WorkflowRecord>) {
     match read.and_then(|record| known.check(record)) {
-        Ok((record, warnings)) => (FileReport::of(&path, &warnings).valid(record.id(), &record.hash), Some(record)),
-        Err(problem) => (FileReport::of(&path, &[""; 0]).refused(&problem), None),
+        Ok((record, warnings)) => (FileReport::of(&path).odd(&warnings).valid(record.id(), &record.hash), Some(record)),
+        Err(problem) => (FileReport::of(&path).refused(&problem), None),
     }
 }
 

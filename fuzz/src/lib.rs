@@ -42,6 +42,7 @@ pub fn job(data: &[u8]) {
         msg_id: Some("s1:m-1".into()),
         default_id: "1-1".into(),
         at: Timestamp::from_millis(0),
+        trace: None,
     };
     let Ok(job) = Job::decode(&message(data.to_vec())) else { return };
     job.check().expect("what was decoded is legal");

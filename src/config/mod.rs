@@ -73,6 +73,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// What one run of a workflow may take.
     pub workflow: WorkflowLimits,
+    /// Traces.
+    pub telemetry: Telemetry,
 }
 
 /// See [`Settings::nats`].
@@ -241,6 +243,24 @@ impl Default for WorkflowLimits {
     }
 }
 
+/// See [`Settings::telemetry`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Telemetry {
+    /// The collector that spans go to, such as `http://127.0.0.1:4318`; none unless given.
+    pub otlp_endpoint: Option<String>,
+    /// What the processes are called there; `turnwheel` unless given.
+    pub service_name: String,
+    /// The share of traces that begin here and are exported; all unless given.
+    pub sample_ratio: f64,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self { otlp_endpoint: None, service_name: "turnwheel".into(), sample_ratio: 1.0 }
+    }
+}
+
 fn default_model_timeout() -> Text {
     Text(std::time::Duration::from_secs(60))
 }
@@ -285,6 +305,7 @@ impl Default for Settings {
             },
             metrics: Metrics::default(),
             workflow: WorkflowLimits::default(),
+            telemetry: Telemetry::default(),
         }
     }
 }

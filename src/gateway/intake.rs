@@ -12,7 +12,7 @@ use crate::turn::HUMAN_REPLY;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tracing::debug;
+use tracing::{Span, debug};
 use uuid::Uuid;
 
 /// A user's message as it is posted.
@@ -207,6 +207,8 @@ async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, Reject> {
 async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, u64), Reject> {
     let msg_id = format!("{}:{}", job.session_id, job.job_id);
     let payload = job.encode();
+    // Where a request's span is the current one.
+    Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
     let publish = Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload };
     let published = queue.publish(publish).await?;
     Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published.seq))

@@ -170,6 +170,7 @@ fn decode(sent: &Sent) -> Option<Job> {
         msg_id: None,
         default_id: format!("message-{}", sent.seq),
         at: clock::now(),
+        trace: None,
     };
     Job::decode(&message).ok()
 }

@@ -11,6 +11,7 @@ mod deferred;
 mod error;
 mod guard;
 pub mod record;
+mod span;
 mod turn;
 
 pub use error::{JournalError, StepError};
@@ -28,6 +29,7 @@ use serde_json::Value;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tracing::Instrument;
 use turn::TurnJournal;
 
 /// What a step is, for those who read the journal.
@@ -287,12 +289,15 @@ impl Journal {
             Err(error) => return Err(JournalError::from(error).into()),
         }
         let begun = Instant::now();
+        let span = span::begin(&full_key, label);
         let done = tokio::select! {
             biased;
-            done = operation(self.idempotency_key(key)) => done.map_err(StepError::Operation)?,
+            done = operation(self.idempotency_key(key)).instrument(span.clone()) => done,
             // The operation may take minutes; what it has come to so far is nobody's any more.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
+        span::end(&span, &done);
+        let done = done.map_err(StepError::Operation)?;
         let step = StepRecord {
             key: full_key,
             kind: label.kind.to_owned(),

@@ -11,8 +11,9 @@ use crate::config::secrets::{in_address, masked_address};
 use crate::http_client::retry::{Fault, Policy, retry, within};
 use crate::http_client::{self, bounded, key_header, read_bounded};
 use crate::journal::Tokens;
+use crate::telemetry::trace_context;
 use async_trait::async_trait;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -127,7 +128,10 @@ impl OpenAi {
     }
 
     async fn attempt(&self, body: &Value, key: &str) -> Result<ModelReply, Fault> {
-        let mut request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(key)).json(body);
+        let mut trace = HeaderMap::new();
+        trace_context::pass_on(&mut trace);
+        let request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(key));
+        let mut request = request.headers(trace).json(body);
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer);
         }

@@ -215,6 +215,7 @@ impl Turn<'_> {
             delay: timer.delay,
             action: timer.action.clone(),
             message: timer.message.clone(),
+            traceparent: None,
         });
         TimerChange::Replace(timers.collect())
     }

@@ -8,6 +8,7 @@ use crate::journal::{Guard, Journal, Stepped};
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
+use crate::telemetry::TraceContext;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::future::Future;
@@ -275,10 +276,14 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes the change that the commit writes. What is not published yet goes with it.
-    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
+    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, mut timers: TimerChange) -> Result<Change, TurnError> {
         self.check_outbox()?;
-        if matches!(timers, TimerChange::Replace(_)) {
+        if let TimerChange::Replace(timers) = &mut timers {
             self.session.timer_generation += 1;
+            let trace = TraceContext::current();
+            for timer in timers {
+                timer.traceparent = trace.as_ref().map(TraceContext::traceparent);
+            }
         }
         let history_drop = history::excess(&self.session.history, &self.entries);
         let job = self.jobs[0].clone();

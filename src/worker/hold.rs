@@ -23,7 +23,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info_span, warn};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, debug, info_span, warn};
 
 /// See the module.
 pub(super) struct Hold<'a> {
@@ -38,6 +39,23 @@ pub(super) struct Hold<'a> {
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
     _counted: Counted,
+}
+
+/// What a message has come to.
+struct Handled {
+    /// The last sequence that is handled with it.
+    last_seq: u64,
+    /// To be committed.
+    change: Option<Box<Change>>,
+    /// The turn's, which its end belongs to.
+    span: Span,
+}
+
+impl Handled {
+    /// It leads to no turn.
+    fn nothing(last_seq: u64) -> Self {
+        Self { last_seq, change: None, span: Span::none() }
+    }
 }
 
 impl<'a> Hold<'a> {
@@ -82,14 +100,24 @@ impl<'a> Hold<'a> {
         };
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
         self.check().await?;
-        let (last_seq, change) = self.handle(&message).await?;
+        let Handled { last_seq, change, span } = self.handle(&message).await?;
+        self.conclude(message.at, last_seq, change).instrument(span).await
+    }
+
+    /// Commits, publishes and acknowledges what a message, which came `at` then, has come to. False when the lane is
+    /// released.
+    async fn conclude(&mut self, at: Timestamp, last_seq: u64, change: Option<Box<Change>>) -> Result<bool, Stop> {
+        let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
         let outcome = change.as_ref().map(|change| change.turn.outcome);
+        if let Some(outcome) = outcome {
+            Span::current().record("outcome", outcome.as_str());
+        }
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
         let committed = self.commit(last_seq, change).await?;
         publish(self.shared, outbox).await?;
-        count(outcome, answers.then_some(message.at));
+        count(outcome, answers.then_some(at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -165,35 +193,48 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// What a message comes to: the sequence that is handled with it, and the change to commit.
-    async fn handle(&mut self, message: &Message) -> Result<(u64, Option<Box<Change>>), Stop> {
+    /// What a message comes to.
+    async fn handle(&mut self, message: &Message) -> Result<Handled, Stop> {
         let job = match intake::decode(message) {
             Ok(job) => job,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok((message.seq, None));
+                return Ok(Handled::nothing(message.seq));
             }
         };
         if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
-            return Ok((message.seq, None));
+            return Ok(Handled::nothing(message.seq));
         }
         let begun = match opening::begin(self.shared, &self.session, message, job).await? {
             Ok(begun) => begun,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok((message.seq, None));
+                return Ok(Handled::nothing(message.seq));
             }
         };
         let Begun { agent, jobs, through } = begun;
         let input = self.input(jobs, agent);
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
-        if attempt > self.shared.max_attempts && !turn::is_obsolete(&self.session, &input.jobs[0]) {
-            return Box::pin(self.exhausted(message, input, attempt)).await.map(|change| (through, change));
+        // The lane's span has the session, too, and would say so in each line of the log.
+        let span = info_span!(
+            parent: None,
+            "turn",
+            session_id = self.session.session_id,
+            turn_id = input.turn_id(),
+            agent_id = input.agent.config.id,
+            hash = input.agent.hash,
+            attempt,
+            outcome = Empty,
+        );
+        if let Some(trace) = &message.trace {
+            trace.adopt(&span);
         }
-        let span =
-            info_span!("turn", turn_id = input.turn_id(), agent_id = input.agent.config.id, hash = input.agent.hash);
-        let change = self.run(message, input, attempt).instrument(span).await?;
-        Ok((through, change))
+        let exceeded = attempt > self.shared.max_attempts && !turn::is_obsolete(&self.session, &input.jobs[0]);
+        let change = match exceeded {
+            true => Box::pin(self.exhausted(message, input, attempt)).instrument(span.clone()).await?,
+            false => self.run(message, input, attempt).instrument(span.clone()).await?,
+        };
+        Ok(Handled { last_seq: through, change, span })
     }
 
     fn input(&self, jobs: Vec<Job>, agent: Arc<AgentRecord>) -> Box<TurnInput> {

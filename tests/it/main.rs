@@ -31,4 +31,5 @@ mod scenarios;
 mod security;
 mod support;
 mod tour;
+mod tracing;
 mod workflow_commands;

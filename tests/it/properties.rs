@@ -88,7 +88,7 @@ proptest! {
         let text = duration::format(Duration::from_millis(delay));
         let delay_read = duration::parse(&text).unwrap();
         prop_assert_eq!(delay_read, Duration::from_millis(delay));
-        let new = NewTimer { timer_id: "t".into(), name: "n".into(), delay: delay_read, action: None, message: None };
+        let new = NewTimer { timer_id: "t".into(), name: "n".into(), delay: delay_read, action: None, message: None, traceparent: None };
         let timer = new.arm(Timestamp::from_millis(now), generation);
         prop_assert_eq!(timer.due_at.as_millis() - now, i64::try_from(delay).unwrap());
         prop_assert_eq!(timer.generation, generation);
@@ -140,7 +140,7 @@ proptest! {
                         generation += 1;
                         let new = |(index, delay): (usize, &u64)| NewTimer {
                             timer_id: timer_id("s1", &format!("m-{seq}"), index), name: String::new(),
-                            delay: Duration::from_millis(*delay), action: None, message: None,
+                            delay: Duration::from_millis(*delay), action: None, message: None, traceparent: None,
                         };
                         let new: Vec<_> = delays.iter().enumerate().map(new).collect();
                         let due = |timer: &NewTimer| (timer.timer_id.clone(), earliest.plus(timer.delay).as_millis());
@@ -324,7 +324,7 @@ fn body() -> impl Strategy<Value = JobBody> {
 
 fn message(session_id: &str, payload: bytes::Bytes) -> Message {
     let at = Timestamp::from_millis(0);
-    Message { session_id: session_id.into(), seq: 7, payload, msg_id: None, default_id: "1-7".into(), at }
+    Message { session_id: session_id.into(), seq: 7, payload, msg_id: None, default_id: "1-7".into(), at, trace: None }
 }
 
 proptest! {

@@ -181,7 +181,12 @@ pub fn event(text: &str) -> OutEvent {
 
 pub fn timer(id: &str, delay: Duration) -> NewTimer {
     NewTimer {
-        timer_id: id.into(), name: "follow_up".into(), delay, action: None, message: Some("还在吗？".into())
+        timer_id: id.into(),
+        name: "follow_up".into(),
+        delay,
+        action: None,
+        message: Some("还在吗？".into()),
+        traceparent: None,
     }
 }
 

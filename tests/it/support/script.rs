@@ -19,6 +19,7 @@ pub struct Asked {
     /// How many calls came before.
     pub index: usize,
     pub idempotency_key: String,
+    pub traceparent: String,
     pub at: Timestamp,
     pub began: Instant,
     pub ended: Option<Instant>,
@@ -32,6 +33,7 @@ impl From<&Call> for Asked {
             user: call.message("user").to_owned(),
             index: call.number,
             idempotency_key: call.header("idempotency-key").to_owned(),
+            traceparent: call.header("traceparent").to_owned(),
             at: call.at,
             began: call.began,
             ended: call.ended,
