@@ -24,6 +24,7 @@ pub mod model;
 pub mod plan;
 pub mod prompt;
 pub mod queue;
+pub mod run;
 pub mod session;
 pub mod store;
 pub mod tasks;

@@ -12,6 +12,7 @@ use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::Queue;
 use crate::queue::nats::NatsQueue;
+use crate::run::StoredDefinitions;
 use crate::store::Store;
 use crate::store::mongo::MongoStore;
 use crate::tasks::{OnPanic, Tasks};
@@ -163,6 +164,8 @@ fn services(
 ) -> anyhow::Result<Services> {
     Ok(Services {
         queue,
+        definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
+        limits: settings.workflow.clone(),
         store,
         models: Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 })),
         prompts: Prompts::new(None),

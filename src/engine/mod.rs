@@ -62,6 +62,7 @@ use crate::model::registry::ModelInfo;
 use crate::model::{Model, Models};
 use crate::prompt::Prompts;
 use crate::queue::{Command, From, Queue};
+use crate::run::StoredDefinitions;
 use crate::session::Session;
 use crate::store::Store;
 use crate::tasks::{OnPanic, Tasks};
@@ -256,6 +257,8 @@ impl Engine {
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
             flows: self.flows.clone(),
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
+            limits: self.settings.workflow.clone(),
         })
     }
 

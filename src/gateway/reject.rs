@@ -66,14 +66,14 @@ impl Reject {
     /// 404 for a workflow.
     pub fn unknown_workflow(workflow_id: &str) -> Self {
         let message = format!("there is no workflow `{workflow_id}`");
-        let hint = "put its file into workflows_dir and apply it with `turnwheel workflows apply`; `turnwheel workflows list` shows those there are";
+        let hint = "put its file into workflows_dir; `turnwheel workflows list` shows those there are";
         Self::new(StatusCode::NOT_FOUND, "unknown_workflow", message, hint)
     }
 
     /// 404 for a run.
     pub fn unknown_run(run_id: &str) -> Self {
         let message = format!("there is no run `{run_id}`");
-        let hint = "a run is kept for `retention.turns` after its end; `turnwheel runs list` shows those there are";
+        let hint = "runs are kept for `retention.turns` after their end; `turnwheel runs list` shows those there are";
         Self::new(StatusCode::NOT_FOUND, "unknown_run", message, hint)
     }
 

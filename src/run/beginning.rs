@@ -1,7 +1,7 @@
 //! What a run begins with, recorded as its first step: whoever repeats it begins alike, whatever is registered meanwhile.
 
 use super::definitions::StoredDefinitions;
-use crate::journal::{Done, Journal, Label, StepError};
+use crate::journal::{Done, Journal, Label, StepError, StepRecord};
 use crate::session::{Entry, Role};
 use crate::store::{Store, StoreError};
 use crate::turn::{Services, TurnError};
@@ -9,18 +9,28 @@ use crate::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
 use serde::{Deserialize, Serialize};
 
 /// The step's key in the run's journal.
-pub(super) const BEGIN: &str = "begin";
+pub(crate) const BEGIN: &str = "begin";
 /// What stands before the request when a conversation goes before it (O-30).
 const REQUEST: &str = "\n\n当前请求: ";
 
-/// The step's output.
+/// What a run has begun with: the output of its step `begin`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Beginning {
-    pub(super) manifest: Manifest,
+pub struct Beginning {
+    /// The definitions.
+    pub manifest: Manifest,
     /// What stages see as `{query}`.
-    pub(super) input: String,
+    pub input: String,
     /// What conditions see of it (OP-O20).
-    pub(super) request: String,
+    pub request: String,
+}
+
+impl Beginning {
+    /// Of a run whose steps these are, if it has begun; `prefix` is that of its record.
+    pub fn of(steps: &[StepRecord], prefix: &str) -> Option<Self> {
+        let key = if prefix.is_empty() { BEGIN.to_owned() } else { format!("{prefix}/{BEGIN}") };
+        let begin = steps.iter().find(|step| step.key == key)?;
+        serde_json::from_value(begin.output.clone()).ok()
+    }
 }
 
 /// A run that has begun.
@@ -44,7 +54,7 @@ pub(super) async fn begin(
     (query, session): (&str, Option<&str>),
 ) -> Result<Result<Begun, String>, TurnError> {
     let label = Label { kind: BEGIN, target: workflow_id };
-    let work = async |_| settle(services, workflow_id, query, session).await.map(Done::ok);
+    let work = |_| async move { settle(services, workflow_id, query, session).await.map(Done::ok) };
     let beginning: Beginning = match Box::pin(journal.step(BEGIN, label, workflow_id, work)).await {
         Ok(stepped) => stepped.output,
         Err(StepError::Journal(error)) => return Err(error.into()),
@@ -54,8 +64,13 @@ pub(super) async fn begin(
         }
         Err(StepError::Operation(Unable::Store(error))) => return Err(error.into()),
     };
-    match Pinned::load(services.definitions.as_ref(), &services.flows, &beginning.manifest).await {
-        Ok(pinned) => Ok(Ok(Begun { beginning, pinned })),
+    Ok(load(services, &beginning.manifest).await?.map(|pinned| Begun { beginning, pinned }))
+}
+
+/// The definitions of a run that has begun; an error in words when one is gone.
+pub(super) async fn load(services: &Services, manifest: &Manifest) -> Result<Result<Pinned, String>, TurnError> {
+    match Pinned::load(services.definitions.as_ref(), &services.flows, manifest).await {
+        Ok(pinned) => Ok(Ok(pinned)),
         Err(PinError::Unfit(problem)) => Ok(Err(problem)),
         Err(PinError::Unavailable(problem)) => Err(TurnError::Infrastructure(problem)),
     }

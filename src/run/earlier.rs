@@ -29,7 +29,7 @@ pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
     let is_around = |key: &str| {
         let stage = key.strip_suffix(FAILED)?.strip_suffix('/')?;
-        let stage: Vec<_> = stage.split('/').map(|segment| without_attempt(segment)).collect();
+        let stage: Vec<_> = stage.split('/').map(without_attempt).collect();
         Some(stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b)))
     };
     let gone = |step: &StepRecord| step.kind == "stage" && !step.ok && is_around(&step.key) == Some(true);
@@ -135,5 +135,118 @@ fn inner(target: &Target, lookup: Lookup<'_>) -> Option<Arc<Workflow>> {
     match target {
         Target::Inline(workflow) => Some(Arc::new(Workflow::clone(workflow))),
         Target::Reference(id) => lookup(id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{self, Timestamp};
+    use crate::workflow::orchestration::definition::WorkflowRecord;
+    use serde_json::{Value, json};
+
+    fn workflow(document: Value) -> Arc<Workflow> {
+        WorkflowRecord::from_document(document, clock::now()).unwrap().workflow
+    }
+
+    fn stage(id: &str, runnable: &Value) -> Value {
+        json!({"id": id, "runnable": runnable, "input": "{query}"})
+    }
+
+    /// plan, outer_loop of (parallel_result of (inner_loop of (retrieve, verify), meta)), summary.
+    fn research() -> Arc<Workflow> {
+        let inner = json!({"type": "loop", "id": "inner", "stages": [stage("retrieve", &json!("a")), stage("verify", &json!("b"))]});
+        let parallel = json!({"type": "parallel", "id": "both", "branches": [stage("inner_loop", &inner), stage("meta", &json!("c"))]});
+        let outer = json!({"type": "loop", "id": "outer", "stages": [stage("parallel_result", &parallel)]});
+        workflow(json!({"id": "research", "stages": [
+            stage("plan", &json!("p")), stage("outer_loop", &outer), stage("summary", &json!("s")),
+        ]}))
+    }
+
+    fn step(key: &str, kind: &str, ok: bool) -> StepRecord {
+        StepRecord {
+            key: key.into(),
+            kind: kind.into(),
+            target: String::new(),
+            input_hash: String::new(),
+            output: Value::Null,
+            ok,
+            ms: 0,
+            model: None,
+            tokens: None,
+            attempts: None,
+            at: Timestamp::from_millis(0),
+        }
+    }
+
+    fn keys(steps: &[StepRecord]) -> Vec<&str> {
+        steps.iter().map(|step| step.key.as_str()).collect()
+    }
+
+    #[test]
+    fn a_restart_keeps_what_comes_before_the_stage() {
+        let all = [
+            "begin",
+            "plan/0/model",
+            "outer_loop[1]/parallel_result/inner_loop[1]/retrieve/0/model",
+            "outer_loop[1]/parallel_result/inner_loop[1]/verify~2/0/model",
+            "outer_loop[1]/parallel_result/meta/0/model",
+            "outer_loop[2]/parallel_result/inner_loop[1]/retrieve/0/model",
+            "outer_loop[2]/parallel_result/meta/0/model",
+            "summary/0/model",
+        ];
+        let kept = |from: &str| {
+            let steps = all.iter().map(|key| step(key, "model", true)).collect();
+            let kept = restarted(steps, &research(), &|_| None, from);
+            all.iter().map(|key| u8::from(keys(&kept).contains(key))).collect::<Vec<_>>()
+        };
+        assert_eq!(kept("plan"), [1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(kept("outer_loop"), [1, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(kept("outer_loop[2]"), [1, 1, 1, 1, 1, 0, 0, 0]);
+        assert_eq!(kept("outer_loop[2]/parallel_result/meta"), [1, 1, 1, 1, 1, 1, 0, 0], "branches are independent");
+        assert_eq!(kept("outer_loop[1]/parallel_result/inner_loop[1]/verify"), [1, 1, 1, 0, 1, 0, 0, 0]);
+        assert_eq!(kept("summary"), [1, 1, 1, 1, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn the_iterations_of_a_root_loop_are_told_apart() {
+        let again = workflow(
+            json!({"type": "loop", "id": "again", "stages": [stage("x", &json!("a")), stage("y", &json!("part"))]}),
+        );
+        let part = workflow(json!({"id": "part", "stages": [stage("z", &json!("b"))]}));
+        let lookup = |id: &str| (id == "part").then(|| Arc::clone(&part));
+        let all = ["again[1]/x/0/model", "again[1]/y/z/0/model", "again[2]/x/0/model", "again[2]/y/z/0/model"];
+        let kept = |from: &str| {
+            let steps = all.iter().map(|key| step(key, "model", true)).collect();
+            restarted(steps, &again, &lookup, from).len()
+        };
+        assert_eq!((kept("again[2]"), kept("again[2]/y"), kept("again[2]/y/z"), kept("y")), (2, 3, 3, 1));
+        assert!(check(&again, &lookup, "again[2]/y/z").is_ok() && check(&again, &lookup, "y").is_ok());
+        let wrong = check(&again, &lookup, "again[2]/y/other").unwrap_err();
+        assert!(wrong.contains("`y` has no stage `other`; it has: z"), "{wrong}");
+        assert!(check(&again, &lookup, "x/y").unwrap_err().contains("nothing within"));
+    }
+
+    #[test]
+    fn a_resumed_run_forgets_how_its_stage_failed_and_nothing_else() {
+        let all = [
+            ("begin", "begin", true),
+            ("plan/failed", "stage", false),
+            ("plan~2/0/model", "model", true),
+            ("outer_loop/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta~2/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/0/tool[1]", "tool", false),
+            ("outer_loop~2[1]/parallel_result/meta/failed", "stage", false),
+        ];
+        let steps: Vec<_> = all.iter().map(|(key, kind, ok)| step(key, kind, *ok)).collect();
+        let kept = resumed(steps.clone(), "outer_loop[1]/parallel_result/meta");
+        assert_eq!(
+            keys(&kept),
+            ["begin", "plan/failed", "plan~2/0/model", "outer_loop[1]/parallel_result/meta/0/tool[1]"]
+        );
+        assert_eq!(resumed(steps.clone(), "").len(), steps.len(), "a cancelled run has failed nowhere");
+        let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
+        assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
     }
 }

@@ -21,15 +21,18 @@ mod user;
 
 pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
+pub(crate) use published::read_back;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
+use crate::config::WorkflowLimits;
 use crate::http_client::bounded;
 use crate::journal::{Guard, JournalError};
 use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::{Job, JobBody, Queue, QueueError};
+use crate::run::StoredDefinitions;
 use crate::session::Session;
 use crate::store::{Change, Store, StoreError};
 use crate::workflow::Flows;
@@ -53,8 +56,12 @@ pub struct Services {
     pub http: HttpCaller,
     /// Functions registered as tools.
     pub tools: Tools,
-    /// Functions and workflows registered as flows.
+    /// Functions registered as flows.
     pub flows: Flows,
+    /// Workflows and task agents.
+    pub definitions: Arc<StoredDefinitions>,
+    /// The most that a run of a workflow may take.
+    pub limits: WorkflowLimits,
 }
 
 /// What a turn starts from.
@@ -158,6 +165,7 @@ pub async fn give_up(
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.adopt_published().await?;
+    turn.break_off_runs(&reason).await?;
     turn.cancel(&reason)
 }
 

@@ -33,16 +33,18 @@ pub(super) struct Turn<'a> {
     /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
+    /// An earlier holder began the turn.
+    pub(super) resumed: bool,
+    pub(super) guard: Guard,
     turn_id: String,
     attempt: u32,
     started_at: Timestamp,
-    guard: Guard,
     profile_changed: bool,
     statuses: Vec<StatusAt>,
     /// The status that the session document shows.
     shown: Status,
     /// What is not published yet.
-    outbox: Vec<OutEvent>,
+    pub(super) outbox: Vec<OutEvent>,
 }
 
 impl<'a> Turn<'a> {
@@ -70,10 +72,11 @@ impl<'a> Turn<'a> {
             entries: Vec::new(),
             answered: false,
             reason: None,
+            resumed,
+            guard,
             turn_id,
             attempt,
             started_at,
-            guard,
             profile_changed: false,
             statuses: Vec::new(),
             shown,

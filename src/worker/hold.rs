@@ -8,7 +8,7 @@ use super::intake::{self, Unfit};
 use super::lane::{Stop, acknowledge};
 use super::lanes::HeldLane;
 use super::opening::{self, Begun};
-use crate::agent::AgentRecord;
+use super::work::{Subject, Work};
 use crate::clock::{self, Timestamp};
 use crate::journal::Guard;
 use crate::metrics::{Counted, metrics, observe};
@@ -16,15 +16,14 @@ use crate::queue::{Cause, EventType, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
 use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
-use crate::turn::{self, CancelReason, TurnError, TurnInput};
+use crate::turn::{CancelReason, TurnError};
 use futures::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::field::Empty;
-use tracing::{Instrument, Span, debug, info_span, warn};
+use tracing::{Instrument, Span, debug, warn};
 
 /// See the module.
 pub(super) struct Hold<'a> {
@@ -205,54 +204,45 @@ impl<'a> Hold<'a> {
         if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
             return Ok(Handled::nothing(message.seq));
         }
-        let begun = match opening::begin(self.shared, &self.session, message, job).await? {
-            Ok(begun) => begun,
+        let (subject, through) = match self.subject(message, job).await? {
+            Ok(subject) => subject,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
                 return Ok(Handled::nothing(message.seq));
             }
         };
-        let Begun { agent, jobs, through } = begun;
-        let input = self.input(jobs, agent);
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
-        // The lane's span has the session, too, and would say so in each line of the log.
-        let span = info_span!(
-            parent: None,
-            "turn",
-            session_id = self.session.session_id,
-            turn_id = input.turn_id(),
-            agent_id = input.agent.config.id,
-            hash = input.agent.hash,
-            attempt,
-            outcome = Empty,
-        );
+        let span = subject.span(&self.session, attempt);
         if let Some(trace) = &message.trace {
             trace.adopt(&span);
         }
-        let exceeded = attempt > self.shared.max_attempts && !turn::is_obsolete(&self.session, &input.jobs[0]);
+        let exceeded = attempt > self.shared.max_attempts && !subject.is_obsolete(&self.session);
         let change = match exceeded {
-            true => Box::pin(self.exhausted(message, input, attempt)).instrument(span.clone()).await?,
-            false => self.run(message, input, attempt).instrument(span.clone()).await?,
+            true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
+            false => self.run(message, subject, attempt).instrument(span.clone()).await?,
         };
         Ok(Handled { last_seq: through, change, span })
     }
 
-    fn input(&self, jobs: Vec<Job>, agent: Arc<AgentRecord>) -> Box<TurnInput> {
-        let (session, guard) = (self.session.clone(), self.guard.clone());
-        Box::new(TurnInput { session, jobs, agent, resumed: self.resumed, guard })
+    /// What is to be done for a job, and the last sequence that is handled with it.
+    async fn subject(&self, message: &Message, job: Job) -> Result<Result<(Subject, u64), Unfit>, Stop> {
+        if intake::is_of_run(&job, &self.session) {
+            return Ok(intake::for_run(&job, &self.session).map(|()| (Subject::Run(Box::new(job)), message.seq)));
+        }
+        let begun = opening::begin(self.shared, &self.session, message, job).await?;
+        Ok(begun.map(|Begun { agent, jobs, through }| (Subject::Turn { agent, jobs }, through)))
     }
 
-    async fn run(
-        &self,
-        message: &Message,
-        mut input: Box<TurnInput>,
-        attempt: u32,
-    ) -> Result<Option<Box<Change>>, Stop> {
+    fn work_on(&self, subject: Subject, guard: Guard) -> Work {
+        subject.work(self.session.clone(), self.resumed, guard)
+    }
+
+    async fn run(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
-        let (jobs, agent) = (input.jobs.clone(), Arc::clone(&input.agent));
         let session_id = &self.session.session_id;
-        input.guard = input.guard.cancelled_by(self.shared.lanes.begin(session_id, message.seq));
-        let turn = AssertUnwindSafe(Box::pin(turn::run(services, input))).catch_unwind();
+        let guard = self.guard.clone().cancelled_by(self.shared.lanes.begin(session_id, message.seq));
+        let work = self.work_on(subject.clone(), guard);
+        let turn = AssertUnwindSafe(Box::pin(work.run(services))).catch_unwind();
         let ended = tokio::select! {
             ended = turn => ended,
             () = self.lost.cancelled() => return Err(Stop::Lost),
@@ -269,29 +259,24 @@ impl<'a> Hold<'a> {
                 why.unwrap_or_else(|| CancelReason::operator(None, None))
             }
             Ok(Err(TurnError::Replay(problem))) => {
-                Box::pin(self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt)).await?;
+                Box::pin(self.bury(message, subject.jobs(), Cause::Replay, problem.clone(), attempt)).await?;
                 CancelReason::new("replay", problem)
             }
             Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
         };
-        let input = self.input(jobs, agent);
-        Box::pin(self.give_up(input, reason)).await
+        Box::pin(self.give_up(subject, reason)).await
     }
 
-    async fn exhausted(
-        &self,
-        message: &Message,
-        input: Box<TurnInput>,
-        attempt: u32,
-    ) -> Result<Option<Box<Change>>, Stop> {
+    async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
         let problem = format!("the job was begun {tried} times without coming to an end");
-        self.bury(message, &input.jobs, Cause::Attempts, problem.clone(), tried).await?;
-        self.give_up(input, CancelReason::new("attempts", problem)).await
+        self.bury(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
+        self.give_up(subject, CancelReason::new("attempts", problem)).await
     }
 
-    async fn give_up(&self, input: Box<TurnInput>, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
-        match turn::give_up(&self.shared.services, input, reason).await {
+    async fn give_up(&self, subject: Subject, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
+        let work = self.work_on(subject, self.guard.clone());
+        match work.give_up(&self.shared.services, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
             Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
             Err(TurnError::Lost) => Err(Stop::Lost),

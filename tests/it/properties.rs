@@ -309,12 +309,14 @@ fn body() -> impl Strategy<Value = JobBody> {
             reason,
             by
         }),
-        (id(), text(), maybe(id().boxed()), maybe(id().boxed())).prop_map(
-            |(workflow_id, query, origin_session, channel)| JobBody::Run {
+        (id(), text(), maybe(id().boxed()), maybe(id().boxed()), maybe(id().boxed()), maybe(text().boxed())).prop_map(
+            |(workflow_id, query, origin_session, channel, from_run, from_stage)| JobBody::Run {
                 workflow_id,
                 query,
                 origin_session,
                 channel,
+                from_run,
+                from_stage,
             }
         ),
         ("[^\\s].{0,30}", maybe(text().boxed())).prop_map(|(text, by)| JobBody::Reply { text, by }),

@@ -25,8 +25,6 @@ pub mod run;
 pub mod scope;
 mod spent;
 mod stage;
-#[cfg(test)]
-mod run_tests;
 mod task_agent;
 pub mod template;
 pub mod timeline;

@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use std::sync::{Arc, Mutex};
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
-use turnwheel::config::Settings;
+use turnwheel::config::{Settings, WorkflowLimits};
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::Queue;
+use turnwheel::run::StoredDefinitions;
 use turnwheel::store::Store;
 use turnwheel::turn::Services;
 use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
@@ -56,6 +57,8 @@ impl Kit {
     pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Services {
         Services {
             queue,
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
+            limits: WorkflowLimits::default(),
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),

@@ -17,6 +17,7 @@ use turnwheel::invariants;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::{Cause, Event, Publish, Queue, Reply, ReplyKind};
+use turnwheel::run::StoredDefinitions;
 use turnwheel::session::{Session, Status};
 use turnwheel::store::{Store, TurnRecord};
 use turnwheel::timer::scheduler::Scheduler;
@@ -118,6 +119,8 @@ impl Engine {
             http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
             tools: self.tools.clone(),
             flows: self.flows.clone(),
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
+            limits: self.settings.workflow.clone(),
         }
     }
 
