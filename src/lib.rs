@@ -13,6 +13,7 @@ pub mod config;
 pub mod demo;
 pub mod depth;
 pub mod doctor;
+pub mod document;
 pub mod engine;
 pub mod gateway;
 pub mod http_client;

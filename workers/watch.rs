@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// by name and does not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) {
     let known = Known::new(settings, Flows::builtin().ids());
-    let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::builtin() };
+    let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::starters() };
     for (path, agent) in read {
         let agent = match agent.and_then(|agent| known.check(agent)) {
             Ok((agent, warnings)) => {

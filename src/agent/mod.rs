@@ -1,10 +1,9 @@
 //! Agents: the file's structure in [`config`] and as a JSON Schema in [`schema`], reading files in [`load`], checking them in
-//! [`validate`], finding the [`places`] of what is wrong, and the hash in [`canonical`].
+//! [`validate`], and the hash in [`canonical`].
 
 pub mod canonical;
 pub mod config;
 pub mod load;
-pub mod places;
 pub mod schema;
 pub mod validate;
 

@@ -11,6 +11,7 @@ mod definitions;
 mod earlier;
 mod inline;
 mod sink;
+pub mod timeline;
 
 pub use beginning::Beginning;
 pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows};

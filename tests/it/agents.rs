@@ -15,8 +15,8 @@ fn folder() -> PathBuf {
 
 #[test]
 fn every_agent_file_has_neither_errors_nor_warnings() {
-    let loaded = load::read_path(&folder());
-    assert!(!loaded.is_empty());
+    let loaded = load::read_paths(&[folder(), folder().join("tasks")]);
+    assert_eq!(loaded.len(), load::builtin().len());
     for (path, agent) in loaded {
         let agent = agent.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let flows = ["parallel_analysis".to_owned()];
@@ -28,7 +28,7 @@ fn every_agent_file_has_neither_errors_nor_warnings() {
 
 #[test]
 fn the_starter_agent_is_compiled_in_and_calls_the_demo_api() {
-    let (_, starter) = load::builtin().into_iter().find(|(path, _)| path.ends_with("agents/sales.yaml")).unwrap();
+    let (_, starter) = load::starters().into_iter().find(|(path, _)| path.ends_with("agents/sales.yaml")).unwrap();
     let starter = starter.unwrap();
     let file = load::file(&folder().join("sales.yaml")).unwrap();
     assert_eq!(starter.hash, file.hash);
@@ -168,11 +168,11 @@ async fn the_english_agent_answers_by_its_rules() {
 }
 
 #[test]
-fn both_agents_fit_the_schema_and_a_wrong_one_does_not() {
+fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/embedding/shop.yaml");
-    let agents = load::read_paths(&[folder(), examples]);
-    assert_eq!(agents.len(), 3);
+    let agents = load::read_paths(&[folder(), folder().join("tasks"), examples]);
+    assert_eq!(agents.len(), 21);
     for (path, agent) in agents {
         let errors: Vec<_> = schema.iter_errors(&agent.unwrap().document).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", path.display());

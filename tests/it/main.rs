@@ -33,3 +33,4 @@ mod support;
 mod tour;
 mod tracing;
 mod workflow_commands;
+mod workflow_files;

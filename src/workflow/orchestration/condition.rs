@@ -65,6 +65,12 @@ impl Condition {
         Ok(Self { text: text.into(), negated, test })
     }
 
+    /// `true`.
+    pub fn always() -> Self {
+        let text = "true";
+        Self { text: text.into(), negated: false, test: Test::Holds(Operand::of(text)) }
+    }
+
     /// The condition as written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -125,6 +131,10 @@ impl Condition {
 }
 
 impl Operand {
+    fn of(text: &str) -> Self {
+        Self { text: InputMapping::parse(text), quoted: false }
+    }
+
     fn value(&self, scope: &Scope) -> String {
         self.text.fill(|path, filled| match scope.find_for_condition(path) {
             Found::Text(text) => filled.push_str(&text),
@@ -179,7 +189,7 @@ fn read(text: &str) -> Result<(bool, Test), Fault> {
     let (left, after) = operand(rest)?;
     let Some((sign, operator, after)) = operator(after) else {
         // An empty condition is an empty text.
-        let operand = left.unwrap_or(Operand { text: InputMapping::parse(""), quoted: false });
+        let operand = left.unwrap_or_else(|| Operand::of(""));
         return if after.is_empty() { Ok((negated, Test::Holds(operand))) } else { Err(unknown_operator(after)) };
     };
     let (right, after) = operand(after.trim_start())?;
@@ -229,8 +239,7 @@ fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
         return Ok((Some(Operand { text, quoted: true }), after.trim_start()));
     }
     let (found, after) = text.split_at(bare(text)?);
-    let operand = Operand { text: InputMapping::parse(found), quoted: false };
-    Ok(((!found.is_empty()).then_some(operand), after.trim_start()))
+    Ok(((!found.is_empty()).then(|| Operand::of(found)), after.trim_start()))
 }
 
 /// Where an operand without quotes ends: words, or variables and what is joined to them.

@@ -1,4 +1,4 @@
-//! Where in an agent file's text each value stands, for those who have to find it.
+//! Where in a file's text each value stands, for those who have to find it.
 
 use serde::Serialize;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
