@@ -38,6 +38,11 @@ impl std::fmt::Display for Listing {
     }
 }
 
+/// The columns of the terminal; without one no line is too long.
+pub fn width() -> usize {
+    Table::new().width().map_or(usize::MAX, usize::from)
+}
+
 /// Prints text; a reader that has left is no failure of ours.
 pub fn print(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");

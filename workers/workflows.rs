@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::failure::Failure;
 use crate::following::Following;
 use crate::report::{FileReport, Report, WORKFLOW};
-use crate::table::{print, print_json, print_table, printable, table};
+use crate::table::{print, print_json, print_table, printable, table, width};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
@@ -188,7 +188,7 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
             if !record.workflow.description.is_empty() {
                 print(printable(&record.workflow.description));
             }
-            print(printable(&structure::tree(&record.workflow)));
+            print(printable(&structure::tree(&record.workflow, width())));
         }
     }
     Ok(ExitCode::SUCCESS)
