@@ -12,6 +12,7 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::Known;
 use turnwheel::config::load::Loaded;
+use turnwheel::run;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
 
@@ -105,7 +106,7 @@ type Checked = (FileReport, Result<AgentRecord, AgentError>);
 
 /// The named files, or those of `agents_dir`.
 fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
-    let known = Known::new(&loaded.settings, Flows::builtin().ids());
+    let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
     let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
         Ok((agent, warnings)) => (FileReport::of(&path).odd(&warnings).valid(agent.id(), &agent.hash), Ok(agent)),

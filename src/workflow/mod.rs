@@ -1,11 +1,10 @@
 //! What a FLOW action can run. A [`Flow`] takes its turn over: what it returns is the final text for the user.
 //!
-//! [`Flows`] finds the one that an action names; [`parallel_analysis`] ships with the engine, [`function`] makes flows of
-//! async functions.
+//! [`Flows`] finds the one that an action names, [`function`] makes flows of async functions; what is none of them may be a
+//! workflow of [`orchestration`], of which some come with the program.
 
 pub mod function;
 pub mod orchestration;
-pub mod parallel_analysis;
 
 pub use function::IntoFlow;
 
@@ -131,9 +130,9 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Those that ship with the engine.
+    /// Those that ship with the engine: none, since what it ships are workflows.
     pub fn builtin() -> Self {
-        Self::default().with("parallel_analysis", parallel_analysis::ParallelAnalysis)
+        Self::default()
     }
 
     /// Adds a flow, or replaces the one of that id.

@@ -27,6 +27,7 @@ mod poison;
 mod properties;
 mod recovery;
 mod run_streams;
+mod runs;
 mod scenarios;
 mod security;
 mod support;
