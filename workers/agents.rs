@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
-use crate::report::{FileReport, Report};
+use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
 use clap::Subcommand;
 use serde_json::json;
@@ -87,10 +87,10 @@ impl Agents {
         let tasks = Tasks::new();
         match self {
             Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
-            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(json)),
+            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(AGENT, json)),
             Self::Apply { paths, json } => {
                 let files = checked(&paths, loaded)?;
-                apply(&Access::open(loaded, &tasks).await?, files, Report::new(json)).await
+                apply(&Access::open(loaded, &tasks).await?, files, Report::new(AGENT, json)).await
             }
             Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
             Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
@@ -109,8 +109,8 @@ fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
     let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
     let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
-        Ok((agent, warnings)) => (FileReport::of(&path, &warnings).valid(&agent), Ok(agent)),
-        Err(problem) => (FileReport::of(&path, &[]), Err(problem)),
+        Ok((agent, warnings)) => (FileReport::of(&path).odd(&warnings).valid(agent.id(), &agent.hash), Ok(agent)),
+        Err(problem) => (FileReport::of(&path), Err(problem)),
     };
     Ok(files.map(check).collect())
 }

@@ -18,13 +18,16 @@ mod ending;
 mod examples;
 mod failure;
 mod feed;
+mod following;
 mod listing;
 mod log;
 mod open;
 mod order;
+mod progress;
 mod refresh;
 mod report;
 mod roles;
+mod runs;
 mod screen;
 mod send;
 mod sessions;
@@ -32,6 +35,7 @@ mod signals;
 mod table;
 mod timers;
 mod watch;
+mod workflows;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -48,6 +52,7 @@ Examples:
   turnwheel send --session s1 --agent sales 你好   publish one message
   turnwheel sessions show s1                      where a conversation stands
   turnwheel agents validate agents/               check agent files
+  turnwheel workflows run smart_router 帮我写段代码   run a workflow, and see how it goes
   turnwheel dead list                             what was given up, and why
   turnwheel doctor                                what is wrong here, and what to change
   turnwheel --set worker.concurrency=64 worker    one more worker of a cluster
@@ -113,6 +118,12 @@ enum Command {
     /// Pending timers: list, cancel
     #[command(subcommand)]
     Timers(timers::Timers),
+    /// Workflows: list, show, run, validate, apply
+    #[command(subcommand)]
+    Workflows(workflows::Workflows),
+    /// Runs of workflows: list, show, cancel, resume, restart
+    #[command(subcommand)]
+    Runs(runs::Runs),
     /// Jobs that were given up: list, show, replay
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -207,6 +218,8 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,
+        Command::Runs(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),
@@ -277,6 +290,9 @@ mod tests {
             "turnwheel sessions show a.b",
             "turnwheel send --session s1",
             "turnwheel sessions list --status asleep",
+            "turnwheel workflows run research_workflow",
+            "turnwheel workflows show w --json --mermaid",
+            "turnwheel runs restart r1",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

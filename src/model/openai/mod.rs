@@ -16,6 +16,7 @@ use crate::config::mask::Masker;
 use crate::config::secrets::{in_address, masked_address};
 use crate::http_client::retry::{Fault, Policy, retry, within};
 use crate::http_client::{self, bounded, key_header, read_bounded};
+use crate::telemetry::trace_context;
 use async_trait::async_trait;
 use body::{Format, Names, Streaming};
 use reply::Found;
