@@ -1,4 +1,4 @@
-//! `turnwheel dev` applies the agent files at start, and again when one changes.
+//! `turnwheel dev` applies the agent and workflow files at start, and again when one changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,22 @@ use tracing::{error, info, warn};
 use turnwheel::agent::load;
 use turnwheel::agent::validate::Known;
 use turnwheel::config::Settings;
+use turnwheel::run;
 use turnwheel::store::Store;
 use turnwheel::workflow::Flows;
 
 /// How often the folder is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder; a bad one is reported
-/// by name and does not stop the others.
+/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder, and registers those of
+/// `workflows_dir`; a bad one is reported by name and does not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) {
-    let known = Known::new(settings, Flows::builtin().ids());
+    apply_agents(settings, store).await;
+    run::register_folder(settings, store, Flows::builtin().ids()).await;
+}
+
+async fn apply_agents(settings: &Settings, store: &dyn Store) {
+    let known = Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
     let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::starters() };
     for (path, agent) in read {
         let agent = match agent.and_then(|agent| known.check(agent)) {
@@ -42,15 +48,16 @@ pub async fn apply(settings: &Settings, store: &dyn Store) {
     }
 }
 
-/// Applies the folder again whenever a file in it has changed, until `stop`.
-pub async fn run(settings: Settings, store: Arc<dyn Store>, stop: CancellationToken) {
-    let mut seen = snapshot(&settings.agents_dir);
+/// Applies the folders again whenever a file in them has changed, until `stop`.
+pub async fn keep(settings: Settings, store: Arc<dyn Store>, stop: CancellationToken) {
+    let look = || (snapshot(&settings.agents_dir), snapshot(&settings.workflows_dir));
+    let mut seen = look();
     loop {
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
             () = stop.cancelled() => return,
         }
-        let now = snapshot(&settings.agents_dir);
+        let now = look();
         if now != seen {
             seen = now;
             apply(&settings, store.as_ref()).await;

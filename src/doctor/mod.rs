@@ -17,6 +17,7 @@ pub use work::work;
 use crate::agent::validate::Known;
 use crate::config::Settings;
 use crate::queue::nats::NatsQueue;
+use crate::run;
 use crate::store::mongo::MongoStore;
 use crate::tasks::Tasks;
 use crate::workflow::Flows;
@@ -92,7 +93,7 @@ impl Finding {
 /// All findings of a cluster: servers first, then the work. `monitor` is the address of nats-server's monitoring port; unless
 /// given, the usual port of the server is tried.
 pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
-    let known = Known::new(settings, flows.ids());
+    let known = Known::new(settings, flows.ids()).with_flows(run::known_ids(settings));
     let ((mut findings, streams), (of_mongo, indexes), of_collector) =
         tokio::join!(nats::examine(settings, monitor), mongo::examine(settings), telemetry(settings));
     findings.extend(of_mongo);

@@ -2,18 +2,23 @@
 //!
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
 //! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow; its events go through a [`sink`].
-//! [`inline`] runs a workflow within a session's turn, for a FLOW action. [`give_up`] ends what cannot go on.
+//! [`inline`] runs a workflow within a session's turn, for a FLOW action. [`give_up`] ends what cannot go on. [`folder`] has the
+//! files of `workflows_dir`.
 //!
 //! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
 
 mod beginning;
 mod definitions;
 mod earlier;
+mod folder;
 mod inline;
 mod sink;
+pub mod timeline;
 
 pub use beginning::Beginning;
 pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows};
+pub use folder::{known_ids, register_folder, runnables};
+
 pub(crate) use earlier::check as check_stage;
 pub(crate) use inline::{Inline, break_off};
 
@@ -67,8 +72,11 @@ pub async fn run(services: &Services, input: Box<RunInput>) -> Result<Change, Tu
 pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelReason) -> Result<Change, TurnError> {
     let turn = RunTurn::open(services, input);
     let Some(asked) = turn.asked() else { return Ok(turn.change(Outcome::Noop, None, Ended::default())) };
-    warn!(run_id = turn.run_id(), turn_id = turn.turn_id(), %reason, "the run is given up");
     let known = services.store.run(turn.run_id()).await?;
+    if !turn.may_run(&asked, known.as_ref()) {
+        return Ok(turn.change(Outcome::Noop, None, Ended::default()));
+    }
+    warn!(run_id = turn.run_id(), turn_id = turn.turn_id(), %reason, "the run is given up");
     let record = turn.record(&asked, known.as_ref(), String::new());
     let steps = services.store.steps(turn.run_id(), turn.turn_id()).await?;
     let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };

@@ -57,6 +57,12 @@ impl Known {
         self
     }
 
+    /// Also with these flows, such as workflows.
+    pub fn with_flows(mut self, ids: impl IntoIterator<Item = String>) -> Self {
+        self.flows.extend(ids);
+        self
+    }
+
     /// The agent, with what is probably a mistake in it; an error when it cannot work.
     pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
         let context = Context {

@@ -250,6 +250,44 @@ pub fn flow() -> Scenario {
     Scenario::new("flow", model).wave(vec![says("m-1", "分析一下")])
 }
 
+/// A model that answers task agents so that the inner loop of `research_workflow` goes round twice, and the outer one once.
+fn researches(asked: &Asked) -> Answer {
+    let text = match asked.user.as_str() {
+        _ if !asked.schema.is_empty() => {
+            return decided(asked, acts("processing", "FLOW", "research_workflow", &json!({})));
+        }
+        user if user.contains("当前迭代: 1") => "资料甲",
+        user if user.contains("当前迭代") => "资料乙",
+        user if user.contains("检索结果: 资料甲") => "CONTINUE",
+        _ => "可行",
+    };
+    Answer::Content(text.into())
+}
+
+fn runs(workflow_id: &str) -> Message {
+    let job = json!({"type": "run", "session_id": "r1", "job_id": "r1", "workflow_id": workflow_id, "query": "研究量子计算的最新进展"});
+    ("r1", job)
+}
+
+/// A workflow of loops and branches in a lane of its own.
+pub fn run() -> Scenario {
+    Scenario::new("run", researches).wave(vec![runs("research_workflow")])
+}
+
+/// One that an operator cancels while it may still run.
+pub fn cancelled_run() -> Scenario {
+    let cancel =
+        json!({"type": "control", "session_id": "r1", "job_id": "c-1", "command": Command::Cancel, "by": "op"});
+    let scenario = Scenario { learns: true, same: false, ..Scenario::new("cancelled run", researches) };
+    scenario.wave(vec![runs("research_workflow"), ("r1", cancel)])
+}
+
+/// A workflow of loops and branches as the flow of a turn.
+pub fn run_within_a_turn() -> Scenario {
+    let scenario = Scenario::new("run within a turn", researches).with(json!({"flows": ["research_workflow"]}));
+    scenario.wave(vec![says("m-1", "研究一下")])
+}
+
 /// Messages that cannot be handled, before, between and without good ones.
 pub fn dead_letter() -> Scenario {
     let unknown =
