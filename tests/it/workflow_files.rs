@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use turnwheel::agent::load;
 use turnwheel::model::offline::Offline;
-use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
+use turnwheel::model::{Facts, Model, ModelRequest};
 use turnwheel::workflow::orchestration::definition::{Shape, Stage, Target, Workflow};
 use turnwheel::workflow::orchestration::fields::FIELDS;
 use turnwheel::workflow::orchestration::outputs::OutputStore;
@@ -124,14 +124,12 @@ fn answer(agent_id: &str, input: &str) -> String {
     let agent = agents.into_iter().find(|agent| agent.id() == agent_id).unwrap();
     assert!(agent.config.is_task_agent(), "{agent_id}");
     let facts = Facts { agent: Some(agent.config), message: input.to_owned(), ..Facts::default() };
-    let schema = Some(ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() });
-    let request = ModelRequest { messages: Vec::new().into(), schema, idempotency_key: String::new(), facts };
+    let request = ModelRequest { facts, ..ModelRequest::new(Vec::new()) };
     let Poll::Ready(reply) = pin!(Offline::new().complete(request)).poll(&mut Context::from_waker(Waker::noop()))
     else {
         panic!("the offline model waits")
     };
-    let decision: Value = serde_json::from_str(&reply.unwrap().content).unwrap();
-    decision["response"].as_str().unwrap().to_owned()
+    reply.unwrap().content
 }
 
 type Left = Vec<(Arc<str>, Option<Arc<str>>)>;
