@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use turnwheel::agent::load;
@@ -71,6 +72,13 @@ fn the_schema_refuses_what_the_reader_refuses() {
     }
     let unknown = json!({"id": "w", "stages": stages, "colour": "red"});
     assert!(!schema.is_valid(&unknown) && good(&unknown), "an editor marks what is only a warning");
+}
+
+#[test]
+fn the_command_prints_the_schema_of_the_docs() {
+    let printed = Command::new(env!("CARGO_BIN_EXE_turnwheel")).args(["workflows", "schema"]).output().unwrap();
+    let file = std::fs::read_to_string(project("docs/workflow.schema.json")).unwrap();
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), file);
 }
 
 #[test]
