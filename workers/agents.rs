@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
-use crate::report::{FileReport, Report};
+use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
 use clap::Subcommand;
 use serde_json::json;
@@ -27,7 +27,7 @@ const APPLY: &str = "\
 Examples:
   turnwheel agents apply                             all files of agents_dir
   turnwheel agents apply agents/sales.yaml more/     a file, and all files of a folder
-  turnwheel agents apply --json                      {\"files\": [{path, ok, agent_id, hash, changed, warnings}, …]}
+  turnwheel agents apply --json                      [{path, ok, agent_id, changed, …}] in `files`
 
 The good files are stored; exit status 1 if one was bad.";
 
@@ -35,7 +35,7 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel agents validate
   turnwheel agents validate agents/sales.yaml
-  turnwheel agents validate --json                   for a build server: `problem` says why a file is not `ok`
+  turnwheel agents validate --json                   for a build server: `problem` says why not
 
 Needs no servers. Exit status 1 if a file is bad.";
 
@@ -87,10 +87,10 @@ impl Agents {
         let tasks = Tasks::new();
         match self {
             Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
-            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(json)),
+            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(AGENT, json)),
             Self::Apply { paths, json } => {
                 let files = checked(&paths, loaded)?;
-                apply(&Access::open(loaded, &tasks).await?, files, Report::new(json)).await
+                apply(&Access::open(loaded, &tasks).await?, files, Report::new(AGENT, json)).await
             }
             Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
             Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
@@ -109,14 +109,19 @@ fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
     let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
     let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
-        Ok((agent, warnings)) => (FileReport::of(&path, &warnings).valid(&agent), Ok(agent)),
-        Err(problem) => (FileReport::of(&path, &[]), Err(problem)),
+        Ok((agent, warnings)) => (FileReport::of(&path).odd(&warnings).valid(agent.id(), &agent.hash), Ok(agent)),
+        Err(problem) => (FileReport::of(&path), Err(problem)),
     };
     Ok(files.map(check).collect())
 }
 
 fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
+    if paths.is_empty() && !agents_dir.exists() {
+        let message = format!("there is no folder {} (the setting agents_dir)", agents_dir.display());
+        let hint = "name agent files or folders, or set agents_dir; `turnwheel dev` without it has the agents that are compiled in";
+        return Err(Failure::new(message, hint).into());
+    }
     let paths = if paths.is_empty() { &default } else { paths };
     let files = load::read_paths(paths);
     if files.is_empty() {
@@ -127,11 +132,18 @@ fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     Ok(files)
 }
 
+fn refused(file: FileReport, problem: &AgentError) -> FileReport {
+    match problem {
+        AgentError::Read(_) => file.unread(problem),
+        problem => file.refused(problem),
+    }
+}
+
 fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
     for (file, agent) in files {
         report.tell(match agent {
             Ok(_) => file,
-            Err(problem) => file.refused(&problem),
+            Err(problem) => refused(file, &problem),
         });
     }
     report.end()
@@ -142,7 +154,7 @@ async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyh
         let agent = match agent {
             Ok(agent) => agent,
             Err(problem) => {
-                report.tell(file.refused(&problem));
+                report.tell(refused(file, &problem));
                 continue;
             }
         };
@@ -204,8 +216,10 @@ mod tests {
     #[test]
     fn a_folder_without_agents_is_an_error_and_a_missing_file_is_a_bad_one() {
         let dir = tempfile::tempdir().unwrap();
-        let error = read(&[], dir.path()).unwrap_err();
-        assert!(crate::failure::lines(&error)[1].contains(".yaml"));
+        let lines = |dir: &Path| crate::failure::lines(&read(&[], dir).unwrap_err());
+        assert!(lines(dir.path())[1].contains(".yaml"));
+        let none = lines(&dir.path().join("none"));
+        assert!(none[0].contains("none (the setting agents_dir)") && none[1].contains("agents_dir"), "{none:?}");
         let files = read(&[dir.path().join("no.yaml")], dir.path()).unwrap();
         assert!(files[0].1.is_err());
     }

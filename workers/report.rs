@@ -1,41 +1,54 @@
-//! What came of agent files: told one after the other to people, all at once to programs.
+//! What came of files: told one after the other to people, all at once to programs.
 
 use crate::table::{print, print_json, printable};
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use turnwheel::agent::AgentRecord;
-use turnwheel::agent::validate::Finding;
+
+/// What the files should hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// `agent` or `workflow`.
+    pub noun: &'static str,
+    /// The field of its id.
+    pub key: &'static str,
+    /// Checks a file.
+    pub command: &'static str,
+}
+
+/// Agent files.
+pub const AGENT: Kind = Kind { noun: "agent", key: "agent_id", command: "turnwheel agents validate" };
+/// Workflow files.
+pub const WORKFLOW: Kind = Kind { noun: "workflow", key: "workflow_id", command: "turnwheel workflows validate" };
 
 /// What came of one file.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub struct FileReport {
     path: String,
-    /// It is an agent, and was taken.
-    ok: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hash: Option<String>,
+    /// Its id and hash, when it holds what it should.
+    found: Option<(String, String)>,
     /// The store has it now and did not have it before; only where it was applied.
-    #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<bool>,
     warnings: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// It is not there, or nobody may read it.
+    unread: bool,
 }
 
 impl FileReport {
-    /// A file that has been read, with what is odd in it.
-    pub fn of(path: &Path, warnings: &[Finding]) -> Self {
-        let warnings = warnings.iter().map(ToString::to_string).collect();
-        Self { path: path.display().to_string(), warnings, ..Self::default() }
+    /// A file that has been read.
+    pub fn of(path: &Path) -> Self {
+        Self { path: path.display().to_string(), ..Self::default() }
     }
 
-    /// It holds this agent.
-    pub fn valid(self, agent: &AgentRecord) -> Self {
-        Self { ok: true, agent_id: Some(agent.id().to_owned()), hash: Some(agent.hash.clone()), ..self }
+    /// What is odd in it.
+    pub fn odd(self, warnings: &[impl ToString]) -> Self {
+        Self { warnings: warnings.iter().map(ToString::to_string).collect(), ..self }
+    }
+
+    /// It holds what it should.
+    pub fn valid(self, id: &str, hash: &str) -> Self {
+        Self { found: Some((id.to_owned(), hash.to_owned())), ..self }
     }
 
     /// The store has it now; `changed` when that is new.
@@ -43,39 +56,62 @@ impl FileReport {
         Self { changed: Some(changed), ..self }
     }
 
-    /// It is no agent, or nobody takes it.
+    /// It is not what it should be, or nobody takes it.
     pub fn refused(self, problem: &impl ToString) -> Self {
-        Self { ok: false, problem: Some(problem.to_string()), ..self }
+        Self { problem: Some(problem.to_string()), ..self }
     }
 
-    fn text(&self) -> String {
+    /// It could not even be read.
+    pub fn unread(self, problem: &impl ToString) -> Self {
+        Self { unread: true, ..self.refused(problem) }
+    }
+
+    fn text(&self, kind: Kind) -> String {
         let Self { path, .. } = self;
         if let Some(problem) = &self.problem {
             let problem = problem.replace('\n', "\n  ");
-            let hint = format!("hint: correct it and check it with `turnwheel agents validate {path}`");
-            return format!("✗ {path}: {problem}\n  {hint}");
+            let hint = match self.unread {
+                true => "name a file or a folder that is there, and may be read".to_owned(),
+                false => format!("correct it and check it with `{} {path}`", kind.command),
+            };
+            return format!("✗ {path}: {problem}\n  hint: {hint}");
         }
         let word = match self.changed {
             None => "is valid",
             Some(true) => "applied",
             Some(false) => "unchanged",
         };
-        let (id, hash) = (self.agent_id.as_deref().unwrap_or_default(), self.hash.as_deref().unwrap_or_default());
+        let (id, hash) = self.found.as_ref().map(|(id, hash)| (id.as_str(), hash.as_str())).unwrap_or_default();
         format!("✓ {path}: {id} {word} ({hash})")
+    }
+
+    fn json(&self, kind: Kind) -> Value {
+        let mut fields = Map::new();
+        fields.insert("path".into(), json!(self.path));
+        fields.insert("ok".into(), json!(self.problem.is_none()));
+        if let Some((id, hash)) = &self.found {
+            fields.insert(kind.key.into(), json!(id));
+            fields.insert("hash".into(), json!(hash));
+        }
+        fields.extend(self.changed.map(|changed| ("changed".to_owned(), json!(changed))));
+        fields.insert("warnings".into(), json!(self.warnings));
+        fields.extend(self.problem.as_ref().map(|problem| ("problem".to_owned(), json!(problem))));
+        Value::Object(fields)
     }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Report {
+    kind: Kind,
     json: bool,
     files: Vec<FileReport>,
 }
 
 impl Report {
     /// Nothing is told yet.
-    pub fn new(json: bool) -> Self {
-        Self { json, files: Vec::new() }
+    pub fn new(kind: Kind, json: bool) -> Self {
+        Self { kind, json, files: Vec::new() }
     }
 
     /// One more file.
@@ -84,7 +120,7 @@ impl Report {
             for warning in &file.warnings {
                 eprintln!("{}", printable(&format!("warning: {}: {warning}", file.path)));
             }
-            print(printable(&file.text()));
+            print(printable(&file.text(self.kind)));
         }
         self.files.push(file);
     }
@@ -92,13 +128,14 @@ impl Report {
     /// All are told: a failure if one was refused.
     pub fn end(self) -> anyhow::Result<ExitCode> {
         if self.json {
-            print_json(&json!({ "files": self.files }))?;
+            let files: Vec<Value> = self.files.iter().map(|file| file.json(self.kind)).collect();
+            print_json(&json!({ "files": files }))?;
         }
-        let bad = self.files.iter().filter(|file| !file.ok).count();
+        let bad = self.files.iter().filter(|file| file.problem.is_some()).count();
         if bad == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        eprintln!("error: {bad} of the files {} no agent", if bad == 1 { "is" } else { "are" });
+        eprintln!("error: {bad} of the files {} no {}", if bad == 1 { "is" } else { "are" }, self.kind.noun);
         Ok(ExitCode::FAILURE)
     }
 }

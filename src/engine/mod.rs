@@ -234,6 +234,7 @@ impl Engine {
         let models = self.model_infos();
         GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
             .with_known(self.known())
+            .with_flows(self.flows.clone())
             .with_models(move || models.clone())
     }
 

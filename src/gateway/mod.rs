@@ -2,9 +2,10 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream, [`letters`] has the
-//! dead letters, `doctor` says what is wrong, `metrics` what was counted. Every refusal is a [`Reject`], every route is
-//! described in `openapi`.
+//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream by a `feed`,
+//! [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was counted. [`workflows`] has the
+//! definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows one, by a
+//! `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
 
 mod agents;
 mod auth;
@@ -12,6 +13,7 @@ mod control;
 mod cors;
 mod doctor;
 mod events;
+mod feed;
 mod health;
 mod input;
 pub mod intake;
@@ -21,11 +23,15 @@ mod messages;
 mod metrics;
 mod openapi;
 pub mod reject;
+mod run_feed;
 mod run_orders;
+mod run_stream;
+pub mod runs;
 mod serve;
 mod sessions;
 pub mod timers;
 mod trace;
+pub mod workflows;
 
 pub use agents::AgentSummary;
 pub use limits::Limits;
@@ -64,6 +70,8 @@ pub struct GatewayState {
     pub settings: Arc<Settings>,
     /// What agents are checked against.
     known: Arc<Known>,
+    /// What workflows may name beside agents and workflows.
+    flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     cors: Origins,
@@ -80,7 +88,8 @@ impl GatewayState {
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        Self { queue, store, settings, known, models: None, tokens, cors, limits, streams, stop }
+        let flows = Flows::builtin();
+        Self { queue, store, settings, known, flows, models: None, tokens, cors, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -91,6 +100,11 @@ impl GatewayState {
     /// The same, for a program with flows, functions or models of its own, which agents may name.
     pub fn with_known(self, known: Known) -> Self {
         Self { known: Arc::new(known), ..self }
+    }
+
+    /// The same, for a program with flows of its own, which workflows may name.
+    pub fn with_flows(self, flows: Flows) -> Self {
+        Self { flows, ..self }
     }
 
     /// The same, with event streams that end at `stop`. [`serve()`] has its own.
@@ -164,6 +178,19 @@ fn api_routes() -> Routes {
         .add::<agents::__path_show>(get(agents::show))
         .add::<agents::__path_apply>(put(agents::apply))
         .add::<agents::__path_models>(get(agents::models))
+        .add::<workflows::__path_list>(get(workflows::list))
+        .add::<workflows::__path_show>(get(workflows::show))
+        .add::<workflows::__path_put>(put(workflows::put))
+        .add_everywhere::<workflows::__path_structure>(&get(workflows::structure))
+        .add_everywhere::<run_stream::__path_post_run>(&post(run_stream::post_run))
+        .add_everywhere::<run_stream::__path_get_run>(&get(run_stream::get_run))
+        .add::<run_stream::__path_post_start>(post(run_stream::post_start))
+        .add::<run_stream::__path_follow>(get(run_stream::follow))
+        .add::<runs::__path_list>(get(runs::list))
+        .add::<runs::__path_show>(get(runs::show))
+        .add::<runs::__path_cancel>(post(runs::cancel))
+        .add::<runs::__path_resume>(post(runs::resume))
+        .add::<runs::__path_restart>(post(runs::restart))
         .add::<metrics::__path_show>(get(metrics::show))
         .add::<openapi::__path_show>(get(openapi::show))
 }

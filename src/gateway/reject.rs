@@ -5,6 +5,7 @@ use crate::agent::load::AgentError;
 use crate::ids::IdError;
 use crate::queue::{JobError, QueueError};
 use crate::store::StoreError;
+use crate::workflow::orchestration::read::WorkflowError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -218,6 +219,13 @@ impl From<AgentError> for Reject {
     fn from(error: AgentError) -> Self {
         let hint = "correct the document; `turnwheel agents validate` checks a file";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_agent", error.to_string(), hint)
+    }
+}
+
+impl From<WorkflowError> for Reject {
+    fn from(error: WorkflowError) -> Self {
+        let hint = "correct the document; `turnwheel workflows validate` checks a file";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_workflow", error.to_string(), hint)
     }
 }
 

@@ -13,6 +13,7 @@ mod earlier;
 mod folder;
 mod inline;
 mod sink;
+pub mod timeline;
 
 pub use beginning::Beginning;
 pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows};

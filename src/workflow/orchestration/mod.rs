@@ -2,11 +2,11 @@
 //!
 //! A [`definition`] says what runs; [`template`]s make inputs, [`condition`]s choose, both over a [`scope`], which
 //! [`outputs`] keeps for a pipeline or loop. [`read`] takes a definition from a file (by its `reader`, which knows the
-//! [`fields`]), and [`check`] holds it to what it can see (`names`) and to what there is (see [`known`]). [`pinned`] are the
-//! definitions that a run begins with. [`mod@run`] takes it from its input to its output: a `workflow` of any type (`pipeline`,
-//! `loops`, `parallel`, `conditional`) runs its `stage`s, each a `task_agent`, a `function` or a workflow again. A [`part`] is
-//! where that happens: journal, events and limits (`spent`). [`event`] is what a run tells, through its `outlet`; [`outcome`] and
-//! [`failure`] are what comes of it; [`mod@timeline`] looks back at it.
+//! [`fields`]), [`builder`] from code; [`check`] holds it to what it can see (`names`) and to what there is (see [`known`]), and
+//! [`structure`] shows it. [`pinned`] are the definitions that a run begins with. [`mod@run`] takes it from
+//! its input to its output: a `workflow` of any type (`pipeline`, `loops`, `parallel`, `conditional`) runs its `stage`s, each a
+//! `task_agent`, a `function` or a workflow again. A [`part`] is where that happens: journal, events and limits (`spent`).
+//! [`event`] is what a run tells, through its `outlet`; [`outcome`] and [`failure`] are what comes of it; [`mod@timeline`] looks back at it.
 
 pub mod builder;
 pub mod check;
@@ -28,7 +28,7 @@ pub mod part;
 pub mod pinned;
 mod pipeline;
 pub mod read;
-pub mod reader;
+mod reader;
 pub mod run;
 pub mod schema;
 pub mod scope;

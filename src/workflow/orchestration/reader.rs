@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The values of `type`.
-pub const TYPES: [&str; 4] = ["pipeline", "loop", "parallel", "conditional"];
+const TYPES: [&str; 4] = ["pipeline", "loop", "parallel", "conditional"];
 
 /// Iterations of a loop that does not say how many.
 const MAX_ITERATIONS: u32 = 10;
