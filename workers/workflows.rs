@@ -283,7 +283,7 @@ async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<Kn
     for summary in access.list_agents().await? {
         if known.kind(&summary.agent_id).is_none() {
             let stored = access.get_agent(&summary.agent_id).await?;
-            agents.extend(stored.and_then(|stored| AgentRecord::from_stored(stored).ok()));
+            agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
         }
     }
     Ok(known.with_agents(&agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))
