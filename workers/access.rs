@@ -8,8 +8,10 @@ use crate::open;
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::config::load::Loaded;
 use turnwheel::config::show::masked_address;
@@ -30,6 +32,9 @@ use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRec
 
 /// How long a command waits for a cluster's servers.
 const OPENING: Duration = Duration::from_secs(10);
+
+/// After this the user is told what is waited for.
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// A way into the system.
 pub enum Access {
@@ -266,25 +271,30 @@ fn direct<T>(answer: Result<T, turnwheel::gateway::Reject>) -> anyhow::Result<T>
 }
 
 async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
-    match tokio::time::timeout(OPENING, open::backend(settings, tasks)).await {
-        Ok(opened) => opened.map(|(queue, store)| {
-            let models = ModelInfo::of_settings(settings);
-            Access::Direct { queue, store, models }
-        }),
-        Err(_) => {
-            let message = format!(
-                "the servers do not answer within {}s: nats.url = {}, mongodb.uri = {}",
-                OPENING.as_secs(),
-                masked_address(&settings.nats.url),
-                masked_address(&settings.mongodb.uri)
-            );
-            Err(Failure::new(
-                message,
-                "start them, or correct the settings; `turnwheel config` shows where they come from",
-            )
-            .into())
-        }
+    let (nats, mongodb) = (masked_address(&settings.nats.url), masked_address(&settings.mongodb.uri));
+    let servers = format!("nats.url = {nats}, mongodb.uri = {mongodb}");
+    let mut opening = pin!(open::backend(settings, tasks));
+    let mut opened = timeout(NOTICE, &mut opening).await;
+    if opened.is_err() {
+        eprintln!("waiting up to {}s for {servers}", OPENING.as_secs());
+        opened = timeout(OPENING - NOTICE, &mut opening).await;
     }
+    let problem = match opened {
+        Ok(Ok((queue, store))) => {
+            let models = ModelInfo::of_settings(settings);
+            return Ok(Access::Direct { queue, store, models });
+        }
+        Ok(Err(error)) => return Err(error),
+        // Told to stop, it says what it has waited for.
+        Err(_) => {
+            tasks.stop();
+            let told = timeout(NOTICE, opening).await;
+            told.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
+        }
+    };
+    let message = format!("the servers do not answer within {}s: {servers}{problem}", OPENING.as_secs());
+    let hint = "start them, or correct the settings; `turnwheel config` shows where they come from";
+    Err(Failure::new(message, hint).into())
 }
 
 fn nothing_found(settings: &Settings) -> Failure {

@@ -27,7 +27,7 @@ const APPLY: &str = "\
 Examples:
   turnwheel agents apply                             all files of agents_dir
   turnwheel agents apply agents/sales.yaml more/     a file, and all files of a folder
-  turnwheel agents apply --json                      {\"files\": [{path, ok, agent_id, hash, changed, warnings}, …]}
+  turnwheel agents apply --json                      [{path, ok, agent_id, changed, …}] in `files`
 
 The good files are stored; exit status 1 if one was bad.";
 
@@ -35,7 +35,7 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel agents validate
   turnwheel agents validate agents/sales.yaml
-  turnwheel agents validate --json                   for a build server: `problem` says why a file is not `ok`
+  turnwheel agents validate --json                   for a build server: `problem` says why not
 
 Needs no servers. Exit status 1 if a file is bad.";
 
@@ -117,6 +117,11 @@ fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
 
 fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
+    if paths.is_empty() && !agents_dir.exists() {
+        let message = format!("there is no folder {} (the setting agents_dir)", agents_dir.display());
+        let hint = "name agent files or folders, or set agents_dir; `turnwheel dev` without it has the agents that are compiled in";
+        return Err(Failure::new(message, hint).into());
+    }
     let paths = if paths.is_empty() { &default } else { paths };
     let files = load::read_paths(paths);
     if files.is_empty() {
@@ -127,11 +132,18 @@ fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     Ok(files)
 }
 
+fn refused(file: FileReport, problem: &AgentError) -> FileReport {
+    match problem {
+        AgentError::Read(_) => file.unread(problem),
+        problem => file.refused(problem),
+    }
+}
+
 fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
     for (file, agent) in files {
         report.tell(match agent {
             Ok(_) => file,
-            Err(problem) => file.refused(&problem),
+            Err(problem) => refused(file, &problem),
         });
     }
     report.end()
@@ -142,7 +154,7 @@ async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyh
         let agent = match agent {
             Ok(agent) => agent,
             Err(problem) => {
-                report.tell(file.refused(&problem));
+                report.tell(refused(file, &problem));
                 continue;
             }
         };
@@ -204,8 +216,10 @@ mod tests {
     #[test]
     fn a_folder_without_agents_is_an_error_and_a_missing_file_is_a_bad_one() {
         let dir = tempfile::tempdir().unwrap();
-        let error = read(&[], dir.path()).unwrap_err();
-        assert!(crate::failure::lines(&error)[1].contains(".yaml"));
+        let lines = |dir: &Path| crate::failure::lines(&read(&[], dir).unwrap_err());
+        assert!(lines(dir.path())[1].contains(".yaml"));
+        let none = lines(&dir.path().join("none"));
+        assert!(none[0].contains("none (the setting agents_dir)") && none[1].contains("agents_dir"), "{none:?}");
         let files = read(&[dir.path().join("no.yaml")], dir.path()).unwrap();
         assert!(files[0].1.is_err());
     }

@@ -13,12 +13,12 @@ use turnwheel::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel doctor                                             the cluster of the settings, else the running dev
-  turnwheel doctor --json                                      for a monitor: {\"problems\": 0, \"findings\": […]}
+  turnwheel doctor                                             the cluster that is set, or `dev`
+  turnwheel doctor --json                                      for a monitor: `problems`, `findings`
   turnwheel doctor --nats-monitor http://nats.internal:8222    asks there when NATS syncs its files
 
-It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal
-and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be
+It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal \
+and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be \
 used, lanes that do not move, timers that nobody fires, dead letters, a collector that takes no traces.
 Exit status: 0 nothing worse than advice, 1 a problem, 2 wrong use.";
 

@@ -61,6 +61,9 @@ Examples:
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
 Exit status: 0 done, 1 failed, 2 wrong use.";
 
+/// What every command takes, apart from its own.
+const GLOBAL: &str = "Global options";
+
 // A turn is thousands of small allocations on many threads: this costs a fraction of what the system's allocator does.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -70,16 +73,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "turnwheel", version, after_help = EXAMPLES)]
 struct Cli {
     /// Settings file; else TURNWHEEL_CONFIG, else turnwheel.toml in the working directory
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Log filter, such as `info` or `turnwheel=debug`; else TURNWHEEL_LOG
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILTER")]
     log: Option<String>,
     /// Log as JSON, one object a line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     log_json: bool,
     /// Override one setting, such as `--set worker.concurrency=64`; may be repeated
-    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long = "set", global = true, help_heading = GLOBAL, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     #[command(subcommand)]
     command: Command,
@@ -182,7 +185,11 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
-    let default = if cli.command.is_role() { "info,tokio_cron_scheduler=warn" } else { "warn" };
+    // A command says by itself what it waits for.
+    let default = match cli.command.is_role() {
+        true => "info,tokio_cron_scheduler=warn",
+        false => "warn,turnwheel::queue::nats=error,turnwheel::store::mongo=error",
+    };
     let loaded = Settings::load(&sources)?;
     log::hide(SecretValues::new(&loaded.settings, &loaded.env));
     let otlp = match cli.command.role() {
@@ -259,6 +266,19 @@ mod tests {
         let mut without = Vec::new();
         walk(&Cli::command(), "", &mut without);
         assert_eq!(without, [""; 0], "commands without examples");
+    }
+
+    #[test]
+    fn an_example_takes_one_line_of_the_help() {
+        fn walk(command: &clap::Command, wide: &mut Vec<String>) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let width = |line: &str| line.chars().map(|c| if c < '\u{2e80}' { 1 } else { 2 }).sum::<usize>();
+            wide.extend(help.lines().filter(|line| line.starts_with("  ") && width(line) > 100).map(str::to_owned));
+            command.get_subcommands().for_each(|inner| walk(inner, wide));
+        }
+        let mut wide = Vec::new();
+        walk(&Cli::command(), &mut wide);
+        assert_eq!(wide, [""; 0], "lines that are wrapped where the terminal is not known");
     }
 
     #[test]

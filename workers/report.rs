@@ -31,6 +31,8 @@ pub struct FileReport {
     changed: Option<bool>,
     warnings: Vec<String>,
     problem: Option<String>,
+    /// It is not there, or nobody may read it.
+    unread: bool,
 }
 
 impl FileReport {
@@ -59,11 +61,20 @@ impl FileReport {
         Self { problem: Some(problem.to_string()), ..self }
     }
 
+    /// It could not even be read.
+    pub fn unread(self, problem: &impl ToString) -> Self {
+        Self { unread: true, ..self.refused(problem) }
+    }
+
     fn text(&self, kind: Kind) -> String {
         let Self { path, .. } = self;
         if let Some(problem) = &self.problem {
             let problem = problem.replace('\n', "\n  ");
-            return format!("✗ {path}: {problem}\n  hint: correct it and check it with `{} {path}`", kind.command);
+            let hint = match self.unread {
+                true => "name a file or a folder that is there, and may be read".to_owned(),
+                false => format!("correct it and check it with `{} {path}`", kind.command),
+            };
+            return format!("✗ {path}: {problem}\n  hint: {hint}");
         }
         let word = match self.changed {
             None => "is valid",

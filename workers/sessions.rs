@@ -39,7 +39,7 @@ Examples:
   turnwheel sessions cancel s1
   turnwheel sessions cancel s1 --reason 'wrong order' --by li
 
-Ends the turn that runs at once, and gives up all that stands before the command in the session's lane; its timers go. An
+Ends the turn that runs at once, and gives up all that stands before the command in the session's lane; its timers go. An \
 action that has begun may have its effect. The user's next message is answered as usual.";
 
 const RELEASE: &str = "\

@@ -140,8 +140,8 @@ pub fn rules(data: &[u8]) {
 
 /// The offline model waits for nothing: one poll is all.
 fn answer(facts: Facts) -> Option<String> {
-    let schema = Some(ResponseSchema { name: "decision".into(), strict: false, schema: Value::Null.into() });
-    let request = ModelRequest { messages: Vec::new().into(), schema, idempotency_key: String::new(), facts };
+    let schema = ResponseSchema { name: "decision".into(), strict: false, schema: Value::Null.into() };
+    let request = ModelRequest::new(Vec::new()).with_schema(schema).with_facts(facts);
     let model = Offline::new();
     match pin!(model.complete(request)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reply) => reply.ok().map(|reply| reply.content),

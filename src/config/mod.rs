@@ -178,7 +178,7 @@ pub struct Model {
     /// The model's name at its server; required for `openai`.
     #[serde(default)]
     pub model: String,
-    /// Limit of one attempt; 60 s unless given.
+    /// Limit of one attempt, of a streamed answer that of the wait between two pieces; 60 s unless given.
     #[serde(default = "default_model_timeout")]
     pub timeout: Text,
     /// Repeats after the first attempt; 3 unless given.

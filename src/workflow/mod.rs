@@ -94,14 +94,10 @@ impl FlowContext {
 
     /// Asks the agent's model once, for plain text, and records its answer under `key`.
     pub async fn ask(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
-        let message = |role, content: &str| PromptMessage { role, content: content.to_owned() };
-        let messages = vec![message(PromptRole::System, instruction), message(PromptRole::User, text)];
-        let request = ModelRequest {
-            messages: Arc::new(messages),
-            schema: None,
-            idempotency_key: String::new(),
-            facts: Facts { message: text.to_owned(), ..Facts::default() },
-        };
+        let messages =
+            vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
+        let facts = Facts { message: text.to_owned(), ..Facts::default() };
+        let request = ModelRequest::new(messages).with_facts(facts);
         let model = (self.agent.config.model.as_str(), self.model.as_ref());
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
             Ok(stepped) => Ok(stepped.output),

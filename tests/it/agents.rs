@@ -56,8 +56,7 @@ async fn of_agent(file: &str, message: &str, last: Option<(&str, Value)>) -> (St
         plan: false,
     };
     let schema = ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() };
-    let request =
-        ModelRequest { messages: Vec::new().into(), schema: Some(schema), idempotency_key: String::new(), facts };
+    let request = ModelRequest::new(Vec::new()).with_schema(schema).with_facts(facts);
     let reply = Offline::new().complete(request).await.unwrap();
     let decision: Value = serde_json::from_str(&reply.content).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -167,6 +166,12 @@ async fn the_english_agent_answers_by_its_rules() {
     }
 }
 
+/// A task agent with one rule.
+#[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
+fn task_rule(decide: Value) -> Value {
+    json!({"id": "a", "system_prompt": "x", "rules": [{"when": {"always": true}, "decide": decide}]})
+}
+
 #[test]
 fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
@@ -183,6 +188,8 @@ fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
         json!({"id": "a", "sop": "x", "greeting": null, "timers": [{"delay": 90, "message": "在吗", "action": null}]}),
         json!({"id": "a", "sop": "x", "skills": [{"id": "s", "http": null}], "handoff": {"timeout": "2h", "mode": null}}),
         json!({"id": "a", "sop": "x", "tools": [{"id": "t", "http": {"method": "post", "url": "https://x", "retries": 0}}]}),
+        task_rule(json!({"response": "x"})),
+        task_rule(json!({"next_status": "typing", "action": {"type": "TOOL", "target": "t"}})),
     ] {
         assert!(
             schema.is_valid(&right),
@@ -214,6 +221,10 @@ fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
         json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": "typing"}}]}),
         json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": "ready",
             "action": {"type": "SYSTEM", "target": "close"}}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"response": "x"}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": null}}]}),
+        task_rule(json!({"next_status": "ready"})),
+        task_rule(json!({"action": {"type": "SKILL", "target": "t"}})),
     ] {
         assert!(!schema.is_valid(&wrong), "{wrong}");
     }

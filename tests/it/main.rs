@@ -31,6 +31,7 @@ mod runs;
 mod scenarios;
 mod security;
 mod support;
+mod task_agent;
 mod tour;
 mod tracing;
 mod workflow_commands;

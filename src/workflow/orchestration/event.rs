@@ -89,8 +89,11 @@ pub struct RunEvent {
 pub struct Delta {
     /// The words.
     pub content: String,
-    /// Counts the pieces of one answer from 0.
+    /// Counts the pieces of one stream from 0.
     pub seq: u64,
+    /// An answer that begins anew, after a fault, has another stream: its pieces take the place of the earlier ones.
+    #[serde(default)]
+    pub stream_id: String,
 }
 
 /// A message of a task agent's conversation with its model.

@@ -166,7 +166,7 @@ impl Part {
         let Told { step, delta, snapshot, data, error } = told;
         let root = &self.run.id;
         let mut event_id = root.clone();
-        let sequence = delta.as_ref().map(|delta| delta.seq.to_string());
+        let sequence = delta.as_ref().map(|delta| format!("{}/{}", delta.stream_id, delta.seq));
         let parts = [Some(self.key.as_ref()), step.as_deref(), Some(kind.as_str()), sequence.as_deref()];
         for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
             event_id.push('/');

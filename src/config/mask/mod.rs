@@ -2,7 +2,9 @@
 //! one of these within another.
 //!
 //! The text is decoded step by step, and looked through at each. A secret may itself hold what looks like an escape, so it
-//! is decoded along with the text.
+//! is decoded along with the text. [`pieces`] does the same for a text that comes bit by bit.
+
+pub mod pieces;
 
 /// What stands in a secret's place.
 pub const MASK: &str = "***";
@@ -35,8 +37,7 @@ impl Masker {
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut secrets = Vec::new();
         for value in values.into_iter().filter(|value| value.trim().len() >= SHORTEST) {
-            let steps = std::iter::successors(Some(View::of(value.trim())), View::decoded);
-            secrets.extend(steps.take(STEPS + 1).map(|view| view.bytes).filter(|bytes| bytes.len() >= SHORTEST));
+            secrets.extend(views(value.trim()).map(|view| view.bytes).filter(|bytes| bytes.len() >= SHORTEST));
         }
         secrets.sort();
         secrets.dedup();
@@ -47,12 +48,7 @@ impl Masker {
 
     /// `text` with every known value replaced.
     pub fn mask(&self, text: &str) -> String {
-        let mut found = Vec::new();
-        if !self.secrets.is_empty() {
-            let steps = std::iter::successors(Some(View::of(text)), View::decoded);
-            steps.take(STEPS + 1).for_each(|view| self.find(&view, &mut found));
-        }
-        found.sort_unstable();
+        let found = self.found(text);
         let (mut masked, mut at) = (String::with_capacity(text.len()), 0);
         let mut found = found.into_iter().peekable();
         while let Some((begin, mut end)) = found.next() {
@@ -65,6 +61,16 @@ impl Masker {
         }
         masked.push_str(text.get(at..).unwrap_or_default());
         masked
+    }
+
+    /// Where secrets begin and end, in order; one may overlap the next.
+    fn found(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        if !self.secrets.is_empty() {
+            views(text).for_each(|view| self.find(&view, &mut found));
+        }
+        found.sort_unstable();
+        found
     }
 
     /// Adds where secrets begin and end in the text itself.
@@ -86,6 +92,11 @@ impl Masker {
             }
         }
     }
+}
+
+/// The text, and what it is after each step of decoding.
+fn views(text: &str) -> impl Iterator<Item = View> {
+    std::iter::successors(Some(View::of(text)), View::decoded).take(STEPS + 1)
 }
 
 /// A text after some steps of decoding.

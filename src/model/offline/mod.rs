@@ -6,22 +6,24 @@
 //! - after an action the first rule with a fitting `result_of`; if there is none, the first `always` that ends the turn.
 //!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
 //!
-//! Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`, `{ok}`.
+//! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call; without a rule it says what
+//! it was asked. Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`,
+//! `{ok}`. [`rule`] reads one rule.
 
-use super::{Facts, Model, ModelError, ModelReply, ModelRequest};
-use crate::action::template::{Filler, Missing, descend};
-use crate::journal::Tokens;
+pub mod rule;
+
+use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ToolCall};
+use crate::action::{Action, ActionKind};
 use crate::prompt::is_chinese;
 use async_trait::async_trait;
-use moka::sync::Cache;
-use regex::Regex;
-use serde_json::{Map, Value, json};
-use std::sync::LazyLock;
+use rule::{Groups, Rule};
+use serde_json::{Value, json};
 
 /// What it calls itself.
 pub const NAME: &str = "offline";
 
-static PATTERNS: LazyLock<Cache<String, Result<Regex, String>>> = LazyLock::new(|| Cache::new(1_000));
+/// A streamed answer comes in so many pieces.
+const PIECES: usize = 4;
 
 /// The deterministic rule model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +40,9 @@ impl Offline {
 impl Model for Offline {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let refused = |problem: String| ModelError::Refused { model: NAME.into(), problem };
+        let task = request.facts.agent.as_ref().is_some_and(|agent| agent.is_task_agent());
         let content = match request.schema.as_ref().map(|schema| schema.name.as_ref()) {
+            None if task => return serve(&request).map_err(refused),
             None => echo(&request),
             Some("decision" | "plan_and_decision") => answer(&request.facts).map_err(refused)?.to_string(),
             Some(other) => {
@@ -47,8 +51,43 @@ impl Model for Offline {
                 )));
             }
         };
-        Ok(ModelReply { content, model: NAME.into(), tokens: Tokens::default(), attempts: 1 })
+        Ok(ModelReply::text(content, NAME))
     }
+
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        let reply = self.complete(request).await?;
+        let chars: Vec<char> = reply.content.chars().collect();
+        for piece in chars.chunks(chars.len().div_ceil(PIECES).max(1)) {
+            deltas.send(&piece.iter().collect::<String>());
+            // Lets the reader see them come.
+            tokio::task::yield_now().await;
+        }
+        Ok(reply)
+    }
+}
+
+/// A task agent's answer, by its rules.
+fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
+    let Some((number, rule, groups)) = find(&request.facts)? else {
+        return Ok(ModelReply::text(echo(request), NAME));
+    };
+    let mut decision = rule.decision(number, &request.facts, &groups)?;
+    let mut reply = ModelReply::text(decision["response"].as_str().unwrap_or_default(), NAME);
+    if !decision["action"].is_null() {
+        let action: Action = serde_json::from_value(decision["action"].take())
+            .map_err(|error| format!("rule {number}: `action`: {error}"))?;
+        if action.kind != ActionKind::Tool {
+            let kind = action.kind.as_str();
+            return Err(format!(
+                "rule {number}: `action` is a {kind}; a task agent has tools only, write `type: TOOL`"
+            ));
+        }
+        let id = format!("call_{}", request.messages.len());
+        reply.tool_calls.push(ToolCall { id, name: action.target, arguments: json!(action.params).to_string() });
+    } else if decision["response"].is_null() {
+        return Err(format!("rule {number} has neither `response` nor `action`; give it one"));
+    }
+    Ok(reply)
 }
 
 /// Says that it is no language model, and what it was asked.
@@ -77,22 +116,25 @@ fn answer(facts: &Facts) -> Result<Value, String> {
 }
 
 fn decide(facts: &Facts) -> Result<Value, String> {
-    let rules = facts.agent.as_ref().map(|agent| agent.rules.as_slice()).unwrap_or_default();
-    let parsed: Vec<(usize, Rule<'_>)> = rules
-        .iter()
-        .enumerate()
-        .map(|(at, rule)| {
-            Rule::parse(rule).map(|rule| (at + 1, rule)).map_err(|error| format!("rule {}: {error}", at + 1))
-        })
-        .collect::<Result<_, _>>()?;
-    let mut found = parsed.iter().find_map(|(number, rule)| Some((*number, rule, rule.matches(facts)?)));
-    if found.is_none() && facts.last_action.is_some() {
-        found = parsed.iter().find_map(|(number, rule)| Some((*number, rule, rule.closes(facts)?)));
-    }
-    match found {
+    match find(facts)? {
         Some((number, rule, groups)) => rule.decision(number, facts, &groups),
         None => Ok(no_rule(facts)),
     }
+}
+
+/// The rule that speaks, with its number and what its pattern found.
+fn find(facts: &Facts) -> Result<Option<(usize, Rule<'_>, Groups)>, String> {
+    let rules = facts.agent.as_ref().map(|agent| agent.rules.as_slice()).unwrap_or_default();
+    let parsed = rules
+        .iter()
+        .enumerate()
+        .map(|(at, rule)| Rule::parse(rule).map_err(|error| format!("rule {}: {error}", at + 1)));
+    let mut parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+    let mut found = parsed.iter().enumerate().find_map(|(at, rule)| Some((at, rule.matches(facts)?)));
+    if found.is_none() && facts.last_action.is_some() {
+        found = parsed.iter().enumerate().find_map(|(at, rule)| Some((at, rule.closes(facts)?)));
+    }
+    Ok(found.map(|(at, groups)| (at + 1, parsed.swap_remove(at), groups)))
 }
 
 fn no_rule(facts: &Facts) -> Value {
@@ -103,116 +145,6 @@ fn no_rule(facts: &Facts) -> Value {
         "Sorry, I am the offline rule model and have no rule for this."
     };
     json!({"reasoning": "offline: no rule", "next_status": "typing", "action": null, "response": response})
-}
-
-type Groups = Map<String, Value>;
-
-/// One entry of an agent file's `rules`.
-#[derive(Clone, Debug)]
-pub struct Rule<'a> {
-    contains: Vec<String>,
-    pattern: Option<Regex>,
-    result_of: Option<&'a str>,
-    always: bool,
-    decide: &'a Map<String, Value>,
-}
-
-impl<'a> Rule<'a> {
-    /// Reads a rule, or says what is wrong with it.
-    pub fn parse(rule: &'a Value) -> Result<Self, String> {
-        let when = rule.get("when").and_then(Value::as_object).ok_or("`when` is missing, or not an object")?;
-        let decide = rule.get("decide").and_then(Value::as_object).ok_or("`decide` is missing, or not an object")?;
-        let mut parsed = Self { contains: Vec::new(), pattern: None, result_of: None, always: false, decide };
-        for (condition, value) in when {
-            match condition.as_str() {
-                "contains" => parsed.contains = words(value)?,
-                "matches" => parsed.pattern = Some(pattern(value)?),
-                "result_of" => {
-                    parsed.result_of = Some(value.as_str().ok_or("`result_of` has to be an action's target")?)
-                }
-                "always" => parsed.always = value.as_bool().ok_or("`always` has to be true")?,
-                other => {
-                    return Err(format!(
-                        "`{other}` is not a condition; allowed are `contains`, `matches`, `result_of` and `always`"
-                    ));
-                }
-            }
-        }
-        if parsed.contains.is_empty() && parsed.pattern.is_none() && parsed.result_of.is_none() && !parsed.always {
-            return Err("`when` has no condition; for a rule that always holds write `always: true`".into());
-        }
-        Ok(parsed)
-    }
-
-    /// The groups that its pattern found, if all its conditions hold.
-    fn matches(&self, facts: &Facts) -> Option<Groups> {
-        let last = facts.last_action.as_ref().map(|(target, _)| target.as_str());
-        (self.result_of == last).then(|| self.fits(&facts.message)).flatten()
-    }
-
-    /// As [`Rule::matches`], for an `always` after an action that no rule names.
-    fn closes(&self, facts: &Facts) -> Option<Groups> {
-        let goes_on = self.decide.get("next_status").and_then(Value::as_str) == Some("processing");
-        (self.always && self.result_of.is_none() && !goes_on).then(|| self.fits(&facts.message)).flatten()
-    }
-
-    fn fits(&self, message: &str) -> Option<Groups> {
-        let lower = message.to_lowercase();
-        if !self.contains.is_empty() && !self.contains.iter().any(|word| lower.contains(word)) {
-            return None;
-        }
-        let Some(pattern) = &self.pattern else { return Some(Groups::new()) };
-        let captures = pattern.captures(message)?;
-        let named = pattern.capture_names().flatten();
-        Some(named.filter_map(|name| Some((name.to_owned(), captures.name(name)?.as_str().into()))).collect())
-    }
-
-    /// `decide` with its placeholders filled.
-    fn decision(&self, number: usize, facts: &Facts, groups: &Groups) -> Result<Value, String> {
-        let result = facts.last_action.as_ref().map(|(_, result)| result);
-        let value = |path: &str| -> Option<Value> {
-            if let Some(group) = groups.get(path) {
-                return Some(group.clone());
-            }
-            match path.split('.').next()? {
-                "message" => (path == "message").then(|| facts.message.clone().into()),
-                "result" | "error" | "ok" => descend(result?, path).cloned(),
-                _ => None,
-            }
-        };
-        let secret = |token: &str| Ok(token.to_owned());
-        let filler = Filler { value: &value, secret: &secret, missing: Missing::Empty };
-        let part = |name: &str| self.decide.get(name).map(|part| filler.json(part)).transpose().map(Option::flatten);
-        // A response is a text whatever fills it.
-        let response = match self.decide.get("response").and_then(Value::as_str) {
-            Some(template) => filler.text(template)?.map(Value::String),
-            None => None,
-        };
-        Ok(json!({
-            "reasoning": format!("offline rule {number}"),
-            "next_status": part("next_status")?,
-            "action": part("action")?,
-            "response": response,
-        }))
-    }
-}
-
-fn words(value: &Value) -> Result<Vec<String>, String> {
-    let wrong = "`contains` has to be a list of texts";
-    match value {
-        Value::String(word) => Ok(vec![word.to_lowercase()]),
-        Value::Array(list) => {
-            list.iter().map(|word| word.as_str().map(str::to_lowercase).ok_or_else(|| wrong.into())).collect()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong.into()),
-    }
-}
-
-fn pattern(value: &Value) -> Result<Regex, String> {
-    let text = value.as_str().ok_or("`matches` has to be a regular expression")?;
-    PATTERNS.get_with(text.to_owned(), || {
-        Regex::new(text).map_err(|error| format!("`matches` is not a regular expression: {error}"))
-    })
 }
 
 #[cfg(test)]
@@ -316,13 +248,69 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_task_agent_answers_in_words_and_calls_its_tools() {
+        let agent: AgentConfig = serde_json::from_value(json!({
+            "id": "task", "system_prompt": "查天气。", "tools": [{"id": "weather"}],
+            "rules": [
+                {"when": {"result_of": "weather"}, "decide": {"response": "{message}：{result.sky}{error}"}},
+                {"when": {"matches": "(?<city>上海|北京)"}, "decide": {"response": "我看看。",
+                    "action": {"type": "TOOL", "target": "weather", "params": {"city": "{city}"}}}},
+                {"when": {"contains": "bad"}, "decide": {"action": {"type": "SKILL", "target": "x", "params": {}}}},
+                {"when": {"contains": "idle"}, "decide": {"next_status": "ready"}},
+            ]
+        }))
+        .unwrap();
+        let agent = Arc::new(agent);
+        let facts = |message: &str, last: Option<Value>| Facts {
+            agent: Some(Arc::clone(&agent)),
+            message: message.into(),
+            last_action: last.map(|result| ("weather".into(), result)),
+            plan: false,
+        };
+        let called = ask(None, facts("上海明天", None)).await.unwrap();
+        let call = &called.tool_calls[0];
+        assert_eq!((called.content.as_str(), call.name.as_str()), ("我看看。", "weather"));
+        assert_eq!((call.id.as_str(), call.arguments.as_str()), ("call_1", r#"{"city":"上海"}"#));
+        let result = json!({"ok": true, "result": {"sky": "晴"}});
+        assert_eq!(
+            ask(None, facts("上海明天", Some(result))).await.unwrap(),
+            ModelReply::text("上海明天：晴", "offline")
+        );
+        assert_eq!(ask(None, facts("在吗", None)).await.unwrap().content, "（离线模型）关于“在吗”");
+        for (message, part) in [("bad", "write `type: TOOL`"), ("idle", "neither `response` nor `action`")] {
+            assert!(ask(None, facts(message, None)).await.unwrap_err().to_string().contains(part), "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_streamed_answer_comes_in_a_few_pieces() {
+        let (sink, mut deltas) = crate::model::delta::deltas();
+        let request = ModelRequest::new(vec![PromptMessage::new(PromptRole::User, "研究电池回收")]);
+        let read = async {
+            let mut pieces = Vec::new();
+            while let Some(piece) = deltas.next().await {
+                pieces.push(piece.content);
+            }
+            pieces
+        };
+        let model = Offline::new();
+        let (reply, pieces) = tokio::join!(model.stream(request, sink), read);
+        assert_eq!(pieces.concat(), reply.unwrap().content);
+        assert!((2..=PIECES).contains(&pieces.len()), "{pieces:?}");
+    }
+
     async fn ask(schema: Option<&'static str>, facts: Facts) -> Result<ModelReply, ModelError> {
-        let schema = schema.map(|name| ResponseSchema {
+        let request = ModelRequest::new(vec![PromptMessage::new(PromptRole::User, "the prompt")]).with_facts(facts);
+        let named = |name: &'static str| ResponseSchema {
             name: name.into(),
             strict: false,
             schema: json!({"type": "object"}).into(),
-        });
-        let messages = Arc::new(vec![PromptMessage { role: PromptRole::User, content: "the prompt".into() }]);
-        Offline::new().complete(ModelRequest { messages, schema, idempotency_key: "k".into(), facts }).await
+        };
+        let request = match schema.map(named) {
+            Some(schema) => request.with_schema(schema),
+            None => request,
+        };
+        Offline::new().complete(request).await
     }
 }

@@ -1,12 +1,15 @@
 //! The OpenAI-compatible client against a server on a local port.
 
+mod stream;
+mod tools;
+
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use turnwheel::config::duration::Text;
 use turnwheel::config::{self, Provider, Settings};
-use turnwheel::model::{Facts, Model, ModelError, ModelReply, ModelRequest, Models, PromptMessage, PromptRole};
+use turnwheel::model::{Model, ModelError, ModelReply, ModelRequest, Models, PromptMessage, PromptRole};
 use turnwheel::turn::decision::{decision_schema, parse_decision};
 
 const KEY: &str = "sk-very-secret-0123456789";
@@ -35,13 +38,10 @@ fn model(server: &ModelServer) -> Arc<dyn Model> {
 }
 
 fn request(structured: bool) -> ModelRequest {
-    let message = |role, content: &str| PromptMessage { role, content: content.into() };
-    ModelRequest {
-        messages: vec![message(PromptRole::System, "You decide."), message(PromptRole::User, "你好")].into(),
-        schema: structured.then(decision_schema),
-        idempotency_key: "会话/m-1/0/decide".into(),
-        facts: Facts::default(),
-    }
+    let messages =
+        vec![PromptMessage::new(PromptRole::System, "You decide."), PromptMessage::new(PromptRole::User, "你好")];
+    let request = ModelRequest::new(messages).with_key("会话/m-1/0/decide");
+    if structured { request.with_schema(decision_schema()) } else { request }
 }
 
 async fn ask(model: &Arc<dyn Model>, structured: bool) -> Result<ModelReply, ModelError> {
