@@ -97,7 +97,7 @@ fn whole_answers(events: &[Value]) -> Vec<Value> {
             Some(last) if event["type"] == "step_delta" && last["type"] == "step_delta" => {
                 assert_eq!(last["step_id"], event["step_id"]);
                 let text = [&*last, event].map(|event| event["delta"]["content"].as_str().unwrap()).concat();
-                last["delta"] = json!({"content": text, "seq": 0});
+                last["delta"]["content"] = json!(text);
             }
             _ => whole.push(event.clone()),
         }
@@ -114,12 +114,17 @@ pub fn masked(events: &[Value]) -> String {
         let run = *runs.entry(run_id).or_insert(count);
         let root = event["root_run_id"].as_str().unwrap();
         let event_id = event["event_id"].as_str().unwrap().replace(root, "RUN");
+        // The ids of pieces end with their stream's, which is another one each time.
+        let event_id = event_id.split_inclusive("/step_delta").next().unwrap().to_owned();
         let indent = "  ".repeat(usize::try_from(event["depth"].as_u64().unwrap()).unwrap());
         let mut line = format!("{indent}{event_id} run {run}");
-        for field in ["stage_id", "branch_id", "iteration", "delta", "snapshot", "data", "error"] {
+        for field in ["stage_id", "branch_id", "iteration", "snapshot", "data", "error"] {
             if !event[field].is_null() {
                 line.push_str(&format!(" {field}={}", event[field]));
             }
+        }
+        if let Some(text) = event["delta"]["content"].as_str() {
+            line.push_str(&format!(" delta={text:?}"));
         }
         line
     };
