@@ -12,6 +12,7 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::Known;
 use turnwheel::config::load::Loaded;
+use turnwheel::document::file::DocumentError;
 use turnwheel::run;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
@@ -134,7 +135,7 @@ fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
 
 fn refused(file: FileReport, problem: &AgentError) -> FileReport {
     match problem {
-        AgentError::Read(_) => file.unread(problem),
+        AgentError::Document(DocumentError::Read(_)) => file.unread(problem),
         problem => file.refused(problem),
     }
 }

@@ -18,14 +18,15 @@ use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
 use turnwheel::workflow::orchestration::definition::WorkflowRecord;
 use turnwheel::workflow::orchestration::known::KnownRunnables;
-use turnwheel::workflow::orchestration::{read, structure};
+use turnwheel::workflow::orchestration::{read, schema, structure};
 
 const EXAMPLES: &str = "\
 Examples:
   turnwheel workflows list                                those of the store, and those that come with the program
   turnwheel workflows show research_workflow              its stages as a tree
   turnwheel workflows run iterative_research 研究电池回收   run it, and see how it goes
-  turnwheel workflows validate workflows/my.yaml          check a file; nothing is stored";
+  turnwheel workflows validate workflows/my.yaml          check a file; nothing is stored
+  turnwheel workflows schema > workflow.schema.json       for editors: completion, and a word on each field";
 
 const LIST: &str = "\
 Examples:
@@ -84,6 +85,11 @@ pub enum Workflows {
         #[arg(long)]
         json: bool,
     },
+    /// Print the JSON Schema of workflow files
+    #[command(
+        after_help = "Examples:\n  turnwheel workflows schema > workflow.schema.json   for an editor's YAML support"
+    )]
+    Schema,
     /// One workflow: its stages, what they run, inputs and conditions
     #[command(after_help = SHOW)]
     Show(Show),
@@ -143,6 +149,10 @@ impl Workflows {
         match self {
             Self::List { json } => list(&open().await?, json).await,
             Self::Validate { paths, json } => validate(&paths, loaded, json),
+            Self::Schema => {
+                print(schema::SCHEMA.trim_end());
+                Ok(ExitCode::SUCCESS)
+            }
             Self::Show(which) => show(&open().await?, &which).await,
             Self::Run(what) => run(&open().await?, what, colour, &tasks).await,
             Self::Apply { paths, json } => apply(&open().await?, &paths, loaded, json).await,
@@ -283,7 +293,7 @@ async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<Kn
     for summary in access.list_agents().await? {
         if known.kind(&summary.agent_id).is_none() {
             let stored = access.get_agent(&summary.agent_id).await?;
-            agents.extend(stored.and_then(|stored| AgentRecord::from_stored(stored).ok()));
+            agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
         }
     }
     Ok(known.with_agents(&agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))

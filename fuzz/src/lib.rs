@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use turnwheel::action::template::{self, Filler, Missing, Piece};
 use turnwheel::agent::validate::{self, validate};
-use turnwheel::agent::{AgentConfig, AgentRecord, canonical, load};
+use turnwheel::agent::{AgentConfig, AgentRecord, StoredAgent, canonical, load};
 use turnwheel::clock::Timestamp;
 use turnwheel::config::mask::{MASK, Masker, SHORTEST};
 use turnwheel::ids;
@@ -69,8 +69,8 @@ pub fn agent(data: &[u8]) {
                 let report = validate(&agent.config, &agent.document, validate::Context::default());
                 assert_eq!(report.is_ok(), report.errors.is_empty(), "{report}");
                 let stored = serde_json::to_string(&agent.to_stored()).expect("it can be stored");
-                let stored = serde_json::from_str(&stored).expect("it can be read again");
-                let again = AgentRecord::from_stored(stored).expect("it is still an agent");
+                let stored: StoredAgent = serde_json::from_str(&stored).expect("it can be read again");
+                let again = AgentRecord::from_document(stored.config, stored.updated_at).expect("it is still an agent");
                 assert_eq!((again.hash, again.config), (agent.hash, agent.config));
             }
         }

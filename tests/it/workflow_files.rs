@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use turnwheel::agent::load;
 use turnwheel::model::offline::Offline;
-use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
+use turnwheel::model::{Facts, Model, ModelRequest};
 use turnwheel::workflow::orchestration::definition::{Shape, Stage, Target, Workflow};
 use turnwheel::workflow::orchestration::fields::FIELDS;
 use turnwheel::workflow::orchestration::outputs::OutputStore;
@@ -74,6 +75,13 @@ fn the_schema_refuses_what_the_reader_refuses() {
 }
 
 #[test]
+fn the_command_prints_the_schema_of_the_docs() {
+    let printed = Command::new(env!("CARGO_BIN_EXE_turnwheel")).args(["workflows", "schema"]).output().unwrap();
+    let file = std::fs::read_to_string(project("docs/workflow.schema.json")).unwrap();
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), file);
+}
+
+#[test]
 fn every_field_is_in_the_schema_and_in_the_docs() {
     let docs = std::fs::read_to_string(project("docs/workflows.md")).unwrap();
     let section = |title: &str| {
@@ -124,14 +132,12 @@ fn answer(agent_id: &str, input: &str) -> String {
     let agent = agents.into_iter().find(|agent| agent.id() == agent_id).unwrap();
     assert!(agent.config.is_task_agent(), "{agent_id}");
     let facts = Facts { agent: Some(agent.config), message: input.to_owned(), ..Facts::default() };
-    let schema = Some(ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() });
-    let request = ModelRequest { messages: Vec::new().into(), schema, idempotency_key: String::new(), facts };
+    let request = ModelRequest { facts, ..ModelRequest::new(Vec::new()) };
     let Poll::Ready(reply) = pin!(Offline::new().complete(request)).poll(&mut Context::from_waker(Waker::noop()))
     else {
         panic!("the offline model waits")
     };
-    let decision: Value = serde_json::from_str(&reply.unwrap().content).unwrap();
-    decision["response"].as_str().unwrap().to_owned()
+    reply.unwrap().content
 }
 
 type Left = Vec<(Arc<str>, Option<Arc<str>>)>;

@@ -86,7 +86,7 @@ pub(super) fn limits(limits: &LimitsConfig) -> Value {
 
 /// A tree of lines, none wider than `width` columns of a terminal; Chinese characters take two.
 pub fn tree(workflow: &Workflow, width: usize) -> String {
-    let mut rows = vec![(headline(workflow), brief(&workflow.description))];
+    let mut rows = vec![(headline(workflow), String::new())];
     branches(workflow, "", &mut rows);
     let left = rows.iter().skip(1).map(|(left, _)| left.width()).max().unwrap_or(0).min(width / 2);
     let line = |(at, (stage, input)): (usize, &(String, String))| {
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn the_tree_is_one_line_a_stage_and_no_wider_than_the_terminal() {
         let drawn = tree(&shipped("smart_router"), 200);
-        let expected = "conditional smart_router  按问题的内容交给代码、数据或通用助手\n\
+        let expected = "conditional smart_router\n\
                         ├─ code_expert → code_agent  if {query} contains '代码'  {query}\n\
                         ├─ data_expert → data_agent  if {query} contains '数据'  {query}\n\
                         └─ general → general_agent  else                         {query}";
