@@ -12,7 +12,7 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::Known;
 use turnwheel::config::load::Loaded;
-use turnwheel::document::DocumentError;
+use turnwheel::document::file::DocumentError;
 use turnwheel::run;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;

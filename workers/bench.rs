@@ -7,7 +7,9 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use turnwheel::bench::options::{InflightOptions, RecoveryOptions, SessionsOptions, TimersOptions, TurnsOptions};
+use turnwheel::bench::options::{
+    InflightOptions, RecoveryOptions, SessionsOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
+};
 use turnwheel::bench::report::Report;
 use turnwheel::bench::{self, Problem, Progress};
 use turnwheel::config::load::Loaded;
@@ -60,6 +62,15 @@ Examples:
 A worker that waits for its model in every turn is killed (SIGKILL) while a second one is idle; the latency is from there \
 to each turn's reply. The second worker's model answers at once.";
 
+const WORKFLOWS: &str = "\
+Examples:
+  turnwheel bench workflows                             pipelines of 100 and 1,000 stages, 1,000 of 5
+  turnwheel bench workflows --stages 5000 --runs 0      one pipeline alone
+  turnwheel bench workflows --backend embedded --json
+
+Every stage is an agent whose model answers at once. The time is from the first request to the last run's end; the bytes \
+are what runs, steps and events take, as data.";
+
 const EXAMPLES: &str = "\
 Examples:
   turnwheel bench turns                      turns a second and latency, beside the floor
@@ -94,6 +105,9 @@ enum What {
     /// From the death of a worker to the replies of the turns that it had in hand
     #[command(after_help = RECOVERY)]
     Recovery(RecoveryOptions),
+    /// Stages a second of workflows, and what a stage leaves behind
+    #[command(after_help = WORKFLOWS)]
+    Workflows(WorkflowsOptions),
     /// A process of a running benchmark
     #[command(hide = true)]
     Member { orders: PathBuf },
@@ -110,6 +124,7 @@ impl Bench {
                 What::Timers(options) => Box::pin(bench::timers::run(options, settings, env, &progress)).await?,
                 What::Sessions(options) => Box::pin(bench::sessions::run(options, settings, env, &progress)).await?,
                 What::Recovery(options) => Box::pin(bench::recovery::run(options, settings, env, &progress)).await?,
+                What::Workflows(options) => Box::pin(bench::workflows::run(options, settings, env, &progress)).await?,
                 What::Member { orders } => return Box::pin(bench::crew::serve(orders)).await.map(|()| None),
             };
             Ok(Some(report))
@@ -139,6 +154,7 @@ impl What {
             Self::Timers(options) => options.site.json,
             Self::Sessions(options) => options.site.json,
             Self::Recovery(options) => options.site.json,
+            Self::Workflows(options) => options.site.json,
             Self::Member { .. } => false,
         }
     }

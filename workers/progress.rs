@@ -27,8 +27,8 @@ pub struct Progress {
     live: Option<(String, bool)>,
     /// What others have said meanwhile, in the order of their beginning.
     waiting: Vec<Waiting>,
-    /// Answers that came in pieces: the whole one says nothing new.
-    streamed: HashSet<String>,
+    /// Answers that come in pieces, by their step: the stream of the pieces. The whole one says nothing new.
+    streams: HashMap<String, String>,
     /// Repeats are dropped by their id.
     seen: HashSet<String>,
 }
@@ -92,25 +92,34 @@ impl Progress {
 
     fn delta(&mut self, event: &RunEvent) -> String {
         let Some(delta) = &event.delta else { return String::new() };
-        self.streamed.extend(event.step_id.clone());
-        let (path, text) = (event.path.as_str(), printable(&delta.content));
+        let (path, text) = (one_line(&event.path), printable(&delta.content));
+        let step = event.step_id.clone().unwrap_or_default();
+        let anew = self.streams.insert(step, delta.stream_id.clone()).is_some_and(|before| before != delta.stream_id);
+        let shown = text.replace('\n', &format!("\n{MARGIN}"));
         match &self.live {
-            Some((live, open)) if live == path => {
-                let open = *open;
-                self.live = Some((path.to_owned(), true));
-                let margin = if open { "" } else { MARGIN };
-                format!("{margin}{}", text.replace('\n', &format!("\n{MARGIN}")))
+            Some((live, open)) if *live == path => {
+                let again = match (anew, *open) {
+                    (true, true) => format!("\n{MARGIN}"),
+                    (false, true) => String::new(),
+                    (_, false) => MARGIN.to_owned(),
+                };
+                // What was said of it before does not count.
+                let note = if anew { format!("{}\n{MARGIN}", self.paint(DIM, "… anew:")) } else { String::new() };
+                self.live = Some((path, true));
+                format!("{again}{note}{shown}")
             }
             Some(_) => {
                 match self.waiting.iter_mut().find(|waiting| waiting.path == path && !waiting.ended) {
+                    Some(waiting) if anew => waiting.text = text,
                     Some(waiting) => waiting.text.push_str(&text),
-                    None => self.waiting.push(Waiting { path: path.to_owned(), text, ended: false }),
+                    None => self.waiting.push(Waiting { path, text, ended: false }),
                 }
                 String::new()
             }
             None => {
-                self.live = Some((path.to_owned(), true));
-                format!("{}{MARGIN}{}", self.head(path), text.replace('\n', &format!("\n{MARGIN}")))
+                let head = self.head(&path);
+                self.live = Some((path, true));
+                format!("{head}{MARGIN}{shown}")
             }
         }
     }
@@ -123,7 +132,7 @@ impl Progress {
             let result: String = one_line(&content).chars().take(RESULT).collect();
             return self.line(&self.paint(DIM, &format!("· {path}: {result}")));
         }
-        let streamed = event.step_id.as_ref().is_some_and(|step_id| self.streamed.contains(step_id));
+        let streamed = event.step_id.as_ref().is_some_and(|step_id| self.streams.contains_key(step_id));
         let mut out = match &self.live {
             Some((live, _)) if live == path => self.ended(),
             _ if streamed => {
@@ -218,6 +227,7 @@ mod tests {
             Self(Progress::new(false), 0, Instant::now())
         }
 
+        #[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
         fn tell(&mut self, kind: &str, path: &str, more: Value) -> String {
             self.1 += 1;
             let mut event = json!({
@@ -233,7 +243,7 @@ mod tests {
         }
 
         fn say(&mut self, path: &str, text: &str) -> String {
-            self.tell("step_delta", path, json!({"delta": {"content": text, "seq": 0}}))
+            self.tell("step_delta", path, json!({"delta": {"content": text, "seq": 0, "stream_id": "s"}}))
         }
 
         fn end(&mut self, path: &str, text: &str) -> String {
@@ -296,6 +306,21 @@ mod tests {
             run.0.rest(),
         ];
         assert_eq!(out.concat(), "  a\n  │ 甲1\n▶ b\n  │ 甲2\n  b\n  │ 乙\n");
+    }
+
+    #[test]
+    fn an_answer_that_begins_anew_says_so() {
+        let mut run = Run::new();
+        let anew = |text: &str| json!({"delta": {"content": text, "seq": 0, "stream_id": "second"}});
+        let out = [
+            run.say("a", "甲的一"),
+            run.say("b", "乙的一"),
+            run.tell("step_delta", "b", anew("乙")),
+            run.tell("step_delta", "a", anew("甲")),
+            run.end("a", "甲"),
+            run.end("b", "乙"),
+        ];
+        assert_eq!(out.concat(), "  a\n  │ 甲的一\n  │ … anew:\n  │ 甲\n  b\n  │ 乙\n");
     }
 
     #[test]

@@ -65,6 +65,13 @@ impl AgentRecord {
         &self.config.id
     }
 
+    /// From what a store kept.
+    pub fn from_stored(stored: StoredAgent) -> Result<Self, load::AgentError> {
+        let config = load::typed(&stored.config)?;
+        let StoredAgent { hash, config: document, updated_at, .. } = stored;
+        Ok(Self { config: Arc::new(config), document, hash, updated_at, source: None })
+    }
+
     /// What a store keeps.
     pub fn to_stored(&self) -> StoredAgent {
         StoredAgent {

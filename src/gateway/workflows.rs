@@ -10,7 +10,6 @@ use crate::run;
 use crate::store::Store;
 use crate::workflow::Flows;
 use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
-use crate::workflow::orchestration::known::KnownRunnables;
 use crate::workflow::orchestration::structure;
 use axum::Json;
 use axum::extract::State;
@@ -99,18 +98,11 @@ pub struct Registered {
 
 /// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust.
 pub async fn register(store: &dyn Store, flows: &Flows, workflow: WorkflowRecord) -> Result<Registered, Reject> {
-    let known = known(store, flows).await?;
+    let known = run::runnables(store, flows.ids()).await?;
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
     let changed = store.put_workflow(workflow).await?;
     Ok(Registered { workflow_id, hash, changed, warnings })
-}
-
-/// What a stage may name.
-async fn known(store: &dyn Store, flows: &Flows) -> Result<KnownRunnables, Reject> {
-    let (agents, workflows) = futures::try_join!(store.agents(), store.workflows())?;
-    let known = KnownRunnables::new(flows.ids()).with_builtin().with_agents(agents.iter().map(Arc::as_ref));
-    Ok(known.with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow))))
 }
 
 async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord>, Reject> {
@@ -149,7 +141,7 @@ pub(super) async fn structure(
     Params(workflow_id): Params<String>,
 ) -> Result<Json<Value>, Reject> {
     let workflow = load(state.store.as_ref(), &workflow_id).await?;
-    let known = known(state.store.as_ref(), &state.flows).await?;
+    let known = run::runnables(state.store.as_ref(), state.flows.ids()).await?;
     Ok(Json(structure::describe_known(&workflow.workflow, &known)))
 }
 

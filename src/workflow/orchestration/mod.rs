@@ -30,6 +30,8 @@ mod pipeline;
 pub mod read;
 mod reader;
 pub mod run;
+#[cfg(test)]
+mod run_tests;
 pub mod schema;
 pub mod scope;
 mod spent;

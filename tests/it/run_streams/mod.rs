@@ -89,6 +89,22 @@ pub fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
+/// The pieces of an answer as one: how many there are is a matter of time.
+fn whole_answers(events: &[Value]) -> Vec<Value> {
+    let mut whole: Vec<Value> = Vec::new();
+    for event in events {
+        match whole.last_mut() {
+            Some(last) if event["type"] == "step_delta" && last["type"] == "step_delta" => {
+                assert_eq!(last["step_id"], event["step_id"]);
+                let text = [&*last, event].map(|event| event["delta"]["content"].as_str().unwrap()).concat();
+                last["delta"]["content"] = json!(text);
+            }
+            _ => whole.push(event.clone()),
+        }
+    }
+    whole
+}
+
 /// A run that begins anew has ids of its own: here they are counted as they come.
 pub fn masked(events: &[Value]) -> String {
     let mut runs = BTreeMap::new();
@@ -98,15 +114,21 @@ pub fn masked(events: &[Value]) -> String {
         let run = *runs.entry(run_id).or_insert(count);
         let root = event["root_run_id"].as_str().unwrap();
         let event_id = event["event_id"].as_str().unwrap().replace(root, "RUN");
-        let mut line = format!("{}{event_id} run {run}", "  ".repeat(event["depth"].as_u64().unwrap() as usize));
-        for field in ["stage_id", "branch_id", "iteration", "delta", "snapshot", "data", "error"] {
+        // The ids of pieces end with their stream's, which is another one each time.
+        let event_id = event_id.split_inclusive("/step_delta").next().unwrap().to_owned();
+        let indent = "  ".repeat(usize::try_from(event["depth"].as_u64().unwrap()).unwrap());
+        let mut line = format!("{indent}{event_id} run {run}");
+        for field in ["stage_id", "branch_id", "iteration", "snapshot", "data", "error"] {
             if !event[field].is_null() {
                 line.push_str(&format!(" {field}={}", event[field]));
             }
         }
+        if let Some(text) = event["delta"]["content"].as_str() {
+            line.push_str(&format!(" delta={text:?}"));
+        }
         line
     };
-    events.iter().map(line).collect::<Vec<_>>().join("\n")
+    whole_answers(events).iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The stage that asks, such as `iterative_research[1]/reflection`.

@@ -45,9 +45,10 @@ fn last_id(events: &[Sse]) -> &str {
     events.last().unwrap().id.as_deref().unwrap()
 }
 
-/// Without the run's id, which differs from run to run.
+/// Without the run's id, which differs from run to run, and without pieces of answers: how many there are is a matter of
+/// time.
 fn plain(ids: &[String]) -> Vec<&str> {
-    ids.iter().map(|id| id.split_once('/').unwrap().1).collect()
+    ids.iter().map(|id| id.split_once('/').unwrap().1).filter(|id| !id.contains("/step_delta/")).collect()
 }
 
 fn is_whole(found: &[String], run_id: &str, whole: &[String]) {
