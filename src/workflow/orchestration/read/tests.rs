@@ -70,7 +70,7 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ("id: w".into(), "line 1, column 1: stages: is missing; it takes at least a stage"),
         ("id: w\nstages: []".into(), "line 2, column 9: stages: is empty; it takes at least a stage"),
         ("id: w\nstages: x".into(), "line 2, column 9: stages: found a text; it is a list; it takes at least a stage"),
-        ("id: w\ntype: parallel\nbranches:".into(), "line 3, column 10: branches: is missing; it takes at least a branch"),
+        ("id: w\ntype: parallel\nbranches:".into(), "line 3, column 9: branches: is missing; it takes at least a branch"),
         ("id: w\ntype: conditional\nroutes: []".into(), "line 3, column 9: routes: is empty; it takes at least a route"),
         ("id: w\nstages: [x]".into(), "line 2, column 10: stages[0]: found a text; a stage is a table with `id`, `runnable` and `input`"),
         (
