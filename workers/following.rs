@@ -39,7 +39,7 @@ impl<'a> Following<'a> {
     }
 
     /// Follows until the run has ended, or Ctrl-C.
-    pub async fn to_end(mut self, tasks: &Tasks) -> anyhow::Result<ExitCode> {
+    pub async fn follow(mut self, tasks: &Tasks) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
         let RunDetails { run, .. } = self.access.get_run(self.run_id).await?;
         let mut feed = self.access.follow_run(&run, tasks).await?;

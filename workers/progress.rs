@@ -227,6 +227,7 @@ mod tests {
             Self(Progress::new(false), 0, Instant::now())
         }
 
+        #[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
         fn tell(&mut self, kind: &str, path: &str, more: Value) -> String {
             self.1 += 1;
             let mut event = json!({

@@ -310,5 +310,5 @@ async fn run(access: &Access, what: Run, colour: bool, tasks: &Tasks) -> anyhow:
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Following::new(access, &started.run_id, colour, json).to_end(tasks).await
+    Following::new(access, &started.run_id, colour, json).follow(tasks).await
 }

@@ -206,6 +206,8 @@ async fn wrong_settings_are_all_named_and_secrets_are_masked() {
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.out.contains("turnwheel.toml") && shown.out.contains("mongodb.uri"), "{shown:?}");
     assert!(!shown.out.contains("p4ssw0rd") && !shown.out.contains("t0ken"), "{shown:?}");
+    let creds = shown.out.lines().find(|line| line.contains("nats.creds")).unwrap();
+    assert_eq!(creds.split_whitespace().collect::<Vec<_>>(), ["nats.creds", "-", "default"], "what is not set");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

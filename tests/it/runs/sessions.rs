@@ -3,9 +3,11 @@
 use super::*;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::script::plan;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use turnwheel::queue::ReplyKind;
 use turnwheel::store::{Outcome, RunQuery, RunStatus};
+use turnwheel::workflow::FlowContext;
 
 on_both_backends!(
     a_run_of_a_session_knows_its_conversation,
@@ -117,12 +119,15 @@ async fn a_workflow_is_cancelled_with_its_turn(backend: Backend) {
 }
 
 async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
-    static PANICS: AtomicBool = AtomicBool::new(true);
-    PANICS.store(true, Ordering::SeqCst);
+    let panics = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&panics);
     let mut engine = engine(backend, decides).await;
-    engine.flows = engine.flows.clone().with("panics", |_: turnwheel::workflow::FlowContext| async move {
-        assert!(!PANICS.load(Ordering::SeqCst), "by plan");
-        Ok::<_, String>("done".to_owned())
+    engine.flows = engine.flows.clone().with("panics", move |_: FlowContext| {
+        let panics = Arc::clone(&asked);
+        async move {
+            assert!(!panics.load(Ordering::SeqCst), "by plan");
+            Ok::<_, String>("done".to_owned())
+        }
     });
     let stages = json!([
         {"id": "first", "runnable": "a", "input": "{query}"},
@@ -138,7 +143,7 @@ async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
     // In a lane of its own, too.
     let run = ended(&engine, &start(&engine, NewRun::new("steps", "问")).await).await;
     assert_eq!(run.status, RunStatus::Failed);
-    PANICS.store(false, Ordering::SeqCst);
+    panics.store(false, Ordering::SeqCst);
     resume(&engine, &run.run_id).await;
     eventually(DEADLINE, "it goes on", || async {
         ended(&engine, &run.run_id).await.output.as_deref() == Some("done")
