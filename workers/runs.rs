@@ -175,15 +175,13 @@ async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
 }
 
 fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
-    let mut rows = table(&["run", "workflow", "status", "took", "tokens", "asked", "query"]);
+    let mut rows = table(&["run", "workflow", "status", "took", "tokens", "asked", "query", "error"]);
     for run in runs {
         let took = run.started_at.map(|started| took(started.until(run.ended_at.unwrap_or(now)))).unwrap_or_default();
-        let status = match run.error {
-            Some(failure) => format!("{} ({failure})", run.status.as_str()),
-            None => run.status.as_str().to_owned(),
-        };
+        let (status, error) = (run.status.as_str().to_owned(), run.error.map(|failure| failure.to_string()));
         let asked = format!("{} ago", rough(run.created_at.until(now)));
-        rows.add_row([run.run_id, run.workflow_id, status, took, run.usage.tokens.to_string(), asked, run.query]);
+        let (tokens, error) = (run.usage.tokens.to_string(), error.unwrap_or_default());
+        rows.add_row([run.run_id, run.workflow_id, status, took, tokens, asked, run.query, error]);
     }
     rows.to_string()
 }
@@ -202,7 +200,7 @@ fn describe(details: &RunDetails, now: Timestamp) -> String {
     let mut lines = head(run, now);
     if !timeline.is_empty() {
         lines.push(String::new());
-        lines.push(stages(timeline));
+        lines.push(stages(timeline, run.status));
     }
     if let Some(output) = &run.output {
         lines.extend([String::new(), "output".to_owned(), printable(output.trim_end())]);
@@ -235,12 +233,13 @@ fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
     lines
 }
 
-fn stages(timeline: &[TimelineEntry]) -> String {
+fn stages(timeline: &[TimelineEntry], run: RunStatus) -> String {
     let mut rows = table(&["stage", "runs", "status", "took", "model", "tokens", "error"]);
     for stage in timeline {
         let tries = if stage.attempt > 1 { format!(" (attempt {})", stage.attempt) } else { String::new() };
         let status = match stage.status {
-            StageStatus::Running => "running",
+            // What the end of its run has broken off.
+            StageStatus::Running => run.as_str(),
             StageStatus::Completed => "completed",
             StageStatus::Failed => "failed",
         };

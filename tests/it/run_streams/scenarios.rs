@@ -4,6 +4,7 @@ use super::{RunEvents, engine, masked, of_type, payloads, register, register_rep
 use crate::gateway::data;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::Backend;
+use crate::support::model_stream::Stream;
 use crate::support::script::{Answer, ScriptedModel};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -200,11 +201,17 @@ struct Panel {
 }
 
 async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
-    let (engine, gateway) = engine(backend, |stage, _| format!("{stage}：一段不短的文字，分成几块发来。")).await;
+    let model = ScriptedModel::start(|asked| {
+        let stage = stage(asked);
+        let pieces = [stage.as_str(), "：一段文字，", "分成几块", "发来。"];
+        Answer::Stream(Stream::of(pieces).pausing(Duration::from_millis(100)))
+    })
+    .await;
+    let (engine, gateway) = started(backend, model, 1).await;
     register_report(&engine).await;
     let path = format!("/api/workflows/report/run?query={}", "%E4%BD%A0%E5%A5%BD");
     let mut run = RunEvents::of(gateway.browse(&path, None).await);
-    let mut panels: Vec<(String, Panel)> = Vec::new();
+    let (mut panels, mut pieces): (Vec<(String, Panel)>, usize) = (Vec::new(), 0);
     while let Some(event) = run.next().await {
         assert_eq!(event.event, None, "`onmessage` sees only events without a name");
         let event = data(&event);
@@ -213,6 +220,7 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
             "stage_started" => panels.push((id.to_owned(), Panel { running: true, ..Panel::default() })),
             "step_delta" => {
                 let panel = panels.iter_mut().find(|(panel, _)| panel == id).unwrap();
+                pieces += 1;
                 panel.1.text.push_str(event["delta"]["content"].as_str().unwrap());
             }
             "stage_completed" => {
@@ -224,12 +232,8 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
         }
     }
     let done = |id: &str| {
-        (
-            id.to_owned(),
-            Panel {
-                running: false, completed: true, text: format!("{id}：一段不短的文字，分成几块发来。")
-            },
-        )
+        (id.to_owned(), Panel { running: false, completed: true, text: format!("{id}：一段文字，分成几块发来。") })
     };
     assert_eq!(panels, [done("plan"), done("report")]);
+    assert!(pieces > 2, "text comes as it is written: {pieces}");
 }
