@@ -47,7 +47,7 @@ impl Doctor {
         } else {
             let colour = colour && std::io::stdout().is_terminal();
             findings.iter().flat_map(|finding| lines(finding, colour)).for_each(print);
-            print(format!("{problems} problem(s), {advice} advice"));
+            print(format!("problems: {problems}, advice: {advice}"));
         }
         Ok(if problems > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

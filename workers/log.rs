@@ -25,6 +25,11 @@ pub fn masked(text: &str) -> String {
     SECRETS.get().map_or_else(|| text.to_owned(), |secrets| secrets.mask(text))
 }
 
+/// Whether a terminal may be given colours.
+pub fn may_colour(env: &Environment) -> bool {
+    env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
+}
+
 /// Standard error, without secrets. An event of the log is one write.
 struct Masked;
 
@@ -53,7 +58,7 @@ pub fn start(
         let hint = "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,turnwheel::turn=debug`";
         Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
     })?;
-    let plain = env.get("NO_COLOR").is_some();
+    let plain = !may_colour(env);
     match otlp {
         // One filter for all: what is not logged costs nothing.
         None => tracing_subscriber::registry().with(filter).with(lines(json, plain)).init(),
@@ -73,5 +78,17 @@ where
     match json {
         true => log.json().boxed(),
         false => log.with_ansi(!plain && io::stderr().is_terminal()).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let may = |variables: &[(&str, &str)]| may_colour(&variables.iter().copied().collect());
+        assert!(may(&[("TERM", "xterm")]) && may(&[("NO_COLOR", "")]));
+        assert!(!may(&[("NO_COLOR", "1")]) && !may(&[("TERM", "dumb")]));
     }
 }

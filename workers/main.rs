@@ -186,7 +186,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         None => None,
     };
     log::start(cli.log.as_deref(), cli.log_json, default, &sources.env, otlp.as_ref())?;
-    let colour = sources.env.get("NO_COLOR").is_none();
+    let colour = log::may_colour(&sources.env);
     let done = Box::pin(dispatch(cli.command, loaded, colour)).await;
     if let Some(otlp) = otlp {
         otlp.stop().await;

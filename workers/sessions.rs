@@ -170,7 +170,7 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 fn describe(session: &Session, now: Timestamp) -> Vec<String> {
     let state = &session.workflow_state;
     let reason = session.status_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let row = |name: &str, text: &str| format!("{name:<9} {}", printable(text));
+    let row = |name: &str, text: &str| format!("{name:<9} {}", printable(if text.is_empty() { "-" } else { text }));
     let mut lines = vec![
         row("session", &session.session_id),
         row("status", &format!("{}{reason}", state.status)),

@@ -109,7 +109,7 @@ pub fn router(state: GatewayState) -> Router {
     let (api, described) = api_routes().parts(tokens);
     let (health, open) = health_routes().parts(false);
     let api = api
-        .fallback(async || Reject::unknown_path())
+        .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))
         .method_not_allowed_fallback(async || Reject::wrong_method())
         .layer(from_fn_with_state(state.clone(), auth::require))
         .layer(Extension(Document::new([described, open])));
@@ -120,8 +120,10 @@ pub fn router(state: GatewayState) -> Router {
 /// The routes of a process without a gateway.
 fn watch_router(state: GatewayState) -> Router {
     let (routes, _) = health_routes().add::<metrics::__path_show>(get(metrics::show)).parts(false);
-    let routes =
-        routes.fallback(async || Reject::unknown_path()).method_not_allowed_fallback(async || Reject::wrong_method());
+    let hint = "/healthz, /readyz and /metrics are here; this process is no gateway";
+    let routes = routes
+        .fallback(async move || Reject::unknown_path(hint))
+        .method_not_allowed_fallback(async || Reject::wrong_method());
     around(routes, state)
 }
 

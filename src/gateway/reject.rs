@@ -63,8 +63,7 @@ impl Reject {
     }
 
     /// 404 for a path.
-    pub(super) fn unknown_path() -> Self {
-        let hint = "the endpoints begin with /api/v1/, such as /api/v1/messages";
+    pub(super) fn unknown_path(hint: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_path", "there is no such path", hint)
     }
 
