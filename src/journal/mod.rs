@@ -125,10 +125,10 @@ impl Journal {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
     }
 
-    /// The recorded steps of this part.
+    /// The recorded steps of this part, and of its iterations.
     pub fn recorded(&self) -> Vec<StepRecord> {
         let within = |key: &str| {
-            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'))
+            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(['/', '[']))
         };
         lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
     }

@@ -27,6 +27,10 @@ impl TurnJournal {
         if steps.is_empty() {
             return Ok(());
         }
+        // What another worker has been given meanwhile is not written under its hands.
+        if !self.guard.holds().await? {
+            return Err(JournalError::Lost);
+        }
         let request = Record {
             session_id: self.session_id.clone(),
             turn_id: self.turn_id.clone(),
