@@ -24,16 +24,27 @@ pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     steps.into_iter().filter_map(own).collect()
 }
 
-/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed.
+/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed, and the model
+/// calls that failed without being tried again since.
 pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
-    let is_around = |key: &str| {
-        let stage = key.strip_suffix(FAILED)?.strip_suffix('/')?;
-        let stage: Vec<_> = stage.split('/').map(without_attempt).collect();
-        Some(stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b)))
+    let is_around = |stage: &str| {
+        let stage: Vec<_> = stage.trim_end_matches('/').split('/').map(without_attempt).collect();
+        stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b))
     };
-    let gone = |step: &StepRecord| step.kind == "stage" && !step.ok && is_around(&step.key) == Some(true);
-    steps.into_iter().filter(|step| !gone(step)).collect()
+    // Attempts whose failure stays: with a slash at their end.
+    let failures = steps.iter().filter(|step| step.kind == "stage" && !step.ok);
+    let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED)).filter(|stage| !is_around(stage));
+    let attempts: Vec<String> = attempts.map(str::to_owned).collect();
+    let stays = |step: &StepRecord| match step.kind.as_str() {
+        _ if step.ok => true,
+        "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED) == Some(attempt.as_str())),
+        "model" => {
+            !step.key.ends_with("/model") || attempts.iter().any(|attempt| step.key.starts_with(attempt.as_str()))
+        }
+        _ => true,
+    };
+    steps.into_iter().filter(stays).collect()
 }
 
 /// True when both are the same stage; one around a loop has no iteration.
@@ -232,20 +243,29 @@ mod tests {
         let all = [
             ("begin", "begin", true),
             ("plan/failed", "stage", false),
+            ("plan/0/model", "model", false),
             ("plan~2/0/model", "model", true),
             ("outer_loop/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta~2/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/0/model", "model", true),
             ("outer_loop[1]/parallel_result/meta/0/tool[1]", "tool", false),
+            ("outer_loop[1]/parallel_result/meta~2/1/model", "model", false),
+            ("outer_loop[1]/parallel_result/inner_loop[1]/verify/0/model", "model", false),
             ("outer_loop~2[1]/parallel_result/meta/failed", "stage", false),
         ];
         let steps: Vec<_> = all.iter().map(|(key, kind, ok)| step(key, kind, *ok)).collect();
         let kept = resumed(steps.clone(), "outer_loop[1]/parallel_result/meta");
-        assert_eq!(
-            keys(&kept),
-            ["begin", "plan/failed", "plan~2/0/model", "outer_loop[1]/parallel_result/meta/0/tool[1]"]
-        );
-        assert_eq!(resumed(steps.clone(), "").len(), steps.len(), "a cancelled run has failed nowhere");
+        let expected = [
+            "begin",
+            "plan/failed",
+            "plan/0/model",
+            "plan~2/0/model",
+            "outer_loop[1]/parallel_result/meta/0/model",
+            "outer_loop[1]/parallel_result/meta/0/tool[1]",
+        ];
+        assert_eq!(keys(&kept), expected);
+        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 1, "a cancelled run has only not tried again");
         let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
         assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
     }
