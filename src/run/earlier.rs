@@ -9,7 +9,6 @@ use std::sync::Arc;
 /// The last segment of the key under which an attempt of a stage has failed.
 const FAILED: &str = "failed";
 /// How the key of a task agent's question to its model ends.
-const QUESTION: &str = "/model";
 
 /// Finds the workflow that a stage names.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
@@ -26,25 +25,33 @@ pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     steps.into_iter().filter_map(own).collect()
 }
 
-/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed, and models that
-/// did not answer. Of those every task agent's counts, since beside the stage that failed the run others may have failed.
+/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed, and the model
+/// calls that failed without being tried again since.
 pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
-    let is_around = |key: &str| {
-        let stage = key.strip_suffix(FAILED)?.strip_suffix('/')?;
-        let stage: Vec<_> = stage.split('/').map(without_attempt).collect();
-        Some(stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b)))
+    let is_around = |stage: &str| {
+        let stage: Vec<_> = stage.trim_end_matches('/').split('/').map(without_attempt).collect();
+        stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b))
     };
-    let is_unanswered = |key: &str| {
+    let is_within = |key: &str| {
         let mut place = key.split('/').map(without_attempt);
-        key.ends_with(QUESTION) || failed.iter().all(|segment| place.next().is_some_and(|found| found == *segment))
+        failed.iter().all(|segment| place.next().is_some_and(|found| found == *segment))
     };
-    let gone = |step: &StepRecord| match step.kind.as_str() {
-        "stage" => !step.ok && is_around(&step.key) == Some(true),
-        "model" => !step.ok && is_unanswered(&step.key),
-        _ => false,
+    // Attempts whose failure stays: with a slash at their end.
+    let failures = steps.iter().filter(|step| step.kind == "stage" && !step.ok);
+    let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED)).filter(|stage| !is_around(stage));
+    let attempts: Vec<String> = attempts.map(str::to_owned).collect();
+    let stays = |step: &StepRecord| match step.kind.as_str() {
+        _ if step.ok => true,
+        "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED) == Some(attempt.as_str())),
+        // What a function has gone on without stays, unless it failed by it.
+        "model" => {
+            let asked_by_function = !step.key.ends_with("/model") && !is_within(&step.key);
+            asked_by_function || attempts.iter().any(|attempt| step.key.starts_with(attempt.as_str()))
+        }
+        _ => true,
     };
-    steps.into_iter().filter(|step| !gone(step)).collect()
+    steps.into_iter().filter(stays).collect()
 }
 
 /// True when both are the same stage; one around a loop has no iteration.
@@ -243,24 +250,33 @@ mod tests {
         let all = [
             ("begin", "begin", true),
             ("plan/failed", "stage", false),
+            ("plan/0/model", "model", false),
             ("plan~2/0/model", "model", true),
             ("outer_loop/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta~2/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/0/model", "model", true),
             ("outer_loop[1]/parallel_result/meta/0/tool[1]", "tool", false),
-            ("outer_loop~2[1]/parallel_result/meta/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta~2/1/model", "model", false),
+            ("outer_loop[1]/parallel_result/inner_loop[1]/verify/0/model", "model", false),
+            ("outer_loop~2[1]/parallel_result/meta/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta/ask", "model", false),
             ("outer_loop[1]/parallel_result/other/0/model", "model", false),
             ("other/ask", "model", false),
         ];
         let steps: Vec<_> = all.iter().map(|(key, kind, ok)| step(key, kind, *ok)).collect();
         let kept = resumed(steps.clone(), "outer_loop[1]/parallel_result/meta");
-        assert_eq!(
-            keys(&kept),
-            ["begin", "plan/failed", "plan~2/0/model", "outer_loop[1]/parallel_result/meta/0/tool[1]", "other/ask"]
-        );
-        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "a cancelled run has failed nowhere");
+        let expected = [
+            "begin",
+            "plan/failed",
+            "plan/0/model",
+            "plan~2/0/model",
+            "outer_loop[1]/parallel_result/meta/0/model",
+            "outer_loop[1]/parallel_result/meta/0/tool[1]",
+            "other/ask",
+        ];
+        assert_eq!(keys(&kept), expected);
+        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "a cancelled run has only not tried again");
         let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
         assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
     }
