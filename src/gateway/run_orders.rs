@@ -21,11 +21,11 @@ use tracing::warn;
 /// A run as it is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NewRun {
-    /// The workflow; with `from_run` that run's unless given.
+    /// The workflow; with `from_run` it is that run's.
     #[schema(value_type = Id)]
     #[serde(default)]
     pub workflow_id: String,
-    /// What it is asked; with `from_run` what that run was asked.
+    /// What it is asked; with `from_run` it is what that run was asked.
     #[serde(default)]
     pub query: String,
     /// The session whose conversation it knows, and which its events go to.
@@ -99,10 +99,15 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, Reject> {
     if let Some(stage) = &new.from_stage {
         check_stage(store, &source, stage).await?;
     }
-    let or = |own: String, other: String| if own.is_empty() { other } else { own };
+    if !new.workflow_id.is_empty() && new.workflow_id != source.workflow_id {
+        let message =
+            format!("run `{from_run}` is one of workflow `{}`, not of `{}`", source.workflow_id, new.workflow_id);
+        return Err(Reject::invalid("other_workflow", message, "leave `workflow_id` out"));
+    }
+    // What it was asked is a part of what counts as it was.
     Ok(NewRun {
-        workflow_id: or(new.workflow_id, source.workflow_id),
-        query: or(new.query, source.query),
+        workflow_id: source.workflow_id,
+        query: source.query,
         session_id: new.session_id.or(source.origin_session),
         channel: new.channel.or(Some(source.channel).filter(|channel| !channel.is_empty())),
         ..new

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// The last segment of the key under which an attempt of a stage has failed.
 const FAILED: &str = "failed";
+/// How the key of a task agent's question to its model ends.
+const QUESTION: &str = "/model";
 
 /// Finds the workflow that a stage names.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
@@ -24,7 +26,8 @@ pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     steps.into_iter().filter_map(own).collect()
 }
 
-/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed.
+/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed, and models that
+/// did not answer. Of those every task agent's counts, since beside the stage that failed the run others may have failed.
 pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
     let is_around = |key: &str| {
@@ -32,7 +35,15 @@ pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
         let stage: Vec<_> = stage.split('/').map(without_attempt).collect();
         Some(stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b)))
     };
-    let gone = |step: &StepRecord| step.kind == "stage" && !step.ok && is_around(&step.key) == Some(true);
+    let is_unanswered = |key: &str| {
+        let mut place = key.split('/').map(without_attempt);
+        key.ends_with(QUESTION) || failed.iter().all(|segment| place.next().is_some_and(|found| found == *segment))
+    };
+    let gone = |step: &StepRecord| match step.kind.as_str() {
+        "stage" => !step.ok && is_around(&step.key) == Some(true),
+        "model" => !step.ok && is_unanswered(&step.key),
+        _ => false,
+    };
     steps.into_iter().filter(|step| !gone(step)).collect()
 }
 
@@ -238,14 +249,18 @@ mod tests {
             ("outer_loop[1]/parallel_result/meta~2/failed", "stage", false),
             ("outer_loop[1]/parallel_result/meta/0/tool[1]", "tool", false),
             ("outer_loop~2[1]/parallel_result/meta/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta~2/1/model", "model", false),
+            ("outer_loop[1]/parallel_result/meta/ask", "model", false),
+            ("outer_loop[1]/parallel_result/other/0/model", "model", false),
+            ("other/ask", "model", false),
         ];
         let steps: Vec<_> = all.iter().map(|(key, kind, ok)| step(key, kind, *ok)).collect();
         let kept = resumed(steps.clone(), "outer_loop[1]/parallel_result/meta");
         assert_eq!(
             keys(&kept),
-            ["begin", "plan/failed", "plan~2/0/model", "outer_loop[1]/parallel_result/meta/0/tool[1]"]
+            ["begin", "plan/failed", "plan~2/0/model", "outer_loop[1]/parallel_result/meta/0/tool[1]", "other/ask"]
         );
-        assert_eq!(resumed(steps.clone(), "").len(), steps.len(), "a cancelled run has failed nowhere");
+        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "a cancelled run has failed nowhere");
         let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
         assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
     }

@@ -2,18 +2,12 @@
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::process::Command;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use turnwheel::agent::load;
-use turnwheel::model::offline::Offline;
-use turnwheel::model::{Facts, Model, ModelRequest};
-use turnwheel::workflow::orchestration::definition::{Shape, Stage, Target, Workflow};
+use turnwheel::engine::Engine;
+use turnwheel::store::{RunRecord, RunStatus};
+use turnwheel::workflow::orchestration::builder::{Pipeline, Stage};
 use turnwheel::workflow::orchestration::fields::FIELDS;
-use turnwheel::workflow::orchestration::outputs::OutputStore;
 use turnwheel::workflow::orchestration::schema::SCHEMA;
-use turnwheel::workflow::orchestration::scope::Scope;
 use turnwheel::workflow::orchestration::{KnownRunnables, read};
 
 fn project(path: &str) -> PathBuf {
@@ -126,110 +120,58 @@ fn the_page_says_what_the_checks_say() {
     }
 }
 
-/// What the offline model answers a task agent that comes with the program.
-fn answer(agent_id: &str, input: &str) -> String {
-    let agents = load::builtin().into_iter().map(|(_, agent)| agent.unwrap());
-    let agent = agents.into_iter().find(|agent| agent.id() == agent_id).unwrap();
-    assert!(agent.config.is_task_agent(), "{agent_id}");
-    let facts = Facts { agent: Some(agent.config), message: input.to_owned(), ..Facts::default() };
-    let request = ModelRequest { facts, ..ModelRequest::new(Vec::new()) };
-    let Poll::Ready(reply) = pin!(Offline::new().complete(request)).poll(&mut Context::from_waker(Waker::noop()))
-    else {
-        panic!("the offline model waits")
+/// Runs a workflow to its end.
+async fn run(engine: &Engine, id: &str, query: &str) -> RunRecord {
+    let started = engine.run_workflow(id, query).await.unwrap();
+    let run = engine.run_ended(&started.run_id).await.unwrap();
+    assert_eq!(run.status, RunStatus::Completed, "{run:?}");
+    run
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_offline_rules_bring_every_example_to_its_end() {
+    let engine = Engine::in_memory().start().await.unwrap();
+    let ran = async |id: &str, query: &str| {
+        let run = run(&engine, id, query).await;
+        let output = run.output.unwrap();
+        assert!(!output.contains("[未找到") && !output.contains("[无法解析"), "{output}");
+        (output, run.usage.model_calls)
     };
-    reply.unwrap().content
-}
+    let (output, calls) = ran("simple_pipeline", "介绍一下这个项目").await;
+    assert!(output.contains("## 介绍一下这个项目") && calls == 3, "{calls} {output}");
 
-type Left = Vec<(Arc<str>, Option<Arc<str>>)>;
+    let (output, calls) = ran("iterative_research", "研究电池回收").await;
+    assert!(output.starts_with("COMPLETE") && calls == 9, "three iterations: {calls} {output}");
 
-/// The rules of workflows in a few lines, without journal and events: what the offline model brings them to. `seen` has what
-/// every agent was given.
-fn run(workflow: &Workflow, scope: Scope, seen: &mut Vec<(String, String)>) -> (String, Left) {
-    let stage = |stage: &Stage, scope: &Scope, seen: &mut Vec<(String, String)>| {
-        let input = stage.input.build(scope);
-        match &stage.runnable {
-            Target::Inline(within) => run(within, scope.enter(&within.shape, input), seen),
-            Target::Reference(agent) => {
-                seen.push((stage.id.clone(), input.clone()));
-                (answer(agent, &input), Vec::new())
-            }
-        }
-    };
-    let shape = &workflow.shape;
-    match shape {
-        Shape::Pipeline { stages, .. } | Shape::Loop { stages, .. } => {
-            let mut store = OutputStore::begin(shape, scope, &|_| None);
-            loop {
-                let mut output = String::new();
-                if matches!(shape, Shape::Loop { .. }) {
-                    store.start_iteration();
-                }
-                for one in stages {
-                    let (text, branches) = stage(one, store.scope(), seen);
-                    store.set(one.id.as_str(), text.as_str());
-                    store.merge(branches);
-                    output = text;
-                }
-                match shape {
-                    Shape::Loop { condition, max_iterations, .. }
-                        if condition.holds(store.scope()) && store.scope().iteration() < *max_iterations => {}
-                    _ => return (output, Vec::new()),
-                }
-            }
-        }
-        Shape::Parallel { branches, merge_template, .. } => {
-            let left: Left = branches
-                .iter()
-                .map(|branch| (branch.id.as_str().into(), Some(stage(branch, &scope, seen).0.into())))
-                .collect();
-            (merge_template.as_ref().unwrap().build(&scope.with(left.clone())), left)
-        }
-        Shape::Conditional { routes, default } => {
-            let route = routes.iter().find(|route| route.condition.holds(&scope)).map(|route| &route.stage);
-            stage(route.or(default.as_deref()).unwrap(), &scope, seen)
-        }
-    }
-}
-
-/// The output of a workflow that comes with the program, and what its agents were given.
-fn offline(id: &str, query: &str) -> (String, Vec<(String, String)>) {
-    let workflows = read::builtin().into_iter().map(|(_, workflow)| workflow.unwrap());
-    let workflow = workflows.into_iter().find(|workflow| workflow.id() == id).unwrap();
-    let mut seen = Vec::new();
-    let (output, _) = run(&workflow.workflow, Scope::root(query, None), &mut seen);
-    assert!(seen.iter().all(|(_, input)| !input.contains("[未找到") && !input.contains("[无法解析")), "{seen:?}");
-    (output, seen)
-}
-
-#[test]
-fn the_offline_rules_bring_every_example_to_its_end() {
-    let (output, seen) = offline("simple_pipeline", "介绍一下这个项目");
-    assert!(output.contains("## 介绍一下这个项目") && seen.len() == 3, "{output}");
-
-    let (output, seen) = offline("iterative_research", "研究电池回收");
-    let given: Vec<&str> = seen.iter().filter(|(id, _)| id == "research").map(|(_, input)| input.as_str()).collect();
-    assert_eq!(given.len(), 3, "{given:?}");
-    assert_eq!(given[0], "任务: 研究电池回收\n上次研究: \n上次反馈: \n");
-    assert!(given[1].contains("上次研究: 第一轮研究") && given[1].contains("上次反馈: CONTINUE"), "{}", given[1]);
-    assert!(output.starts_with("COMPLETE"), "{output}");
-
-    let (output, _) = offline("parallel_analysis", "分析一下这个项目");
+    let (output, _) = ran("parallel_analysis", "分析一下这个项目").await;
     let at = |heading: &str| output.find(&format!("## {heading}\n")).unwrap_or_else(|| panic!("{heading}: {output}"));
     assert!(at("技术分析") < at("商业分析") && at("商业分析") < at("风险评估"));
 
-    for (query, expert) in [("帮我写段代码", "code_expert"), ("分析数据", "data_expert"), ("你好", "general")]
+    for (query, expert) in [("帮我写段代码", "代码专家"), ("分析数据", "数据专家"), ("说说天气", "通用助手")]
     {
-        let (_, seen) = offline("smart_router", query);
-        assert_eq!(seen, [(expert.to_owned(), query.to_owned())]);
+        let (output, calls) = ran("smart_router", query).await;
+        assert!(output.contains(expert) && output.contains(query) && calls == 1, "{output}");
     }
 
-    let (output, seen) = offline("research_workflow", "研究量子计算的最新进展");
-    let given =
-        |id: &str| seen.iter().filter(|(stage, _)| stage == id).map(|(_, input)| input.as_str()).collect::<Vec<_>>();
-    assert!(given("retrieve").iter().all(|input| input.contains("研究计划: 研究计划（离线示例）：研究量子计算")));
-    assert_eq!((given("retrieve").len(), given("meta_reflection").len()), (4, 2), "{seen:?}");
-    let [first, second] = given("meta_reflection")[..] else { panic!("{seen:?}") };
-    assert!(first.contains("当前进度: \n") && second.contains("当前进度: ## 深度研究结果"), "{first}\n{second}");
-    assert!(given("report")[0].starts_with("总结（离线示例）：研究量子计算的最新进展"), "{:?}", given("report"));
+    let (output, calls) = ran("research_workflow", "研究量子计算的最新进展").await;
     assert!(output.starts_with("# 研究报告：研究量子计算的最新进展"), "{output}");
+    assert_eq!(calls, 2 + 2 * (2 * 3 + 1) + 2, "twice around the outer loop, each time twice around the inner one");
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_built_in_code_is_that_of_the_file_and_keeps_a_name_that_leads_nowhere() {
+    let echo = "{id: echo, model: offline, system_prompt: x, rules: [{when: {always: true}, decide: {next_status: typing, response: '<{message}>'}}]}";
+    let file = "{id: w, type: pipeline, stages: [{id: a, runnable: echo, input: '{query}'}, {id: b, runnable: echo, input: '{a}'}]}";
+    let engine = Engine::in_memory().agent(echo).workflow(file).start().await.unwrap();
+    assert_eq!(run(&engine, "w", "x").await.output.as_deref(), Some("<<x>>"));
+    let stage = |id: &str, input: &str| Stage::new(id, "echo").input(input);
+    let built = Pipeline::new("w").stage(stage("a", "{query}")).stage(stage("b", "{a}")).build().unwrap();
+    assert!(!engine.register(built).await.unwrap().changed);
+    let built = Pipeline::new("w").stage(stage("a", "{query}{never}{query.x}")).build().unwrap();
+    assert!(engine.register(built).await.unwrap().changed);
+    assert_eq!(run(&engine, "w", "x").await.output.as_deref(), Some("<x[未找到: never][无法解析: query.x]>"));
+    let nobody = Pipeline::new("w").stage(Stage::new("a", "nobody").input("x")).build().unwrap();
+    assert!(engine.register(nobody).await.unwrap_err().to_string().contains("Runnable not found: nobody"));
+    engine.stop().await;
 }

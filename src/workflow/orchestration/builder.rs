@@ -240,11 +240,11 @@ stages:
             type: conditional
             id: c
             routes: [{condition: '{a}', stage: {id: one, runnable: x}}]
-            default: {id: other, runnable: {type: pipeline, id: n, inherit_keys: [a], stages: [{id: y, runnable: x, input: '{a}'}]}}
+            default: {id: other, runnable: {type: pipeline, id: within, inherit_keys: [a], stages: [{id: last, runnable: x, input: '{a}'}]}}
 ";
         let file = read::text(Path::new("w.yaml"), yaml).unwrap();
         let looped = Loop::new("l").condition("{s}").max_iterations(3).inherit(["a"]).stage(Stage::new("s", "x"));
-        let nested = Pipeline::new("n").inherit(["a"]).stage(Stage::new("y", "x").input("{a}"));
+        let nested = Pipeline::new("within").inherit(["a"]).stage(Stage::new("last", "x").input("{a}"));
         let choice = Conditional::new("c").route("{a}", Stage::new("one", "x")).default(Stage::new("other", nested));
         let parallel = Parallel::new("p").merge_template("{l}{c}").max_concurrency(2);
         let limits =

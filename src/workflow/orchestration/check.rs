@@ -151,6 +151,12 @@ impl<'k> Check<'k> {
 
     fn template(&mut self, template: &InputMapping, path: &str, names: &Names<'_>, place: Place<'_>) {
         self.variables(&template.get_dependencies(), path, names, place);
+        for (whole, name) in template.nearly() {
+            if sees(names, place, name).is_ok() {
+                let problem = format!("`{whole}` is text, and nothing is put in");
+                self.report.warn(path, problem, format!("write `{{{name}}}`"));
+            }
+        }
     }
 
     fn condition(&mut self, condition: &Condition, path: &str, names: &Names<'_>, place: Place<'_>) {

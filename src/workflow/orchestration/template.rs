@@ -86,6 +86,28 @@ impl InputMapping {
     }
 }
 
+impl InputMapping {
+    /// What looks like a variable and is text: `{ plan }` and `｛plan｝`, with the name that may be meant.
+    pub(super) fn nearly(&self) -> Vec<(&str, &str)> {
+        let mut found = Vec::new();
+        for (open, brace) in self.template.match_indices(['{', '｛']) {
+            let inner = &self.template[open + brace.len()..];
+            let Some(close) =
+                inner.find(['}', '｝', '{', '｛']).filter(|close| !inner[*close..].starts_with(['{', '｛']))
+            else {
+                continue;
+            };
+            let name = inner[..close].trim();
+            let end = open + brace.len() + close + inner[close..].chars().next().map_or(0, char::len_utf8);
+            let whole = &self.template[open..end];
+            if variable(whole).is_none() && name.split('.').all(is_name) {
+                found.push((whole, name));
+            }
+        }
+        found
+    }
+}
+
 impl From<&str> for InputMapping {
     fn from(template: &str) -> Self {
         Self::parse(template)

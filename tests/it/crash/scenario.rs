@@ -241,7 +241,7 @@ pub fn merge() -> Scenario {
         .wave(vec![says("m-4", "四")])
 }
 
-/// A flow with three model calls at once.
+/// A workflow within a turn, with three model calls at once.
 pub fn flow() -> Scenario {
     let model = |asked: &Asked| match asked.schema.as_str() {
         "" => Answer::Content("可行".into()),
@@ -253,9 +253,6 @@ pub fn flow() -> Scenario {
 /// A model that answers task agents so that the inner loop of `research_workflow` goes round twice, and the outer one once.
 fn researches(asked: &Asked) -> Answer {
     let text = match asked.user.as_str() {
-        _ if !asked.schema.is_empty() => {
-            return decided(asked, acts("processing", "FLOW", "research_workflow", &json!({})));
-        }
         user if user.contains("当前迭代: 1") => "资料甲",
         user if user.contains("当前迭代") => "资料乙",
         user if user.contains("检索结果: 资料甲") => "CONTINUE",
@@ -280,12 +277,6 @@ pub fn cancelled_run() -> Scenario {
         json!({"type": "control", "session_id": "r1", "job_id": "c-1", "command": Command::Cancel, "by": "op"});
     let scenario = Scenario { learns: true, same: false, ..Scenario::new("cancelled run", researches) };
     scenario.wave(vec![runs("research_workflow"), ("r1", cancel)])
-}
-
-/// A workflow of loops and branches as the flow of a turn.
-pub fn run_within_a_turn() -> Scenario {
-    let scenario = Scenario::new("run within a turn", researches).with(json!({"flows": ["research_workflow"]}));
-    scenario.wave(vec![says("m-1", "研究一下")])
 }
 
 /// Messages that cannot be handled, before, between and without good ones.

@@ -89,17 +89,11 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     let error = failed.error.clone().expect("it says why");
     assert_eq!((failed.status, error.path.as_str(), failed.output), (RunStatus::Failed, "second", None), "{error}");
     resume(&engine, &run_id).await;
-    let again = eventually(DEADLINE, "it fails again", || async {
-        let run = ended(&engine, &run_id).await;
-        (run.turn_id != failed.turn_id).then_some(run)
-    });
-    assert_eq!(again.await.status, RunStatus::Failed);
+    let again = ended_after(&engine, &failed).await;
+    assert_eq!(again.status, RunStatus::Failed);
     engine.model.script(echo);
     resume(&engine, &run_id).await;
-    let run = eventually(DEADLINE, "it has an output", || async {
-        Some(ended(&engine, &run_id).await).filter(|run| run.status == RunStatus::Completed)
-    })
-    .await;
+    let run = ended_after(&engine, &again).await;
     assert_eq!((run.output.as_deref(), &run.error), (Some("c(b(a(问)))"), &None));
     assert_eq!(run.created_at, failed.created_at);
     assert_eq!(asked(&engine), ["a", "b", "b", "b", "c"], "only what failed is asked again");
@@ -199,4 +193,13 @@ async fn the_lane_of_a_run_takes_no_conversation(backend: Backend) {
     let payload = serde_json::to_vec(&job).unwrap().into();
     engine.queue.publish(Publish { session_id: "r1".into(), msg_id: None, payload }).await.unwrap();
     eventually(DEADLINE, "so is a job of another lane", || async { engine.dead_letters().await.len() == 2 }).await;
+}
+
+/// The run as it has ended once more.
+async fn ended_after(engine: &Engine, before: &RunRecord) -> RunRecord {
+    let ended_again = || async {
+        let run = ended(engine, &before.run_id).await;
+        (run.turn_id != before.turn_id).then_some(run)
+    };
+    eventually(DEADLINE, "it ends once more", ended_again).await
 }

@@ -96,6 +96,10 @@ fn a_name_without_a_value_is_an_error_with_the_remedy() {
             sequence("{second}", ""),
             "error: stages[0].input: `{second}` is left by a later stage, `stages[1]`; put that stage before this one",
         ),
+        (
+            sequence("", "{ first } {\"a\": 1} { other } ｛query｝"),
+            "warning: stages[1].input: `{ first }` is text, and nothing is put in; write `{first}`\nwarning: stages[1].input: `｛query｝` is text, and nothing is put in; write `{query}`",
+        ),
         (sequence("{first}", ""), "error: stages[0].input: `{first}` is what this very stage leaves"),
         (
             sequence("{query.x}", ""),
