@@ -112,8 +112,10 @@ async fn a_failed_run_says_where_and_exits_1() {
     for part in ["✗ rest", "run `r1` is failed: rest", "turnwheel runs show r1", "turnwheel runs resume r1"] {
         assert!(failed.err.contains(part), "{part}: {failed:?}");
     }
-    let listed = folder.run(&["runs", "list", "--status", "failed"], "").await;
-    assert_eq!(listed.out.matches("half").count(), 2, "{listed:?}");
+    eventually(DEADLINE, "both have failed", || async {
+        folder.run(&["runs", "list", "--status", "failed"], "").await.out.matches("half").count() == 2
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -184,6 +184,8 @@ async fn a_killed_worker_is_not_seen_in_the_stream() {
     let first = Process::start(dir.path(), &engine.settings, &["worker"]);
     engine.model.forget();
     let mut run = gateway.run("report", &json!({"query": "q"})).await;
+    // What is told is on record.
+    let mut events = run.until("stage_completed").await;
     eventually(DEADLINE, "the second stage is asked", || async {
         engine.model.asked().iter().any(|asked| stage(asked) == "report")
     })
@@ -191,7 +193,7 @@ async fn a_killed_worker_is_not_seen_in_the_stream() {
     first.kill();
     open.store(true, Ordering::SeqCst);
     let _second = Process::start(dir.path(), &engine.settings, &["worker"]);
-    let events = run.rest().await;
+    events.extend(run.rest().await);
     let run_id = data(&events[0])["run_id"].as_str().unwrap().to_owned();
     is_whole(&ids(&events), &run_id, &whole);
     let stages: Vec<_> = engine.model.asked().iter().map(stage).collect();
