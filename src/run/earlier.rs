@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 /// The last segment of the key under which an attempt of a stage has failed.
 const FAILED: &str = "failed";
-/// How the key of a task agent's question to its model ends.
 
 /// Finds the workflow that a stage names.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;

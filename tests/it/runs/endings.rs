@@ -87,7 +87,11 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     let run_id = start(&engine, NewRun::new("steps", "问")).await;
     let failed = ended(&engine, &run_id).await;
     let error = failed.error.clone().expect("it says why");
-    assert_eq!((failed.status, error.path.as_str(), failed.output), (RunStatus::Failed, "second", None), "{error}");
+    assert_eq!(
+        (failed.status, error.path.as_str(), failed.output.as_deref()),
+        (RunStatus::Failed, "second", None),
+        "{error}"
+    );
     resume(&engine, &run_id).await;
     let again = ended_after(&engine, &failed).await;
     assert_eq!(again.status, RunStatus::Failed);
