@@ -64,7 +64,7 @@ to each turn's reply. The second worker's model answers at once.";
 
 const WORKFLOWS: &str = "\
 Examples:
-  turnwheel bench workflows                             pipelines of 100 and 1,000 stages, 1,000 of 5
+  turnwheel bench workflows                         pipelines of 100 and 1,000 stages, 1,000 of 5
   turnwheel bench workflows --stages 5000 --runs 0      one pipeline alone
   turnwheel bench workflows --backend embedded --json
 

@@ -22,11 +22,11 @@ use turnwheel::workflow::orchestration::{read, schema, structure};
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel workflows list                                those of the store, and those that come with the program
+  turnwheel workflows list                  those of the store, and those that come with the program
   turnwheel workflows show research_workflow              its stages as a tree
   turnwheel workflows run iterative_research 研究电池回收   run it, and see how it goes
   turnwheel workflows validate workflows/my.yaml          check a file; nothing is stored
-  turnwheel workflows schema > workflow.schema.json       for editors: completion, and a word on each field";
+  turnwheel workflows schema > workflow.schema.json  for editors";
 
 const LIST: &str = "\
 Examples:
@@ -37,7 +37,7 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel workflows validate
   turnwheel workflows validate workflows/research.yaml more/
-  turnwheel workflows validate --json       for a build server: `problem` says why a file is not `ok`
+  turnwheel workflows validate --json       for a build server: `problem` says what is wrong
 
 What a stage runs has to be there: among these files, in workflows_dir or agents_dir, or with the program. Needs no servers.
 Exit status 1 if a file is bad.";
@@ -45,16 +45,16 @@ Exit status 1 if a file is bad.";
 const SHOW: &str = "\
 Examples:
   turnwheel workflows show research_workflow
-  turnwheel workflows show research_workflow --mermaid > research.mmd   a diagram for Markdown and web pages
-  turnwheel workflows show research_workflow --json                     the definition as registered";
+  turnwheel workflows show research_workflow --mermaid > research.mmd   a diagram for web pages
+  turnwheel workflows show research_workflow --json                   the definition as registered";
 
 const RUN: &str = "\
 Examples:
   turnwheel workflows run smart_router 帮我写段代码
-  turnwheel workflows run iterative_research 研究电池回收 > report.md    only the output goes to stdout
-  turnwheel workflows run smart_router --session s1 再短一点             with the history of a session
-  turnwheel workflows run research_workflow --detach 研究量子计算         print the run's id and leave
-  turnwheel workflows run smart_router --json 你好                       each event as a line of JSON
+  turnwheel workflows run iterative_research 研究电池回收 > report.md    stdout: only the output
+  turnwheel workflows run smart_router --session s1 再短一点             with a session's history
+  turnwheel workflows run research_workflow --detach 研究量子计算         print the id and leave
+  turnwheel workflows run smart_router --json 你好                       events as lines of JSON
 
 The run is the queue's: Ctrl-C leaves it going, with exit status 130. Exit status 1 when it fails.";
 
@@ -62,7 +62,7 @@ const APPLY: &str = "\
 Examples:
   turnwheel workflows apply                        all files of workflows_dir
   turnwheel workflows apply my.yaml more/          a file, and all files of a folder
-  turnwheel workflows apply --json                 {\"files\": [{path, ok, workflow_id, hash, changed, warnings}, …]}
+  turnwheel workflows apply --json  {\"files\": [{path, ok, workflow_id, hash, changed, warnings}, …]}
 
 The good files are stored; exit status 1 if one was bad. A run keeps what it began with.";
 

@@ -5,7 +5,7 @@ use crate::gateway::Reject;
 use crate::gateway::intake::{self, NewRun, StartedRun};
 use crate::queue::{Event, EventType, From, QueueError};
 use crate::run;
-use crate::store::{RunRecord, StoreError};
+use crate::store::{RunQuery, RunRecord, RunStatus, StoreError};
 use crate::workflow::orchestration::definition::WorkflowRecord;
 use futures::StreamExt;
 use std::sync::{Arc, PoisonError};
@@ -62,6 +62,13 @@ impl Engine {
     /// A run as it stands.
     pub async fn run(&self, run_id: &str) -> Result<Option<RunRecord>, EngineError> {
         Ok(self.store.run(run_id).await?)
+    }
+
+    /// What the latest run of a workflow that came to an output has put out; nothing before there is one (O-03).
+    pub async fn last_output(&self, workflow_id: &str) -> Result<Option<String>, EngineError> {
+        let (workflow_id, status) = (Some(workflow_id.to_owned()), Some(RunStatus::Completed));
+        let query = RunQuery { workflow_id, status, limit: 1, ..RunQuery::default() };
+        Ok(self.store.runs(query).await?.pop().and_then(|run| run.output))
     }
 
     /// Waits for the end of a run, also when it ended long ago.

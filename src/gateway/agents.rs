@@ -9,6 +9,7 @@ use crate::agent::{AgentRecord, StoredAgent};
 use crate::clock::{self, Timestamp};
 use crate::ids;
 use crate::model::registry::ModelInfo;
+use crate::run;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,8 @@ pub(super) async fn apply(
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
     let workflows = state.store.workflows().await?;
-    let known = Known::clone(&state.known).with_flows(workflows.iter().map(|workflow| workflow.id().to_owned()));
+    let of_store = workflows.iter().map(|workflow| workflow.id().to_owned());
+    let known = Known::clone(&state.known).with_flows(of_store.chain(run::builtin_workflows()));
     let (agent, warnings) = known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;

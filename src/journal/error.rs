@@ -41,6 +41,9 @@ pub enum JournalError {
     /// The lane is somebody else's by now: nothing was begun.
     #[error("the lane was taken over")]
     Lost,
+    /// The run cannot go on now: nothing more of it is begun.
+    #[error("nothing more is begun, since what was done cannot be told")]
+    Halted,
     /// An operator has cancelled the turn: nothing more of it is begun, and what ran is broken off.
     #[error("the turn is cancelled")]
     Cancelled,

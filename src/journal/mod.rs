@@ -27,6 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::Instrument;
@@ -116,6 +117,7 @@ impl Journal {
             recorded: Mutex::new(recorded),
             notes: Mutex::new(Vec::new()),
             deferred: Deferred::default(),
+            halted: AtomicBool::new(false),
         };
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
@@ -235,6 +237,16 @@ impl Journal {
         self.turn.settle().await
     }
 
+    /// From here on no step begins: what is under way comes to its end, so that it need not be asked again.
+    pub fn halt(&self) {
+        self.turn.halted.store(true, Ordering::Release);
+    }
+
+    /// True after [`Journal::halt`].
+    pub fn is_halted(&self) -> bool {
+        self.turn.halted.load(Ordering::Acquire)
+    }
+
     /// Returns when a step has been deferred since the last return.
     pub async fn deferred(&self) {
         self.turn.deferred.pushed.notified().await;
@@ -282,6 +294,9 @@ impl Journal {
         let known = lock(&self.turn.recorded).get(&full_key).cloned();
         if let Some(step) = known {
             return Ok(Attempted::Repeated(self.turn.replay(step, &input_hash)?));
+        }
+        if self.is_halted() {
+            return Err(JournalError::Halted.into());
         }
         match self.turn.guard.holds().await {
             Ok(true) => {}

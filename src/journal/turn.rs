@@ -5,6 +5,7 @@ use super::{Guard, JournalError, StepRecord, Stepped, lock};
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 pub(super) struct TurnJournal {
@@ -16,6 +17,8 @@ pub(super) struct TurnJournal {
     pub(super) recorded: Mutex<HashMap<String, StepRecord>>,
     pub(super) notes: Mutex<Vec<StepRecord>>,
     pub(super) deferred: Deferred,
+    /// No further step begins.
+    pub(super) halted: AtomicBool,
 }
 
 impl TurnJournal {

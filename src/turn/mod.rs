@@ -174,6 +174,7 @@ impl From<JournalError> for TurnError {
         match error {
             JournalError::Store(error) => error.into(),
             JournalError::Lost => Self::Lost,
+            JournalError::Halted => Self::Infrastructure(error.to_string()),
             JournalError::Cancelled => Self::Cancelled,
             JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
             JournalError::Overtaken { .. } => Self::Overtaken(error.to_string()),

@@ -125,12 +125,14 @@ async fn run(engine: &Engine, id: &str, query: &str) -> RunRecord {
     let started = engine.run_workflow(id, query).await.unwrap();
     let run = engine.run_ended(&started.run_id).await.unwrap();
     assert_eq!(run.status, RunStatus::Completed, "{run:?}");
+    assert_eq!(engine.last_output(id).await.unwrap(), run.output);
     run
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_offline_rules_bring_every_example_to_its_end() {
     let engine = Engine::in_memory().start().await.unwrap();
+    assert_eq!(engine.last_output("simple_pipeline").await.unwrap(), None);
     let ran = async |id: &str, query: &str| {
         let run = run(&engine, id, query).await;
         let output = run.output.unwrap();

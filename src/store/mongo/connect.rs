@@ -53,12 +53,13 @@ impl MongoStore {
         info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
         tasks.spawn("server clock", OnPanic::Log, db.clone().keep_time(tasks.stop_token()));
         let of = || db.clone();
-        let (acquires, records, commits, reads) = (of(), of(), of(), of());
+        let (acquires, records, commits, reads, runs) = (of(), of(), of(), of(), of());
         Ok(Self {
             acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
             records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
             commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
             reads: Group::start(tasks, "sessions", IN_FLIGHT, move |items| reads.clone().read_all(items)),
+            run_writes: Group::start(tasks, "runs", IN_FLIGHT, move |items| runs.clone().write_runs(items)),
             agents: Shelf::open(&db, tasks),
             workflows: Shelf::open(&db, tasks),
             plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),

@@ -34,6 +34,7 @@ use async_trait::async_trait;
 use clock::ServerClock;
 use moka::future::Cache;
 use mongodb::{Client, Database};
+use runs::RunWrite;
 use shelf::Shelf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub struct MongoStore {
     records: Group<Record, Vec<Recorded>>,
     commits: Group<Commit, Committed>,
     reads: Group<String, Option<Session>>,
+    run_writes: Group<RunWrite, bool>,
     agents: Shelf<AgentRecord>,
     workflows: Shelf<WorkflowRecord>,
     /// Plans by (agent, hash), for a moment: one that was deleted is missed soon.
@@ -141,11 +143,11 @@ impl Store for MongoStore {
     }
 
     async fn put_run(&self, run: RunRecord) -> Result<bool> {
-        self.db.put_run(&run).await
+        self.run_writes.submit(RunWrite::New(run)).await
     }
 
     async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()> {
-        self.db.update_run(&run, epoch).await
+        self.run_writes.submit(RunWrite::State(run, epoch)).await.map(|_| ())
     }
 
     async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {

@@ -1,38 +1,59 @@
-//! Runs of workflows.
+//! Runs of workflows. What is written at once is one command.
 
 use super::Db;
 use super::document::{failed, int, raw, read};
 use super::lane::Bulk;
 use crate::clock::Timestamp;
+use crate::store::group::Weigh;
 use crate::store::runs::{RunQuery, RunRecord};
 use crate::store::{Result, StoreError};
 use bson::raw::cstr;
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
+use std::sync::Arc;
 
 /// Where runs are.
 pub(super) const RUNS: &str = "workflow_runs";
 
+/// A run to be written.
+#[derive(Clone)]
+pub(super) enum RunWrite {
+    /// Unless it is there.
+    New(RunRecord),
+    /// Unless a later holder than that of the epoch has.
+    State(RunRecord, u64),
+}
+
+impl Weigh for RunWrite {
+    fn bytes(&self) -> usize {
+        let (Self::New(run) | Self::State(run, _)) = self;
+        run.bytes()
+    }
+}
+
+impl RunWrite {
+    fn statement(&self, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+        let (run, epoch, others) = match self {
+            // What is there has an epoch, and so becomes a duplicate.
+            Self::New(run) => (run, 0, rawdoc! {"$lt": 0}),
+            Self::State(run, epoch) => (run, *epoch, rawdoc! {"$not": {"$gt": int(*epoch)}}),
+        };
+        let filter = rawdoc! {"_id": run.run_id.as_str(), "epoch": others};
+        Ok(rawdoc! {"q": filter, "u": run_document(run, epoch, expires_at)?, "upsert": true})
+    }
+}
+
 impl Db {
-    /// Inserts a run; false when it is there.
-    pub(super) async fn put_run(&self, run: &RunRecord) -> Result<bool> {
-        let failures = self.bulk(Bulk::Insert(RUNS), &[run_document(run, 0, self.expiry())?]).await?;
-        match failures.into_values().next() {
+    /// Writes runs; false for each that is there, or that a later holder has written.
+    pub(super) async fn write_runs(self, items: Arc<Vec<RunWrite>>) -> Result<Vec<Result<bool>>> {
+        let statements: Vec<_> = items.iter().map(|item| item.statement(self.expiry())).collect::<Result<_>>()?;
+        let failures = self.bulk(Bulk::Update(RUNS), &statements).await?;
+        let outcome = |at: usize| match failures.get(&at) {
             None => Ok(true),
             Some(failure) if failure.is_duplicate() => Ok(false),
-            Some(failure) => Err(StoreError::Refused(failure.problem)),
-        }
-    }
-
-    /// Writes a run unless a later holder has.
-    pub(super) async fn update_run(&self, run: &RunRecord, epoch: u64) -> Result<()> {
-        let filter = rawdoc! {"_id": run.run_id.as_str(), "epoch": {"$not": {"$gt": int(epoch)}}};
-        let statement = rawdoc! {"q": filter, "u": run_document(run, epoch, self.expiry())?, "upsert": true};
-        let failures = self.bulk(Bulk::Update(RUNS), &[statement]).await?;
-        match failures.into_values().find(|failure| !failure.is_duplicate()) {
-            Some(failure) => Err(StoreError::Refused(failure.problem)),
-            None => Ok(()),
-        }
+            Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
+        };
+        Ok((0..items.len()).map(outcome).collect())
     }
 
     pub(super) async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {

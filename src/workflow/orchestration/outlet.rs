@@ -32,13 +32,14 @@ impl Outlet {
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.told.notify_one();
+        self.taken.notify_waiters();
     }
 
-    /// Returns when there is room for more.
+    /// Returns when there is room for more, or nobody to hear it.
     pub(super) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
-            if self.waiting().len() <= MAX_WAITING {
+            if self.waiting().len() <= MAX_WAITING || self.closed.load(Ordering::Acquire) {
                 return;
             }
             taken.await;

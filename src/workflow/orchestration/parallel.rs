@@ -9,7 +9,7 @@ use super::stage;
 use super::template::InputMapping;
 use super::workflow::Output;
 use futures::StreamExt;
-use futures::stream::{self, TryStreamExt};
+use futures::stream;
 use std::sync::Arc;
 
 /// Runs the branches whose conditions hold, `most` at once; all begin with the same `scope`. The first that fails ends the
@@ -27,12 +27,22 @@ pub(super) async fn run(
         async move { Ok::<_, Failure>((place, told(&here, branch, scope).await?)) }
     });
     let begun: Vec<_> = begun.collect();
-    let begun = stream::iter(begun).buffer_unordered(most);
-    let mut ended: Vec<_> = match part.run().notes {
-        None => begun.try_collect().await?,
-        // Of a run that is looked at each branch counts, however far it has come.
-        Some(_) => begun.collect::<Vec<_>>().await.into_iter().collect::<Result<_, _>>()?,
-    };
+    let mut begun = stream::iter(begun).buffer_unordered(most);
+    let (mut ended, mut failed) = (Vec::new(), None);
+    while let Some(branch) = begun.next().await {
+        match branch {
+            Ok(branch) => ended.push(branch),
+            // What the others have under way counts; of a run that is looked at each branch does, however far it has come.
+            Err(failure) if part.run().notes.is_some() || part.journal().is_halted() => {
+                failed.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    drop(begun);
     ended.sort_by_key(|(place, _)| *place);
     let ids = running.iter().map(|branch| Arc::from(branch.id.as_str()));
     let outputs: Vec<(Arc<str>, Arc<str>)> = ids.zip(ended.into_iter().map(|(_, text)| text)).collect();

@@ -125,13 +125,23 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     part.tell(RunEventType::RunStarted, Told::default());
     let scope = Scope::root(input, Some(request.into()));
     let work = workflow::stages(&part, &root.workflow, scope);
-    let work = timeout(limits.timeout.saturating_sub(elapsed), work);
+    let mut work = pin!(timeout(limits.timeout.saturating_sub(elapsed), work));
     let mut writing = pin!(run.outlet.drain(&journal, sink.as_ref()));
     let worked = tokio::select! {
         biased;
-        worked = work => worked,
+        worked = &mut work => worked,
         // While the run goes on it ends only when it cannot.
-        written = &mut writing => return Err(written.err().unwrap_or_else(|| RunError::Sink("the outlet is closed".into()))),
+        written = &mut writing => {
+            let error = written.err().unwrap_or_else(|| RunError::Sink("the outlet is closed".into()));
+            if let RunError::Sink(_) = error {
+                // What is under way is not to be asked again.
+                run.outlet.close();
+                journal.halt();
+                let _ = work.await;
+                journal.settle().await?;
+            }
+            return Err(error);
+        }
     };
     let outcome = match worked {
         Ok(Ok(output)) => Ok(output),

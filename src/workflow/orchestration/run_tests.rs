@@ -78,6 +78,17 @@ async fn echo(context: FlowContext, calls: Arc<Mutex<Vec<String>>>) -> Result<St
     Ok(said)
 }
 
+/// Says its input after a while; notes that it did.
+async fn slow_step(context: FlowContext, calls: Arc<Mutex<Vec<String>>>) -> Result<String, FlowError> {
+    let input = context.input.clone();
+    let say = async |_| {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        calls.lock().unwrap().push(input.clone());
+        Ok::<_, String>(input.clone())
+    };
+    context.step("say", &input, say).await
+}
+
 impl Ground {
     fn new(files: &[&str]) -> Self {
         let file = EmbeddedFile::in_memory().unwrap();
@@ -87,14 +98,14 @@ impl Ground {
             (record.id().to_owned(), Arc::new(record))
         };
         let calls: Arc<Mutex<Vec<String>>> = Arc::default();
-        let called = Arc::clone(&calls);
-        let flows = Flows::default().with("echo", move |context: FlowContext| echo(context, Arc::clone(&called))).with(
-            "slow",
-            async |context: FlowContext| {
+        let (called, slowly) = (Arc::clone(&calls), Arc::clone(&calls));
+        let flows = Flows::default()
+            .with("echo", move |context: FlowContext| echo(context, Arc::clone(&called)))
+            .with("slow_step", move |context: FlowContext| slow_step(context, Arc::clone(&slowly)))
+            .with("slow", async |context: FlowContext| {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 Ok::<_, FlowError>(context.input)
-            },
-        );
+            });
         let limits = Limits { timeout: Duration::from_secs(20), max_parallel: 64, ..Limits::NONE };
         let heard = Arc::default();
         Self { store, files: Files(files.iter().map(read).collect()), flows, calls, limits, heard }
@@ -251,6 +262,30 @@ stages:
         - {id: fine, runnable: echo, input: ok, condition: \"{first} contains 'nothing'\"}
         - {id: verify, runnable: echo, input: fail, condition: \"{loop.iteration} == '2'\", retry: {max_attempts: 3, backoff: 1ms}}
 ";
+
+/// Hears nothing.
+struct Deaf;
+
+#[async_trait]
+impl EventSink for Deaf {
+    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), String> {
+        Err("nobody hears it".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_hears_finishes_what_is_under_way_and_asks_it_no_more() {
+    let branch = |id: &str, kind: &str| format!("  - {{id: {id}, runnable: {kind}, input: '{id}'}}\n");
+    let branches = ["a", "b", "c"].map(|id| branch(id, "slow_step")).concat();
+    let ground = Ground::new(&[&format!("type: parallel\nid: p\nbranches:\n{branches}")]);
+    let (services, _, limits) = ground.means();
+    let means: Means = (services, Arc::new(Deaf), limits);
+    let start = RunStart::new("r1", ground.pinned("p").await, "q", ground.journal().await, means);
+    let RunError::Sink(problem) = execute(start).await.unwrap_err() else { panic!("it was heard") };
+    assert_eq!((problem.as_str(), ground.calls().len()), ("nobody hears it", 3));
+    assert!(ground.output("p", "q").await.starts_with("[a]:\na"));
+    assert_eq!(ground.calls(), [""; 0], "what was under way is on record");
+}
 
 #[tokio::test]
 async fn a_failing_stage_names_its_path_its_cause_and_its_attempts() {
