@@ -40,8 +40,10 @@ fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
         found.push(format!("it began {begun} times"));
     }
     let Some(end) = ends.last() else { return found };
-    if events.last().is_some_and(|event| event.event_id != end.event_id) {
-        found.push("it tells more after its end".to_owned());
+    let after = events.iter().rev().take_while(|event| event.event_id != end.event_id);
+    let after: Vec<_> = after.map(|event| event.event_id.as_str()).collect();
+    if !after.is_empty() {
+        found.push(format!("it tells more after its end: {}", after.join(", ")));
     }
     let completed = end.kind == RunEventType::RunCompleted;
     if completed != (run.status == RunStatus::Completed) {

@@ -310,7 +310,8 @@ pub fn refused_flow() -> Scenario {
         _ if asked.system.contains("scripted") => decided(asked, answer("分析不了")),
         _ => decided(asked, acts("processing", "FLOW", "parallel_analysis", &json!({}))),
     };
-    let scenario = Scenario { same: false, ..Scenario::new("refused flow", model) };
+    // Which branches were ended by the one that failed depends on who ran it: so does what is told of them.
+    let scenario = Scenario { same: false, learns: true, ..Scenario::new("refused flow", model) };
     scenario.wave(vec![says("m-1", "分析一下")])
 }
 
