@@ -33,7 +33,7 @@ const SHOW: &str = "\
 Examples:
   turnwheel runs show RUN
   turnwheel runs show RUN --watch      as it goes on, until Ctrl-C
-  turnwheel runs show RUN --json";
+  turnwheel runs show RUN --json       with whole inputs and outputs";
 
 const CANCEL: &str = "\
 Examples:
@@ -200,7 +200,7 @@ fn describe(details: &RunDetails, now: Timestamp) -> String {
     let mut lines = head(run, now);
     if !timeline.is_empty() {
         lines.push(String::new());
-        lines.push(stages(timeline, run.status));
+        lines.push(stages(timeline, run));
     }
     if let Some(output) = &run.output {
         lines.extend([String::new(), "output".to_owned(), printable(output.trim_end())]);
@@ -233,13 +233,13 @@ fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
     lines
 }
 
-fn stages(timeline: &[TimelineEntry], run: RunStatus) -> String {
-    let mut rows = table(&["stage", "runs", "status", "took", "model", "tokens", "error"]);
+fn stages(timeline: &[TimelineEntry], run: &RunRecord) -> String {
+    let mut rows = table(&["stage", "runs", "status", "after", "took", "model", "tokens", "error", "input"]);
     for stage in timeline {
         let tries = if stage.attempt > 1 { format!(" (attempt {})", stage.attempt) } else { String::new() };
         let status = match stage.status {
             // What the end of its run has broken off.
-            StageStatus::Running => run.as_str(),
+            StageStatus::Running => run.status.as_str(),
             StageStatus::Completed => "completed",
             StageStatus::Failed => "failed",
         };
@@ -247,10 +247,12 @@ fn stages(timeline: &[TimelineEntry], run: RunStatus) -> String {
             format!("{}{tries}", stage.path),
             stage.runnable.clone(),
             status.to_owned(),
+            run.started_at.zip(stage.started_at).map(|(run, stage)| took(run.until(stage))).unwrap_or_default(),
             stage.ms.map(|ms| took(Duration::from_millis(ms))).unwrap_or_default(),
             stage.model.clone().unwrap_or_default(),
             (stage.tokens.prompt + stage.tokens.completion).to_string(),
             stage.error.clone().unwrap_or_default(),
+            stage.input.clone(),
         ]);
     }
     rows.to_string()
@@ -284,7 +286,8 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         let stage = text.lines().last().unwrap();
-        for part in ["plan (attempt 2)", "planner_agent", "failed", "2.0s", "default", "40", "no answer"] {
+        for part in ["plan (attempt 2)", "planner_agent", "failed", "0ms", "2.0s", "default", "40", "no answer", "计划"]
+        {
             assert!(stage.contains(part), "{part}: {stage}");
         }
     }

@@ -1,4 +1,4 @@
-//! Files that describe agents and workflows, before it is known what they say: reading them in [`file`], what is wrong with
+//! Files that describe agents and workflows, before it is known what they say: reading them in [`mod@file`], what is wrong with
 //! them in [`finding`], and where that stands in [`places`].
 
 pub mod file;
