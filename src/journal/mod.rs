@@ -184,9 +184,13 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
-        let Performed { step, output } = match self.perform(key, label, input, operation).await? {
+        // What it may depend on has to be durable before it has an effect.
+        if !self.turn.deferred.is_empty() {
+            self.settle().await?;
+        }
+        let (step, output) = match self.attempt(key, label, input, operation).await? {
             Attempted::Repeated(stepped) => return Ok(stepped),
-            Attempted::Performed(performed) => performed,
+            Attempted::Performed(step, output) => (step, output),
         };
         let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
         if is_last(&output) {
@@ -220,9 +224,9 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
-        let Performed { step, output } = match self.attempt(key, label, input, operation).await? {
+        let (step, output) = match self.attempt(key, label, input, operation).await? {
             Attempted::Repeated(stepped) => return Ok(stepped),
-            Attempted::Performed(performed) => performed,
+            Attempted::Performed(step, output) => (step, output),
         };
         let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
         lock(&self.turn.recorded).insert(key.clone(), step.clone());
@@ -250,26 +254,6 @@ impl Journal {
     /// Returns when a step has been deferred since the last return.
     pub async fn deferred(&self) {
         self.turn.deferred.pushed.notified().await;
-    }
-
-    /// Runs the operation unless its step is recorded, after everything before it is durable.
-    async fn perform<I, O, E, F, Fut>(
-        &self,
-        key: &str,
-        label: Label<'_>,
-        input: &I,
-        operation: F,
-    ) -> Result<Attempted<O>, StepError<E>>
-    where
-        I: Serialize + ?Sized,
-        O: Serialize + DeserializeOwned,
-        F: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Done<O>, E>>,
-    {
-        if !self.turn.deferred.is_empty() {
-            self.settle().await?;
-        }
-        self.attempt(key, label, input, operation).await
     }
 
     /// Runs the operation unless its step is recorded; nothing is written.
@@ -326,7 +310,7 @@ impl Journal {
             attempts: done.attempts,
             at: clock::now(),
         };
-        Ok(Attempted::Performed(Performed { step, output: done.output }))
+        Ok(Attempted::Performed(step, done.output))
     }
 
     /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
@@ -366,12 +350,7 @@ enum Attempted<O> {
     /// It was recorded.
     Repeated(Stepped<O>),
     /// It ran, and is not written yet.
-    Performed(Performed<O>),
-}
-
-struct Performed<O> {
-    step: StepRecord,
-    output: O,
+    Performed(StepRecord, O),
 }
 
 fn hash<I: Serialize + ?Sized>(input: &I) -> String {

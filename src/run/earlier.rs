@@ -77,6 +77,9 @@ pub(crate) fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resu
         Some(first) if is_root(workflow, first) => &path[1..],
         _ => &path[..],
     };
+    if rest.len() < path.len() {
+        within_loop(workflow, &path[0])?;
+    }
     let mut here = Some((Arc::new(workflow.clone()), workflow.id.clone()));
     for segment in rest {
         let Some((workflow, name)) = here else {
@@ -88,8 +91,25 @@ pub(crate) fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resu
             return Err(format!("`{name}` has no stage `{}`; it has: {}", segment.id, known.join(", ")));
         };
         here = inner(&stage.runnable, lookup).map(|inner| (inner, stage.id.clone()));
+        match &here {
+            Some((inner, _)) => within_loop(inner, segment)?,
+            None if segment.iteration.is_some() => return Err(format!("stage `{}` runs no loop", segment.id)),
+            None => {}
+        }
     }
     Ok(())
+}
+
+/// Why `segment` names no iteration of `workflow`, which runs there, if it names one.
+fn within_loop(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), String> {
+    match (&workflow.shape, segment.iteration) {
+        (_, None) => Ok(()),
+        (Shape::Loop { max_iterations, .. }, Some(iteration)) if (1..=*max_iterations).contains(&iteration) => Ok(()),
+        (Shape::Loop { max_iterations, .. }, Some(_)) => {
+            Err(format!("the loop in `{}` has the iterations 1 to {max_iterations}", segment.id))
+        }
+        (_, Some(_)) => Err(format!("stage `{}` runs no loop", segment.id)),
+    }
 }
 
 /// `outer_loop~2[3]`: a stage, its second attempt, the third iteration of the loop in it.
@@ -242,6 +262,10 @@ mod tests {
         let wrong = check(&again, &lookup, "again[2]/y/other").unwrap_err();
         assert!(wrong.contains("`y` has no stage `other`; it has: z"), "{wrong}");
         assert!(check(&again, &lookup, "x/y").unwrap_err().contains("nothing within"));
+        assert_eq!(check(&again, &lookup, "again[11]").unwrap_err(), "the loop in `again` has the iterations 1 to 10");
+        for no_loop in ["x[1]", "y[1]/z"] {
+            assert!(check(&again, &lookup, no_loop).unwrap_err().contains("runs no loop"), "{no_loop}");
+        }
     }
 
     #[test]

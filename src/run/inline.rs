@@ -3,10 +3,11 @@
 
 use super::beginning::{self, Begun};
 use super::sink::{self, Outlet};
+use super::speech::Speech;
 use super::{Working, completed, failed, status_of, used, work};
 use crate::clock::{self, Timestamp};
 use crate::journal::{Done, Guard, Journal, Label, StepError};
-use crate::queue::OutEvent;
+use crate::queue::{OutEvent, Reply};
 use crate::store::{RunQuery, RunRecord, RunStatus};
 use crate::turn::{CancelReason, Services, TurnError};
 use crate::workflow::orchestration::event::RunEvent;
@@ -14,6 +15,7 @@ use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
 use crate::workflow::orchestration::{RunEnd, broken_off};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The key of the step that says how the run has ended: it is told only when it is sure.
 const END: &str = "end";
@@ -36,6 +38,16 @@ pub(crate) struct Inline<'t> {
     pub(crate) workflow_id: &'t str,
     pub(crate) query: &'t str,
     pub(crate) begun_at: Timestamp,
+    /// What all that it says has in common; its id is what theirs begin with.
+    pub(crate) voice: Reply,
+}
+
+/// What a run came to, for the user.
+pub(crate) struct Said {
+    /// The whole text.
+    pub(crate) text: String,
+    /// The stream that its pieces came in, if they did.
+    pub(crate) stream_id: Option<String>,
 }
 
 /// How a run has ended, as a step's output.
@@ -45,6 +57,8 @@ struct End {
     failure: Option<RunFailure>,
     usage: RunUsage,
     event: RunEvent,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stream_id: Option<String>,
 }
 
 impl Inline<'_> {
@@ -64,7 +78,7 @@ impl Inline<'_> {
     }
 
     /// Runs it to its output, or to what the model reads in place of one.
-    pub(crate) async fn run(&self, services: &Services) -> Result<Result<String, String>, TurnError> {
+    pub(crate) async fn run(&self, services: &Services) -> Result<Result<Said, String>, TurnError> {
         let journal = self.journal.scope(&self.prefix);
         let begun = beginning::begin(services, &journal, self.workflow_id, (self.query, None)).await?;
         let Begun { beginning, pinned } = match begun {
@@ -85,11 +99,11 @@ impl Inline<'_> {
         if !published.contains(&end.event.event_id) {
             self.tell(services, &end.event).await?;
         }
-        let End { output, failure, usage, .. } = end;
+        let End { output, failure, usage, stream_id, .. } = end;
         let (record, outcome) = match failure {
             None => {
                 let output = output.unwrap_or_default();
-                (completed(record, &output, usage), Ok(output))
+                (completed(record, &output, usage), Ok(Said { text: output, stream_id }))
             }
             Some(failure) => {
                 let problem = format!("flow `{}`: {failure}", self.workflow_id);
@@ -109,11 +123,13 @@ impl Inline<'_> {
         published: HashSet<String>,
     ) -> Result<End, TurnError> {
         let run_id = self.run_id();
+        let speech = Arc::new(Speech::new(self.voice.clone(), begun.pinned.speakers()));
         let working = Working {
             run_id: &run_id,
             journal: journal.clone(),
             guard: self.guard,
             published,
+            speech: Some(Arc::clone(&speech)),
             begun_at: self.begun_at,
         };
         let label = Label { kind: "run", target: self.workflow_id };
@@ -124,7 +140,7 @@ impl Inline<'_> {
                 Err(failure) => (None, Some(failure)),
             };
             let ok = failure.is_none();
-            Ok(Done { ok, ..Done::ok(End { output, failure, usage, event }) })
+            Ok(Done { ok, ..Done::ok(End { output, failure, usage, event, stream_id: speech.stream_id() }) })
         });
         match Box::pin(step).await {
             Ok(stepped) => Ok(stepped.output),

@@ -2,7 +2,7 @@
 //!
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
 //! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow; its events go through a [`sink`].
-//! [`inline`] runs a workflow within a session's turn, for a FLOW action. [`give_up`] ends what cannot go on. [`folder`] has the
+//! [`inline`] runs a workflow within a session's turn, for a FLOW action; its [`speech`] reaches the user meanwhile. [`give_up`] ends what cannot go on. [`folder`] has the
 //! files of `workflows_dir`.
 //!
 //! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
@@ -13,6 +13,7 @@ mod earlier;
 mod folder;
 mod inline;
 mod sink;
+mod speech;
 pub mod timeline;
 
 pub use beginning::Beginning;
@@ -20,7 +21,7 @@ pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows}
 pub use folder::{known_ids, register_folder, runnables};
 
 pub(crate) use earlier::check as check_stage;
-pub(crate) use inline::{Inline, break_off};
+pub(crate) use inline::{Inline, Said, break_off};
 
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, StepRecord};
@@ -36,6 +37,7 @@ use crate::workflow::orchestration::{
 use beginning::{BEGIN, Begun};
 use futures::FutureExt;
 use sink::Outlet;
+use speech::Speech;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tracing::{debug, warn};
@@ -304,7 +306,14 @@ impl<'a> RunTurn<'a> {
             self.services,
             outlet,
             begun,
-            Working { run_id: self.run_id(), journal, guard: &self.guard, published, begun_at: self.begun_at },
+            Working {
+                run_id: self.run_id(),
+                journal,
+                guard: &self.guard,
+                published,
+                speech: None,
+                begun_at: self.begun_at,
+            },
         );
         let RunEnd { outcome, usage, event } = end.await?;
         let outbox = vec![self.last_event(asked, event)];
@@ -382,15 +391,17 @@ struct Working<'w> {
     guard: &'w Guard,
     /// Ids of the events that are on the stream already.
     published: HashSet<String>,
+    /// Within a turn, whose user is told.
+    speech: Option<Arc<Speech>>,
     begun_at: Timestamp,
 }
 
 /// Executes a workflow. On return all events but the last one are published.
 async fn work(services: &Services, outlet: Outlet, begun: Begun, working: Working<'_>) -> Result<RunEnd, TurnError> {
     let Begun { beginning, pinned } = begun;
-    let Working { run_id, journal, guard, published, begun_at } = working;
+    let Working { run_id, journal, guard, published, speech, begun_at } = working;
     let limits = Limits::of(&services.limits, &pinned.root().workflow.limits);
-    let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), published));
+    let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), (published, speech)));
     let means =
         RunServices { models: services.models.clone(), http: services.http.clone(), tools: services.tools.clone() };
     let start = RunStart::new(run_id, pinned, &beginning.input, journal, (means, sink.clone(), limits));

@@ -1,5 +1,6 @@
 //! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
 
+use super::speech::Speech;
 use crate::journal::Guard;
 use crate::queue::{Event, EventType, OutEvent, Queue, StepEvent};
 use crate::session::history;
@@ -105,12 +106,18 @@ pub(super) struct QueueSink {
     outlet: Outlet,
     guard: Guard,
     published: HashSet<String>,
+    speech: Option<Arc<Speech>>,
     problem: Mutex<Option<TurnError>>,
 }
 
 impl QueueSink {
-    pub(super) fn new(services: &Services, outlet: Outlet, guard: Guard, published: HashSet<String>) -> Self {
-        Self { queue: Arc::clone(&services.queue), outlet, guard, published, problem: Mutex::default() }
+    pub(super) fn new(
+        services: &Services,
+        outlet: Outlet,
+        guard: Guard,
+        (published, speech): (HashSet<String>, Option<Arc<Speech>>),
+    ) -> Self {
+        Self { queue: Arc::clone(&services.queue), outlet, guard, published, speech, problem: Mutex::default() }
     }
 
     /// What a publication came to that failed with this `problem`.
@@ -122,7 +129,9 @@ impl QueueSink {
     async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
         let limit = self.queue.max_payload();
         let fresh = events.iter().filter(|event| !self.published.contains(&event.event_id));
-        let publications: Vec<_> = fresh.map(|event| self.outlet.publication(event, limit)).collect();
+        let said = |event| self.speech.as_ref().and_then(|speech| speech.piece(event));
+        let publications: Vec<_> =
+            fresh.flat_map(|event| std::iter::once(self.outlet.publication(event, limit)).chain(said(event))).collect();
         match publications.is_empty() {
             true => Ok(()),
             false if !self.guard.holds().await? => Err(TurnError::Lost),

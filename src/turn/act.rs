@@ -7,7 +7,8 @@ use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
 use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
-use crate::run::Inline;
+use crate::queue::ReplyKind;
+use crate::run::{Inline, Said};
 use crate::workflow::{FlowContext, FlowError, Flows};
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -63,7 +64,7 @@ impl Turn<'_> {
     }
 
     /// Runs a flow to its final text; an inner error is for the model to read.
-    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
+    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<Said, String>, TurnError> {
         self.settle().await?;
         let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
             Ok(Some(runnable)) => runnable,
@@ -89,7 +90,7 @@ impl Turn<'_> {
         let outcome = runnable.run(context).await;
         self.flow_finished(iteration, action, (begun, outcome.is_ok()));
         match outcome {
-            Ok(text) => Ok(Ok(text)),
+            Ok(text) => Ok(Ok(Said { text, stream_id: None })),
             Err(FlowError::Journal(error)) => Err(error.into()),
             Err(FlowError::Model(error @ ModelError::Unknown(_))) => Ok(Err(error.to_string())),
             Err(FlowError::Model(error)) => Ok(Err(format!("flow `{}`: {error}", action.target))),
@@ -98,8 +99,9 @@ impl Turn<'_> {
     }
 
     /// Runs a workflow within the turn.
-    async fn workflow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
+    async fn workflow(&mut self, iteration: u32, action: &Action) -> Result<Result<Said, String>, TurnError> {
         let query = flow::input(action, &self.message_text());
+        let prefix = format!("{iteration}/{}", action.target);
         let inline = Inline {
             session_id: &self.session.session_id,
             turn_id: self.turn_id(),
@@ -108,7 +110,8 @@ impl Turn<'_> {
             resumed: self.resumed,
             guard: &self.guard,
             journal: self.journal.clone(),
-            prefix: format!("{iteration}/{}", action.target),
+            voice: self.words(ReplyKind::Chunk, &prefix, ""),
+            prefix,
             workflow_id: &action.target,
             query: &query,
             begun_at: self.started_at(),

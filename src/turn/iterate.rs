@@ -9,6 +9,7 @@ use crate::action::{Action, ActionKind};
 use crate::agent::canonical;
 use crate::plan::Plan;
 use crate::queue::ReplyKind;
+use crate::run::Said;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
@@ -176,8 +177,8 @@ impl Turn<'_> {
         state.idle = 0;
         state.note = None;
         Ok(match self.flow(iteration, action).await? {
-            Ok(text) => {
-                self.reply(ReplyKind::Final, &format!("{iteration}/final"), &text);
+            Ok(Said { text, stream_id }) => {
+                self.reply_whole(ReplyKind::Final, &format!("{iteration}/final"), &text, stream_id);
                 Flow::End(End::Flow)
             }
             Err(error) => {

@@ -156,18 +156,29 @@ impl<'a> Turn<'a> {
 
     /// Says something to the user, under an id that stays the same however often the turn is repeated.
     pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
+        self.reply_whole(kind, key, text, None);
+    }
+
+    /// The same for a text whose pieces came before it, if it has a stream.
+    pub(super) fn reply_whole(&mut self, kind: ReplyKind, key: &str, text: &str, stream_id: Option<String>) {
         if text.is_empty() {
             return;
         }
         self.answered |= is_answer(kind);
-        self.say(kind, key, text, Map::new());
+        let reply = Reply { stream_id, ..self.words(kind, key, text) };
+        self.publish(EventType::Reply, key, &reply);
         self.remember(Role::Assistant, text, Some(kind), Map::new());
     }
 
     /// Sends a text to the user; see [`Turn::reply`].
     pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
-        let at = clock::now();
-        let reply = Reply {
+        let reply = Reply { metadata, ..self.words(kind, key, text) };
+        self.publish(EventType::Reply, key, &reply);
+    }
+
+    /// A text for the user.
+    pub(super) fn words(&self, kind: ReplyKind, key: &str, text: &str) -> Reply {
+        Reply {
             reply_id: self.journal.idempotency_key(key),
             session_id: self.session.session_id.clone(),
             agent_id: self.session.agent_id.clone(),
@@ -178,10 +189,9 @@ impl<'a> Turn<'a> {
             text: history::cut(text, MAX_REPLY).into_owned(),
             seq: 0,
             stream_id: None,
-            at,
-            metadata,
-        };
-        self.publish(EventType::Reply, key, &reply);
+            at: clock::now(),
+            metadata: Map::new(),
+        }
     }
 
     /// Publishes that a step has finished.

@@ -1,6 +1,7 @@
 //! Runs of workflows.
 
 use super::fault::Fault;
+use super::sessions;
 use super::tables::{RUN_TIMES, RUNS, Tables, decode, encode};
 use crate::clock::Timestamp;
 use crate::store::runs::{RunQuery, RunRecord};
@@ -93,6 +94,7 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, 
             forget_times(tables, &run)?;
         }
         tables.run_ends.remove((*at, id.as_str()))?;
+        sessions::forget_lane(tables, id)?;
     }
     Ok(old.len() == PRUNE_BATCH)
 }

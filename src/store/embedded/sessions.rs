@@ -120,6 +120,22 @@ impl Sessions {
     }
 }
 
+/// Removes the lane of a run that is forgotten, unless it has work or a holder.
+pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), Fault> {
+    let ended = match tables.sessions.get(run_id)? {
+        Some(row) => {
+            let (_, flags, bytes) = row.value();
+            let lane: Session = decode(|| queries::session_name(run_id), bytes)?;
+            flags & OPEN == 0 && lane.kind == Kind::Run
+        }
+        None => false,
+    };
+    if ended {
+        tables.sessions.remove(run_id)?;
+    }
+    Ok(())
+}
+
 fn is_idle(session: &Session) -> bool {
     session.kind == Kind::Chat
         && session.closed_at.is_none()

@@ -8,12 +8,17 @@ use super::fence::held_expression;
 use super::lane::{Bulk, Failure, read_session};
 use super::plain::{fresh, retake};
 use crate::clock::Timestamp;
-use crate::session::Session;
+use crate::session::{Kind, Session};
 use crate::store::lane::{self, Taken};
 use crate::store::{Acquire, Acquired, Grant, Result, StoreError};
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::raw::cstr;
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The least time that the lane of a run is kept, which is longer than any run takes.
+const LANE_OF_RUN: Duration = Duration::from_secs(7 * 86_400);
 
 /// One wish of several, with its place among them.
 type Placed<'i> = (usize, &'i Acquire);
@@ -90,7 +95,15 @@ impl Db {
             (lane::acquire(&mut session, item, now) == Taken::Granted { resumed: false }).then_some((index, session))
         };
         let made: Vec<_> = missing.into_iter().filter_map(begin).collect();
-        let documents = made.iter().map(|(_, session)| fresh(session)).collect::<Result<Vec<_>>>()?;
+        let expires_at = now.plus(self.retention.max(LANE_OF_RUN));
+        let document = |(_, session): &(usize, Session)| {
+            let mut document = fresh(session)?;
+            if session.kind == Kind::Run {
+                document.append(cstr!("expires_at"), DateTime::from_millis(expires_at.as_millis()));
+            }
+            Ok(document)
+        };
+        let documents = made.iter().map(document).collect::<Result<Vec<_>>>()?;
         let failures = self.bulk(Bulk::Insert("sessions"), &documents).await?;
         Ok(self.granted(made.into_iter(), &failures))
     }

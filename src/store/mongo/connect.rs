@@ -118,15 +118,18 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 }
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 11] {
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 12] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
+    let passing = IndexOptions::builder().expire_after(Duration::ZERO).sparse(true).build();
     [
         ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
         ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
         ("sessions", doc! {"updated_at": -1}, None),
+        // Of the lanes of runs alone: a conversation does not expire.
+        ("sessions", doc! {"expires_at": 1}, Some(passing)),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
         ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
         ("steps", doc! {"expires_at": 1}, Some(expiring.clone())),

@@ -191,6 +191,7 @@ impl Part {
     }
 }
 
-fn join(path: &str, id: &str) -> Arc<str> {
+/// The path of what is within `path`.
+pub(super) fn join(path: &str, id: &str) -> Arc<str> {
     if path.is_empty() { id.into() } else { format!("{path}/{id}").into() }
 }

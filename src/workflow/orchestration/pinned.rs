@@ -1,6 +1,7 @@
 //! What a run may run: every definition that it can reach, as it was when the run began.
 
-use super::definition::{Target, Workflow, WorkflowRecord};
+use super::definition::{Shape, Target, Workflow, WorkflowRecord};
+use super::part::join;
 use crate::agent::AgentRecord;
 use crate::workflow::{Flow, Flows};
 use async_trait::async_trait;
@@ -141,6 +142,33 @@ impl Pinned {
             workflow_id: self.root.id().to_owned(),
             workflows: self.workflows.iter().map(|(id, record)| (id.clone(), record.hash.clone())).collect(),
             agents: self.agents.iter().map(|(id, record)| (id.clone(), record.hash.clone())).collect(),
+        }
+    }
+
+    /// The paths of the stages whose agent's answer is the run's output as it is: what they say can be shown while they say it.
+    pub fn speakers(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        self.speaking(&self.root.workflow, "", &mut found);
+        found
+    }
+
+    fn speaking(&self, workflow: &Workflow, path: &str, found: &mut Vec<String>) {
+        let stages = match &workflow.shape {
+            Shape::Pipeline { stages, .. } => stages.last().into_iter().collect(),
+            Shape::Conditional { .. } => workflow.shape.stages(),
+            // Which iteration is the last one is known too late, and a merged text is nobody's.
+            Shape::Loop { .. } | Shape::Parallel { .. } => Vec::new(),
+        };
+        for stage in stages {
+            let path = join(path, &stage.id);
+            match &stage.runnable {
+                Target::Inline(inner) => self.speaking(inner, &path, found),
+                Target::Reference(id) => match self.find(id) {
+                    Some(Runnable::Workflow(inner)) => self.speaking(inner, &path, found),
+                    Some(Runnable::Agent(_)) => found.push(path.to_string()),
+                    Some(Runnable::Flow(_)) | None => {}
+                },
+            }
         }
     }
 

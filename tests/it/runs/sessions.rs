@@ -2,16 +2,19 @@
 
 use super::*;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
+use crate::support::model_stream::Stream;
 use crate::support::script::plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use turnwheel::queue::ReplyKind;
+use tokio::sync::Semaphore;
+use turnwheel::queue::{Reply, ReplyKind};
 use turnwheel::store::{Outcome, RunQuery, RunStatus};
 use turnwheel::workflow::FlowContext;
 
 on_both_backends!(
     a_run_of_a_session_knows_its_conversation,
     a_flow_action_runs_a_workflow_within_the_turn,
+    a_flow_says_its_output_while_it_is_made,
     a_workflow_that_fails_is_for_the_agent_to_tell,
     a_workflow_is_cancelled_with_its_turn,
     a_panic_beside_a_workflow_ends_its_run,
@@ -81,6 +84,40 @@ async fn a_flow_action_runs_a_workflow_within_the_turn(backend: Backend) {
     assert_eq!(again.output.as_deref(), Some("c(b(a(做)))"), "{:?}", again.error);
     let plain: Vec<_> = engine.model.asked().into_iter().filter(|asked| asked.schema.is_empty()).collect();
     assert_eq!(plain.iter().map(|asked| asked.system.as_str()).collect::<Vec<_>>(), ["a", "b", "c", "c"]);
+}
+
+async fn a_flow_says_its_output_while_it_is_made(backend: Backend) {
+    let gate = Arc::new(Semaphore::new(1));
+    let held = Arc::clone(&gate);
+    let model = move |asked: &Asked| match asked.system.as_str() {
+        "b" => Answer::Stream(Stream::of(["不", "说"])),
+        "c" => Answer::Stream(Stream::of(["先说", "后说"]).gated(&held)),
+        _ => decides(asked),
+    };
+    let engine = with_agent(backend, model).await;
+    engine.publish("s1", "m-1", "走流程").await;
+    let chunks = || async {
+        let replies = engine.replies("s1").await.into_iter();
+        replies.filter(|reply| reply.kind == ReplyKind::Chunk).collect::<Vec<_>>()
+    };
+    let first = eventually(DEADLINE, "the beginning is said", || async { chunks().await.into_iter().next() }).await;
+    assert_eq!((first.text.as_str(), first.seq, first.turn_id.as_str()), ("先说", 0, "m-1"));
+    gate.add_permits(100);
+    assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Flow);
+    let (said, chunks) = (engine.replies("s1").await, chunks().await);
+    let whole = said.last().unwrap();
+    assert_eq!((whole.kind, whole.text.as_str()), (ReplyKind::Final, "先说后说"));
+    assert!(whole.stream_id.is_some() && chunks.iter().all(|chunk| chunk.stream_id == whole.stream_id), "{said:?}");
+    assert!(chunks.iter().map(|chunk| chunk.seq).eq(0..chunks.len() as u64), "{chunks:?}");
+    assert_eq!(
+        chunks.iter().map(|chunk| chunk.text.as_str()).collect::<String>(),
+        whole.text,
+        "no other stage is heard"
+    );
+    let addressed = |chunk: &Reply| (&chunk.agent_id, &chunk.channel) == (&whole.agent_id, &whole.channel);
+    assert!(chunks.iter().all(|chunk| addressed(chunk) && chunk.reply_id.starts_with("s1/m-1/0/steps/chunk/")));
+    let history = engine.session("s1").await.history;
+    assert_eq!(history.iter().filter(|entry| entry.text.contains("先说")).count(), 1, "the whole text is remembered");
 }
 
 async fn a_workflow_that_fails_is_for_the_agent_to_tell(backend: Backend) {
