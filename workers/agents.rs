@@ -11,6 +11,7 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::{Finding, Known};
 use turnwheel::config::load::Loaded;
+use turnwheel::knowledge::files::{self, NamedText};
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
 
@@ -89,16 +90,20 @@ impl Agents {
 }
 
 /// A file, and the agent in it.
-type Checked = (PathBuf, Result<AgentRecord, AgentError>);
+type Read = (PathBuf, Result<AgentRecord, AgentError>);
+/// The same with the texts that the agent answers from.
+type Checked = (PathBuf, Result<(AgentRecord, Vec<NamedText>), AgentError>);
 
 /// The named files, or those of `agents_dir`; warnings are printed on the way.
 fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
     let known = Known::new(&loaded.settings, Flows::builtin().ids());
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
-    let check = |(path, agent): Checked| {
-        let checked = agent.and_then(|agent| known.check(agent)).map(|(agent, warnings)| {
+    let check = |(path, agent): Read| {
+        let checked = agent.and_then(|agent| known.check(agent)).and_then(|(agent, warnings)| {
             warn_of(&path, &warnings);
-            agent
+            let (texts, warnings) = files::read(&path, &agent)?;
+            warn_of(&path, &warnings);
+            Ok((agent, texts))
         });
         (path, checked)
     };
@@ -111,7 +116,7 @@ fn warn_of(path: &Path, warnings: &[Finding]) {
     }
 }
 
-fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Checked>> {
+fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
     let paths = if paths.is_empty() { &default } else { paths };
     let files = load::read_paths(paths);
@@ -142,7 +147,7 @@ fn validate(files: Vec<Checked>) -> ExitCode {
     let mut bad = 0;
     for (path, agent) in files {
         match agent {
-            Ok(agent) => print(format!("✓ {}: {} is valid ({})", path.display(), agent.id(), agent.hash)),
+            Ok((agent, _)) => print(format!("✓ {}: {} is valid ({})", path.display(), agent.id(), agent.hash)),
             Err(problem) => {
                 bad += 1;
                 print(refused(&path, &problem));
@@ -155,8 +160,8 @@ fn validate(files: Vec<Checked>) -> ExitCode {
 async fn apply(access: &Access, files: Vec<Checked>) -> anyhow::Result<ExitCode> {
     let mut bad = 0;
     for (path, agent) in files {
-        let agent = match agent {
-            Ok(agent) => agent,
+        let (agent, texts) = match agent {
+            Ok(checked) => checked,
             Err(problem) => {
                 bad += 1;
                 print(refused(&path, &problem));
@@ -164,9 +169,17 @@ async fn apply(access: &Access, files: Vec<Checked>) -> anyhow::Result<ExitCode>
             }
         };
         let (id, hash) = (agent.id().to_owned(), agent.hash.clone());
-        match access.apply_agent(agent).await {
-            Ok(changed) => {
-                let word = if changed { "applied" } else { "unchanged" };
+        let applied = async {
+            let agent = access.apply_agent(agent).await?;
+            anyhow::Ok((agent, access.apply_knowledge(&id, texts).await?))
+        };
+        match applied.await {
+            Ok((agent, knowledge)) => {
+                let word = match (agent, knowledge) {
+                    (true, _) => "applied",
+                    (false, true) => "unchanged, its knowledge applied",
+                    (false, false) => "unchanged",
+                };
                 print(format!("✓ {}: {id} {word} ({hash})", path.display()));
             }
             // A gateway of another version may refuse what this one takes; the other files go on.

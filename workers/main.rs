@@ -18,6 +18,7 @@ mod ending;
 mod examples;
 mod failure;
 mod feed;
+mod knowledge;
 mod listing;
 mod log;
 mod open;
@@ -108,6 +109,9 @@ enum Command {
     /// Pending timers: list, cancel
     #[command(subcommand)]
     Timers(timers::Timers),
+    /// What agents answer from: add, list, search, remove
+    #[command(subcommand)]
+    Knowledge(knowledge::Knowledge),
     /// Jobs that were given up: list, show, replay
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -179,6 +183,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),

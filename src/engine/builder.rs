@@ -8,6 +8,7 @@ use crate::agent::AgentRecord;
 use crate::agent::load::{self, AgentError};
 use crate::clock;
 use crate::config::{Environment, Settings};
+use crate::knowledge::files;
 use crate::model::Model;
 use crate::store::embedded::EmbeddedFile;
 use crate::tasks::Tasks;
@@ -30,7 +31,8 @@ pub struct EngineBuilder {
     pub(super) models: Vec<(String, Arc<dyn Model>)>,
     pub(super) patience: Duration,
     in_memory: bool,
-    agents: Vec<Result<AgentRecord, AgentError>>,
+    /// Those of files with their paths.
+    agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
 }
 
 impl EngineBuilder {
@@ -90,11 +92,12 @@ impl EngineBuilder {
         self
     }
 
-    /// Applies the agents of a file or a folder once the engine is open.
+    /// Applies the agents of a file or a folder, with the files that they answer from, once the engine is open.
     #[must_use]
     pub fn agents(mut self, path: impl AsRef<Path>) -> Self {
         let in_file = |(file, agent): load::Loaded| {
-            agent.map_err(|problem| AgentError::File { file, problem: Box::new(problem) })
+            let path = file.clone();
+            (Some(path), agent.map_err(|problem| AgentError::File { file, problem: Box::new(problem) }))
         };
         self.agents.extend(load::read_path(path.as_ref()).into_iter().map(in_file));
         self
@@ -103,14 +106,14 @@ impl EngineBuilder {
     /// Applies an agent written as YAML, or JSON, once the engine is open.
     #[must_use]
     pub fn agent(mut self, yaml: &str) -> Self {
-        self.agents.push(load::text(Path::new("agent.yaml"), yaml));
+        self.agents.push((None, load::text(Path::new("agent.yaml"), yaml)));
         self
     }
 
     /// Applies an agent given as a document once the engine is open.
     #[must_use]
     pub fn agent_document(mut self, document: Value) -> Self {
-        self.agents.push(AgentRecord::from_document(document, clock::now()));
+        self.agents.push((None, AgentRecord::from_document(document, clock::now())));
         self
     }
 
@@ -131,10 +134,16 @@ impl EngineBuilder {
         let opened = self.backend(&tasks).await?;
         let agents = std::mem::take(&mut self.agents);
         let engine = Engine::new(self, opened, tasks);
-        for agent in agents {
+        for (path, agent) in agents {
             let agent = agent?;
             let id = agent.id().to_owned();
-            for warning in engine.apply(agent).await?.warnings {
+            let known = path.map(|path| files::read(&path, &agent)).transpose()?;
+            let mut warnings = engine.apply(agent).await?.warnings;
+            if let Some((texts, more)) = known {
+                warnings.extend(more);
+                engine.apply_knowledge(&id, texts).await?;
+            }
+            for warning in warnings {
                 warn!(agent_id = id, "{warning}");
             }
         }

@@ -58,6 +58,8 @@ use crate::agent::AgentRecord;
 use crate::agent::validate::{Finding, Known};
 use crate::config::{Backend, Environment, SecretValues, Settings};
 use crate::gateway::{self, GatewayState, intake};
+use crate::knowledge::files::{self, NamedText};
+use crate::knowledge::{Library, Origin, Source};
 use crate::model::registry::ModelInfo;
 use crate::model::{Model, Models};
 use crate::prompt::Prompts;
@@ -101,6 +103,7 @@ pub struct Engine {
     tools: Tools,
     flows: Flows,
     models: Vec<(String, Arc<dyn Model>)>,
+    knowledge: Library,
     patience: Duration,
     backend: Tasks,
     roles: Tasks,
@@ -140,8 +143,8 @@ impl Engine {
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
         let EngineBuilder { settings, env, tools, flows, models, patience, .. } = builder;
-        let settings = Arc::new(settings);
-        Self { queue, store, settings, env, tools, flows, models, patience, backend, roles: Tasks::new() }
+        let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
+        Self { knowledge, queue, store, settings, env, tools, flows, models, patience, backend, roles: Tasks::new() }
     }
 
     /// The queue.
@@ -171,6 +174,24 @@ impl Engine {
         let (agent, warnings) = self.known().check(agent)?;
         let changed = self.store.put_agent(agent).await?;
         Ok(Applied { changed, warnings })
+    }
+
+    /// Makes these texts all that the agent's file gives it to answer from, in place of the last ones; what was added by other
+    /// ways stays. True when that changed something.
+    pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> Result<bool, EngineError> {
+        let changed = files::store(self.store.as_ref(), agent_id, texts).await?;
+        self.knowledge.refresh(agent_id).await?;
+        Ok(changed)
+    }
+
+    /// Gives an agent a text to answer from, under a name such as `kb/returns.md`: Markdown by that ending, else plain text.
+    /// True when that changed something.
+    pub async fn add_knowledge(&self, agent_id: &str, name: &str, text: &str) -> Result<bool, EngineError> {
+        let source = Source::new(agent_id, (name, text), Origin::Added, crate::clock::now())
+            .map_err(|error| EngineError::from(gateway::Reject::from(error)))?;
+        let changed = self.store.put_knowledge(source).await?;
+        self.knowledge.refresh(agent_id).await?;
+        Ok(changed)
     }
 
     /// Runs turns in this process until [`Engine::stop`]. A model or tool of the settings that cannot work is an error.
@@ -225,6 +246,7 @@ impl Engine {
         let models = self.model_infos();
         GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
             .with_known(self.known())
+            .with_knowledge(self.knowledge.clone())
             .with_models(move || models.clone())
     }
 
@@ -255,6 +277,7 @@ impl Engine {
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
             flows: self.flows.clone(),
+            knowledge: self.knowledge.clone(),
         })
     }
 

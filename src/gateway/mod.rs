@@ -2,7 +2,7 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`], `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream, [`letters`] has the
+//! [`intake`], `sessions`, [`timers`], `agents`, [`knowledge`] and `health` ask the store, `events` follows the out stream, [`letters`] has the
 //! dead letters, `doctor` says what is wrong, `metrics` what was counted. Every refusal is a [`Reject`], every route is
 //! described in `openapi`.
 
@@ -15,6 +15,7 @@ mod events;
 mod health;
 mod input;
 pub mod intake;
+pub mod knowledge;
 pub mod letters;
 mod limits;
 mod messages;
@@ -34,6 +35,7 @@ pub use sessions::SessionSummary;
 
 use crate::agent::validate::Known;
 use crate::config::Settings;
+use crate::knowledge::Library;
 use crate::model::registry::ModelInfo;
 use crate::queue::Queue;
 use crate::store::Store;
@@ -41,7 +43,7 @@ use crate::workflow::Flows;
 use auth::Tokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use cors::Origins;
 use limits::Streams;
@@ -66,6 +68,7 @@ pub struct GatewayState {
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     cors: Origins,
+    knowledge: Library,
     limits: Limits,
     streams: Streams,
     stop: CancellationToken,
@@ -79,7 +82,8 @@ impl GatewayState {
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        Self { queue, store, settings, known, models: None, tokens, cors, limits, streams, stop }
+        let knowledge = Library::new(Arc::clone(&store));
+        Self { queue, store, settings, known, models: None, tokens, cors, knowledge, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -90,6 +94,11 @@ impl GatewayState {
     /// The same, for a program with flows, functions or models of its own, which agents may name.
     pub fn with_known(self, known: Known) -> Self {
         Self { known: Arc::new(known), ..self }
+    }
+
+    /// The same, searching what a worker of this process searches.
+    pub fn with_knowledge(self, knowledge: Library) -> Self {
+        Self { knowledge, ..self }
     }
 
     /// The same, with event streams that end at `stop`. [`serve()`] has its own.
@@ -163,6 +172,10 @@ fn api_routes() -> Routes {
         .add::<agents::__path_show>(get(agents::show))
         .add::<agents::__path_apply>(put(agents::apply))
         .add::<agents::__path_models>(get(agents::models))
+        .add::<knowledge::__path_list>(get(knowledge::list))
+        .add::<knowledge::__path_find>(get(knowledge::find))
+        .add::<knowledge::__path_store>(put(knowledge::store))
+        .add::<knowledge::__path_delete>(delete(knowledge::delete))
         .add::<metrics::__path_show>(get(metrics::show))
         .add::<openapi::__path_show>(get(openapi::show))
 }

@@ -2,7 +2,7 @@
 //! description, so that none is served undescribed.
 
 use super::reject::{Fault, Refusal};
-use super::{GatewayState, agents, control, doctor, health, intake, letters, sessions, timers};
+use super::{GatewayState, agents, control, doctor, health, intake, knowledge, letters, sessions, timers};
 use crate::ids;
 use crate::queue::{Reply, StatusEvent, StepEvent};
 use axum::Router;
@@ -38,7 +38,8 @@ const BEARER: &str = "bearer";
         Id, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
         sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
         agents::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
-        letters::Letter, letters::Replayed, doctor::Findings, Refusal, Fault, Reply, StatusEvent, StepEvent,
+        letters::Letter, letters::Replayed, doctor::Findings, knowledge::SourceList, knowledge::HitList,
+        knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
     )),
 )]
 struct Description;

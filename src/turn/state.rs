@@ -152,12 +152,17 @@ impl<'a> Turn<'a> {
 
     /// Says something to the user, under an id that stays the same however often the turn is repeated.
     pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
+        self.reply_with(kind, key, text, Map::new());
+    }
+
+    /// Says something to the user, with what else there is to know about it.
+    pub(super) fn reply_with(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
         if text.is_empty() {
             return;
         }
         self.answered |= is_answer(kind);
-        self.say(kind, key, text, Map::new());
-        self.remember(Role::Assistant, text, Some(kind), Map::new());
+        self.say(kind, key, text, metadata.clone());
+        self.remember(Role::Assistant, text, Some(kind), metadata);
     }
 
     /// Sends a text to the user; see [`Turn::reply`].

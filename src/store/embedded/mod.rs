@@ -1,12 +1,13 @@
 //! The store in one file of this process, for `turnwheel dev` and for tests.
 //!
 //! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
-//! they write → [`mod@file`], the group commit. [`catalog`] has plans and agents, [`queries`] what only reads, [`tables`] the
+//! they write → [`mod@file`], the group commit. [`catalog`] has plans and agents, `knowledge` what agents answer from, [`queries`] what only reads, [`tables`] the
 //! layout. The queue's part of the file is in [`crate::queue::embedded`].
 
 mod catalog;
 mod fault;
 mod file;
+mod knowledge;
 mod queries;
 mod sessions;
 mod tables;
@@ -161,6 +162,23 @@ impl Store for EmbeddedStore {
 
     async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
         Ok(self.catalog.agents(&self.file)?)
+    }
+
+    async fn put_knowledge(&self, source: Source) -> Result<bool> {
+        Ok(self.file.write(move |tables| knowledge::put(tables, &source)).await?)
+    }
+
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool> {
+        let (agent_id, source) = (agent_id.to_owned(), source.to_owned());
+        Ok(self.file.write(move |tables| knowledge::remove(tables, &agent_id, &source)).await?)
+    }
+
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>> {
+        Ok(self.file.read(|read| knowledge::entries(read, agent_id))?)
+    }
+
+    async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
+        Ok(self.file.read(|read| knowledge::of(read, agent_id))?)
     }
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {

@@ -32,6 +32,10 @@ pub(crate) const PLANS: Definition<(Text, Text), Bytes> = TableDefinition::new("
 pub(crate) const AGENTS: Definition<Text, Bytes> = TableDefinition::new("agents");
 /// (Agent, hash) → stored agent.
 pub(crate) const AGENT_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("agent_versions");
+/// (Agent, source) → the source without its passages.
+pub(crate) const KNOWLEDGE: Definition<(Text, Text), Bytes> = TableDefinition::new("knowledge");
+/// (Agent, source) → its passages.
+pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::new("passages");
 /// Role → (owner, until).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
@@ -72,6 +76,8 @@ tables! {
     plans: (Text, Text) => Bytes = PLANS;
     agents: Text => Bytes = AGENTS;
     agent_versions: (Text, Text) => Bytes = AGENT_VERSIONS;
+    knowledge: (Text, Text) => Bytes = KNOWLEDGE;
+    passages: (Text, Text) => Bytes = PASSAGES;
     leaders: Text => (Text, i64) = LEADERS;
     jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
     job_ids: u64 => (i64, Text) = JOB_IDS;

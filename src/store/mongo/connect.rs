@@ -115,7 +115,7 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 }
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 7] {
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 8] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -125,6 +125,7 @@ pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 7] {
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
         ("sessions", doc! {"updated_at": -1}, None),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
+        ("knowledge", super::knowledge::listed(), None),
         ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
         ("steps", doc! {"expires_at": 1}, Some(expiring)),
     ]

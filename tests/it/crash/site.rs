@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::config::Settings;
+use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::Queue;
@@ -55,6 +56,7 @@ impl Kit {
     /// What the turns of a process work with.
     pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Services {
         Services {
+            knowledge: Library::new(Arc::clone(&store)),
             queue,
             store,
             models: self.models.clone(),
