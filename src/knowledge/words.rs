@@ -21,7 +21,7 @@ static JIEBA: LazyLock<jieba_rs::Jieba> = LazyLock::new(jieba_rs::Jieba::new);
 const STOP_WORDS: &str = "\
     的 了 吗 呢 吧 啊 呀 哦 嗯 哈 么 嘛 是 在 有 和 与 及 或 也 都 就 还 又 再 很 太 不 没 没有 而 但 但是 因为 所以 如果 \
     我 你 您 他 她 它 们 我们 你们 您们 他们 咱们 自己 大家 这 那 这个 那个 这些 那些 这里 那里 这样 那样 其 该 此 \
-    什么 怎么 怎样 怎么样 怎么办 如何 为什么 为何 哪 哪个 哪些 哪里 哪儿 谁 几 多少 多久 多长 多大 几时 何时 是不是 能不能 可不可以 \
+    什么 什么时候 多少钱 有没有 怎么 怎样 怎么样 怎么办 如何 为什么 为何 哪 哪个 哪些 哪里 哪儿 谁 几 多少 多久 多长 多大 几时 何时 是不是 能不能 可不可以 \
     想 要 会 能 可以 可 请 请问 麻烦 帮 帮忙 给 让 把 被 从 到 对 对于 关于 上 下 中 里 个 一个 一下 一些 一点 \
     问 知道 告诉 说 看 一样 时候 现在 你好 您好 谢谢 好 好的 嗨 \
     i me my we our us you your he him his she her its them what which who whom whose when where why how do does did done \
