@@ -68,6 +68,7 @@ fn job(c: &mut Criterion) {
         msg_id: Some("s1:m-1".into()),
         default_id: "1-1".into(),
         at: Timestamp::from_millis(0),
+        trace: None,
     };
     c.bench_function("job/decode", |b| b.iter(|| Job::decode(black_box(&message)).unwrap()));
     let decoded = Job::decode(&message).unwrap();

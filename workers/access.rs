@@ -1,33 +1,43 @@
 //! How commands reach the system: a cluster's queue and store directly, or the gateway of a running `turnwheel dev`, which
 //! alone may open its file.
 
-use crate::client::GatewayClient;
+use crate::client::{Followed, GatewayClient};
 use crate::failure::Failure;
 use crate::feed::{self, Feed};
 use crate::open;
 use serde::Deserialize;
+use serde_json::json;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::config::load::Loaded;
 use turnwheel::config::show::masked_address;
 use turnwheel::config::{Backend, Settings};
-use turnwheel::gateway::intake::{self, Accepted, NewMessage, Order};
+use turnwheel::gateway::intake::{self, Accepted, NewMessage, NewRun, Order, StartedRun};
 use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{self, Letter, LetterSummary, Replayed};
+use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
 use turnwheel::gateway::timers::{self, PendingTimer};
+use turnwheel::gateway::workflows::{self, WorkflowSummary};
 use turnwheel::gateway::{AgentSummary, SessionSummary};
 use turnwheel::knowledge::files::{self, Changes, NamedText};
 use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 use turnwheel::model::registry::ModelInfo;
 use turnwheel::queue::{From, Queue};
 use turnwheel::session::Session;
-use turnwheel::store::{SessionQuery, Store};
+use turnwheel::store::{RunQuery, RunRecord, SessionQuery, Store};
 use turnwheel::tasks::Tasks;
+use turnwheel::workflow::Flows;
+use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 
 /// How long a command waits for a cluster's servers.
 const OPENING: Duration = Duration::from_secs(10);
+
+/// After this the user is told what is waited for.
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// A way into the system.
 pub enum Access {
@@ -204,7 +214,105 @@ impl Access {
                 let events = queue.events(session_id, last_id.map_or(From::Now, From::After)).await?;
                 Ok(feed::of_queue(events, tasks))
             }
-            Self::Gateway(client) => feed::of_gateway(client.clone(), session_id.to_owned(), last_id, tasks).await,
+            Self::Gateway(client) => {
+                let followed = Followed::Session(session_id.to_owned());
+                feed::of_gateway(client.clone(), followed, last_id, tasks).await
+            }
+        }
+    }
+
+    /// All workflows, also those that are compiled in.
+    pub async fn list_workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
+        match self {
+            Self::Direct { store, .. } => direct(workflows::summaries(store.as_ref()).await),
+            Self::Gateway(client) => client.workflows().await,
+        }
+    }
+
+    pub async fn get_workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
+        match self {
+            Self::Direct { store, .. } => {
+                let found = direct(workflows::find(store.as_ref(), workflow_id).await)?;
+                Ok(found.map(|workflow| workflow.to_stored()))
+            }
+            Self::Gateway(client) => client.workflow(workflow_id).await,
+        }
+    }
+
+    /// Registers a workflow. True when that changed something.
+    pub async fn register(&self, workflow: WorkflowRecord) -> anyhow::Result<bool> {
+        match self {
+            Self::Direct { store, .. } => {
+                let registered = workflows::register(store.as_ref(), &Flows::builtin(), workflow).await;
+                direct(registered.map(|registered| registered.changed))
+            }
+            Self::Gateway(client) => client.register(&workflow).await,
+        }
+    }
+
+    pub async fn start_run(&self, new: NewRun) -> anyhow::Result<StartedRun> {
+        match self {
+            Self::Direct { queue, store, .. } => direct(intake::start_run(queue.as_ref(), store.as_ref(), new).await),
+            Self::Gateway(client) => client.start_run(&new).await,
+        }
+    }
+
+    pub async fn list_runs(&self, query: RunQuery) -> anyhow::Result<Vec<RunSummary>> {
+        match self {
+            Self::Direct { store, .. } => Ok(store.runs(query).await?.into_iter().map(RunSummary::from).collect()),
+            Self::Gateway(client) => client.runs(&query).await,
+        }
+    }
+
+    pub async fn get_run(&self, run_id: &str) -> anyhow::Result<RunDetails> {
+        match self {
+            Self::Direct { store, .. } => direct(runs::details(store, &Flows::builtin(), run_id).await),
+            Self::Gateway(client) => client.run(run_id).await,
+        }
+    }
+
+    pub async fn cancel_run(
+        &self,
+        run_id: &str,
+        reason: Option<String>,
+        by: Option<String>,
+    ) -> anyhow::Result<StartedRun> {
+        match self {
+            Self::Direct { queue, store, .. } => {
+                direct(intake::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await)
+            }
+            Self::Gateway(client) => client.order_run(run_id, "cancel", &json!({ "reason": reason, "by": by })).await,
+        }
+    }
+
+    pub async fn resume_run(&self, run_id: &str) -> anyhow::Result<StartedRun> {
+        match self {
+            Self::Direct { queue, store, .. } => {
+                direct(intake::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
+            }
+            Self::Gateway(client) => client.order_run(run_id, "resume", &json!({})).await,
+        }
+    }
+
+    pub async fn restart_run(&self, run_id: &str, from_stage: String) -> anyhow::Result<StartedRun> {
+        match self {
+            Self::Direct { queue, store, .. } => {
+                direct(runs::again(queue.as_ref(), store.as_ref(), run_id, from_stage).await)
+            }
+            Self::Gateway(client) => client.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await,
+        }
+    }
+
+    /// Follows a run from its beginning.
+    pub async fn follow_run(&self, run: &RunRecord, tasks: &Tasks) -> anyhow::Result<Feed> {
+        match self {
+            Self::Direct { queue, .. } => {
+                let stream = run.origin_session.as_deref().unwrap_or(&run.run_id);
+                Ok(feed::of_queue(queue.events(stream, From::After(0)).await?, tasks))
+            }
+            Self::Gateway(client) => {
+                feed::of_gateway(client.clone(), Followed::Run(run.run_id.clone()), Some(0), tasks).await
+            }
         }
     }
 }
@@ -214,25 +322,30 @@ fn direct<T>(answer: Result<T, turnwheel::gateway::Reject>) -> anyhow::Result<T>
 }
 
 async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
-    match tokio::time::timeout(OPENING, open::backend(settings, tasks)).await {
-        Ok(opened) => opened.map(|(queue, store)| {
-            let models = ModelInfo::of_settings(settings);
-            Access::Direct { queue, store, models }
-        }),
-        Err(_) => {
-            let message = format!(
-                "the servers do not answer within {}s: nats.url = {}, mongodb.uri = {}",
-                OPENING.as_secs(),
-                masked_address(&settings.nats.url),
-                masked_address(&settings.mongodb.uri)
-            );
-            Err(Failure::new(
-                message,
-                "start them, or correct the settings; `turnwheel config` shows where they come from",
-            )
-            .into())
-        }
+    let (nats, mongodb) = (masked_address(&settings.nats.url), masked_address(&settings.mongodb.uri));
+    let servers = format!("nats.url = {nats}, mongodb.uri = {mongodb}");
+    let mut opening = pin!(open::backend(settings, tasks));
+    let mut opened = timeout(NOTICE, &mut opening).await;
+    if opened.is_err() {
+        eprintln!("waiting up to {}s for {servers}", OPENING.as_secs());
+        opened = timeout(OPENING - NOTICE, &mut opening).await;
     }
+    let problem = match opened {
+        Ok(Ok((queue, store))) => {
+            let models = ModelInfo::of_settings(settings);
+            return Ok(Access::Direct { queue, store, models });
+        }
+        Ok(Err(error)) => return Err(error),
+        // Told to stop, it says what it has waited for.
+        Err(_) => {
+            tasks.stop();
+            let told = timeout(NOTICE, opening).await;
+            told.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
+        }
+    };
+    let message = format!("the servers do not answer within {}s: {servers}{problem}", OPENING.as_secs());
+    let hint = "start them, or correct the settings; `turnwheel config` shows where they come from";
+    Err(Failure::new(message, hint).into())
 }
 
 fn nothing_found(settings: &Settings) -> Failure {

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::failure::Failure;
+use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
 use clap::Subcommand;
 use serde_json::json;
@@ -11,7 +12,9 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::{Finding, Known};
 use turnwheel::config::load::Loaded;
+use turnwheel::document::file::DocumentError;
 use turnwheel::knowledge::files::{self, NamedText};
+use turnwheel::run;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
 
@@ -26,6 +29,7 @@ const APPLY: &str = "\
 Examples:
   turnwheel agents apply                             all files of agents_dir
   turnwheel agents apply agents/sales.yaml more/     a file, and all files of a folder
+  turnwheel agents apply --json                      [{path, ok, agent_id, changed, …}] in `files`
 
 The good files are stored; exit status 1 if one was bad.";
 
@@ -33,6 +37,7 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel agents validate
   turnwheel agents validate agents/sales.yaml
+  turnwheel agents validate --json                   for a build server: `problem` says why not
 
 Needs no servers. Exit status 1 if a file is bad.";
 
@@ -44,12 +49,18 @@ pub enum Agents {
     Apply {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Check agent files
     #[command(after_help = VALIDATE)]
     Validate {
         /// Files or folders; the setting agents_dir
         paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of agent files
     #[command(after_help = "Examples:\n  turnwheel agents schema > agent.schema.json   for an editor's YAML support")]
@@ -78,10 +89,10 @@ impl Agents {
         let tasks = Tasks::new();
         match self {
             Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
-            Self::Validate { paths } => Ok(validate(checked(&paths, loaded)?)),
-            Self::Apply { paths } => {
+            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(AGENT, json)),
+            Self::Apply { paths, json } => {
                 let files = checked(&paths, loaded)?;
-                apply(&Access::open(loaded, &tasks).await?, files).await
+                apply(&Access::open(loaded, &tasks).await?, files, Report::new(AGENT, json)).await
             }
             Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
             Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
@@ -91,33 +102,41 @@ impl Agents {
 
 /// A file, and the agent in it.
 type Read = (PathBuf, Result<AgentRecord, AgentError>);
-/// The same with the texts that the agent answers from.
-type Checked = (PathBuf, Result<(AgentRecord, Vec<NamedText>), AgentError>);
 
-/// The named files, or those of `agents_dir`; warnings are printed on the way.
+/// An agent that can be used with the texts that it answers from, or why there is none; and what is told of its file.
+type Checked = (FileReport, Result<(AgentRecord, Vec<NamedText>), AgentError>);
+
+/// The named files, or those of `agents_dir`.
 fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
-    let known = Known::new(&loaded.settings, Flows::builtin().ids());
+    let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
-    let check = |(path, agent): Read| {
-        let checked = agent.and_then(|agent| known.check(agent)).and_then(|(agent, warnings)| {
-            warn_of(&path, &warnings);
-            let (texts, warnings) = files::read(&path, &agent)?;
-            warn_of(&path, &warnings);
-            Ok((agent, texts))
-        });
-        (path, checked)
+    let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
+        Ok((agent, warnings)) => with_texts(&path, agent, warnings),
+        Err(problem) => (FileReport::of(&path), Err(problem)),
     };
     Ok(files.map(check).collect())
 }
 
-fn warn_of(path: &Path, warnings: &[Finding]) {
-    for warning in warnings {
-        eprintln!("{}", printable(&format!("warning: {}: {warning}", path.display())));
+/// An agent that is good by itself, with the texts that it answers from.
+fn with_texts(path: &Path, agent: AgentRecord, mut warnings: Vec<Finding>) -> Checked {
+    let texts = files::read(path, &agent).map(|(texts, more)| {
+        warnings.extend(more);
+        texts
+    });
+    let file = FileReport::of(path).odd(&warnings);
+    match texts {
+        Ok(texts) => (file.valid(agent.id(), &agent.hash), Ok((agent, texts))),
+        Err(problem) => (file, Err(problem)),
     }
 }
 
 fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
+    if paths.is_empty() && !agents_dir.exists() {
+        let message = format!("there is no folder {} (the setting agents_dir)", agents_dir.display());
+        let hint = "name agent files or folders, or set agents_dir; `turnwheel dev` without it has the agents that are compiled in";
+        return Err(Failure::new(message, hint).into());
+    }
     let paths = if paths.is_empty() { &default } else { paths };
     let files = load::read_paths(paths);
     if files.is_empty() {
@@ -128,69 +147,47 @@ fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     Ok(files)
 }
 
-/// The lines for a file that is no agent.
-fn refused(path: &Path, problem: &impl std::fmt::Display) -> String {
-    let path = path.display();
-    let problem = problem.to_string().replace('\n', "\n  ");
-    printable(&format!("✗ {path}: {problem}\n  hint: correct it and check it with `turnwheel agents validate {path}`"))
-}
-
-fn ended(bad: usize) -> ExitCode {
-    if bad == 0 {
-        return ExitCode::SUCCESS;
+fn refused(file: FileReport, problem: &AgentError) -> FileReport {
+    match problem {
+        AgentError::Document(DocumentError::Read(_)) => file.unread(problem),
+        problem => file.refused(problem),
     }
-    eprintln!("error: {bad} of the files {} no agent", if bad == 1 { "is" } else { "are" });
-    ExitCode::FAILURE
 }
 
-fn validate(files: Vec<Checked>) -> ExitCode {
-    let mut bad = 0;
-    for (path, agent) in files {
-        match agent {
-            Ok((agent, _)) => print(format!("✓ {}: {} is valid ({})", path.display(), agent.id(), agent.hash)),
-            Err(problem) => {
-                bad += 1;
-                print(refused(&path, &problem));
-            }
-        }
+fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+    for (file, agent) in files {
+        report.tell(match agent {
+            Ok(_) => file,
+            Err(problem) => refused(file, &problem),
+        });
     }
-    ended(bad)
+    report.end()
 }
 
-async fn apply(access: &Access, files: Vec<Checked>) -> anyhow::Result<ExitCode> {
-    let mut bad = 0;
-    for (path, agent) in files {
+async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+    for (file, agent) in files {
         let (agent, texts) = match agent {
             Ok(checked) => checked,
             Err(problem) => {
-                bad += 1;
-                print(refused(&path, &problem));
+                report.tell(refused(file, &problem));
                 continue;
             }
         };
-        let (id, hash) = (agent.id().to_owned(), agent.hash.clone());
+        let id = agent.id().to_owned();
         let applied = async {
-            let agent = access.apply_agent(agent).await?;
-            anyhow::Ok((agent, access.apply_knowledge(&id, texts).await?))
+            let changed = access.apply_agent(agent).await?;
+            anyhow::Ok((changed, access.apply_knowledge(&id, texts).await?))
         };
         match applied.await {
-            Ok((agent, knowledge)) => {
-                let word = match (agent, knowledge) {
-                    (true, _) => "applied",
-                    (false, true) => "unchanged, its knowledge applied",
-                    (false, false) => "unchanged",
-                };
-                print(format!("✓ {}: {id} {word} ({hash})", path.display()));
-            }
+            Ok((changed, knowledge)) => report.tell(file.applied(changed).with_knowledge(knowledge)),
             // A gateway of another version may refuse what this one takes; the other files go on.
             Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
-                bad += 1;
-                print(refused(&path, &error));
+                report.tell(file.refused(&error));
             }
-            Err(error) => return Err(error.context(format!("cannot apply {}", path.display()))),
+            Err(error) => return Err(error.context(format!("cannot apply the agent `{id}`"))),
         }
     }
-    Ok(ended(bad))
+    report.end()
 }
 
 async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
@@ -238,8 +235,10 @@ mod tests {
     #[test]
     fn a_folder_without_agents_is_an_error_and_a_missing_file_is_a_bad_one() {
         let dir = tempfile::tempdir().unwrap();
-        let error = read(&[], dir.path()).unwrap_err();
-        assert!(crate::failure::lines(&error)[1].contains(".yaml"));
+        let lines = |dir: &Path| crate::failure::lines(&read(&[], dir).unwrap_err());
+        assert!(lines(dir.path())[1].contains(".yaml"));
+        let none = lines(&dir.path().join("none"));
+        assert!(none[0].contains("none (the setting agents_dir)") && none[1].contains("agents_dir"), "{none:?}");
         let files = read(&[dir.path().join("no.yaml")], dir.path()).unwrap();
         assert!(files[0].1.is_err());
     }

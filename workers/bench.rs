@@ -7,7 +7,9 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use turnwheel::bench::options::{InflightOptions, RecoveryOptions, SessionsOptions, TimersOptions, TurnsOptions};
+use turnwheel::bench::options::{
+    InflightOptions, RecoveryOptions, SessionsOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
+};
 use turnwheel::bench::report::Report;
 use turnwheel::bench::{self, Problem, Progress};
 use turnwheel::config::load::Loaded;
@@ -21,26 +23,26 @@ Examples:
   turnwheel bench turns --backend embedded --json           the embedded file; JSON
   turnwheel --set worker.concurrency=1024 bench turns --concurrency 1024
 
-The latency is from the message's publication (open loop: from when it was due) until its reply is seen on the out
-stream. The floor is the same number of queue and store commands in the same groups with no engine between them, measured
+The latency is from the message's publication (open loop: from when it was due) until its reply is seen on the out \
+stream. The floor is the same number of queue and store commands in the same groups with no engine between them, measured \
 right after each row under the same load; the ratio is how much of it the engine reaches.";
 
 const INFLIGHT: &str = "\
 Examples:
-  turnwheel bench inflight                                     10,000 turns that wait for a model of 2 s
+  turnwheel bench inflight                                     10,000 wait for a model of 2 s
   turnwheel bench inflight --turns 2000 --model-latency 10s    fewer, longer
   turnwheel bench inflight --backend embedded
 
-Each of so many users writes again as soon as the reply is there. `waiting at once` is how many turns had begun and not
+Each of so many users writes again as soon as the reply is there. `waiting at once` is how many turns had begun and not \
 replied at the same time; `added` is the latency beyond the model's; the memory is the worker's.";
 
 const TIMERS: &str = "\
 Examples:
-  turnwheel bench timers                                          100,000 wait, 2,000 fire each second
+  turnwheel bench timers                                          100,000 wait, 2,000/s fire
   turnwheel bench timers --pending 1000000 --fire-rate 2000,5000
   turnwheel bench timers --backend embedded --pending 10000 --fire-rate 500
 
-Timers are armed as the commit of a turn arms them. A timer is as late as its turn begins after its due time, by the
+Timers are armed as the commit of a turn arms them. A timer is as late as its turn begins after its due time, by the \
 store's clock. Then 200 fire each second while the leading scheduler is killed: the latest of them is the take-over time.";
 
 const SESSIONS: &str = "\
@@ -48,8 +50,8 @@ Examples:
   turnwheel bench sessions                    100,000 sessions
   turnwheel bench sessions --sessions 10000 --backend embedded
 
-Sessions have had one turn each. `store` is the session documents, `on disk` everything that there is, with the turns and
-events of the retention. The growth is what more turns leave behind once their turns and events have expired, in sessions
+Sessions have had one turn each. `store` is the session documents, `on disk` everything that there is, with the turns and \
+events of the retention. The growth is what more turns leave behind once their turns and events have expired, in sessions \
 whose histories are full.";
 
 const RECOVERY: &str = "\
@@ -57,8 +59,17 @@ Examples:
   turnwheel bench recovery                                      1,000 turns in hand, three times
   turnwheel --set worker.ack_wait=2s bench recovery --rounds 1
 
-A worker that waits for its model in every turn is killed (SIGKILL) while a second one is idle; the latency is from there
+A worker that waits for its model in every turn is killed (SIGKILL) while a second one is idle; the latency is from there \
 to each turn's reply. The second worker's model answers at once.";
+
+const WORKFLOWS: &str = "\
+Examples:
+  turnwheel bench workflows                         pipelines of 100 and 1,000 stages, 1,000 of 5
+  turnwheel bench workflows --stages 5000 --runs 0      one pipeline alone
+  turnwheel bench workflows --backend embedded --json
+
+Every stage is an agent whose model answers at once. The time is from the first request to the last run's end; the bytes \
+are what runs, steps and events take, as data.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +77,7 @@ Examples:
   turnwheel bench turns --backend embedded   the same on the embedded file
   turnwheel bench timers --json              JSON: {\"environment\": {…}, \"rows\": […]}
 
-Without --nats and --mongodb, servers of the benchmark's own are started in a temporary folder: from NATS_SERVER_BIN and
+Without --nats and --mongodb, servers of the benchmark's own are started in a temporary folder: from NATS_SERVER_BIN and \
 MONGOD_BIN, else the PATH, else target/servers. Use a release build, and leave the machine to it.";
 
 /// Measure throughput, latency, memory and recovery
@@ -94,6 +105,9 @@ enum What {
     /// From the death of a worker to the replies of the turns that it had in hand
     #[command(after_help = RECOVERY)]
     Recovery(RecoveryOptions),
+    /// Stages a second of workflows, and what a stage leaves behind
+    #[command(after_help = WORKFLOWS)]
+    Workflows(WorkflowsOptions),
     /// A process of a running benchmark
     #[command(hide = true)]
     Member { orders: PathBuf },
@@ -110,6 +124,7 @@ impl Bench {
                 What::Timers(options) => Box::pin(bench::timers::run(options, settings, env, &progress)).await?,
                 What::Sessions(options) => Box::pin(bench::sessions::run(options, settings, env, &progress)).await?,
                 What::Recovery(options) => Box::pin(bench::recovery::run(options, settings, env, &progress)).await?,
+                What::Workflows(options) => Box::pin(bench::workflows::run(options, settings, env, &progress)).await?,
                 What::Member { orders } => return Box::pin(bench::crew::serve(orders)).await.map(|()| None),
             };
             Ok(Some(report))
@@ -139,6 +154,7 @@ impl What {
             Self::Timers(options) => options.site.json,
             Self::Sessions(options) => options.site.json,
             Self::Recovery(options) => options.site.json,
+            Self::Workflows(options) => options.site.json,
             Self::Member { .. } => false,
         }
     }

@@ -14,20 +14,24 @@ use turnwheel::config::load::Loaded;
 const EXAMPLES: &str = "\
 Examples:
   turnwheel chaos                                       five minutes of everything
-  turnwheel chaos --minutes 1 --seed 42                 the same again: seed 42 says and breaks the same things
+  turnwheel chaos --minutes 1 --seed 42                 says and breaks the same things again
   turnwheel chaos --faults worker-kill,mongodb-kill     only these
   turnwheel chaos --json > verdict.json                 for a build server; progress goes to stderr
-  turnwheel --set worker.ack_wait=3s chaos              with your own settings of `worker` and `lane`
+  turnwheel --set worker.ack_wait=3s chaos              with settings of `worker` and `lane`
 
-It starts nats-server (JetStream, sync_interval: always), a MongoDB replica set, workers, two schedulers and a gateway on
-free ports in a temporary folder, and plays the users, the model and the API behind the actions. While hundreds of
+It starts nats-server (JetStream, sync_interval: always), a MongoDB replica set, workers, two schedulers and a gateway on \
+free ports in a temporary folder, and plays the users, the model and the API behind the actions. While hundreds of \
 conversations go on it kills, pauses and restarts all of them. Then it waits until all is quiet, and checks that
-  every accepted message is answered or in the dead letters, once; replies come in order, under ids that tell a repeat;
-  the recorded conversations are what was said; every action took effect once, repeats came under the same key;
-  only legal status transitions; no timer early, lost or fired after its cancellation; no lane left with work.
+  every accepted message is answered or in the dead letters, once;
+  replies come in order, under ids that tell a repeat;
+  the recorded conversations are what was said;
+  every action took effect once, and repeats came under the same key;
+  there were only legal status transitions;
+  no timer was early, lost or fired after its cancellation;
+  no lane is left with work.
 Recovery is the time from the SIGKILL of a worker to the commit of each turn that it had in hand.
 
-Exit status: 0 all promises kept, 1 not, 2 wrong use. After a failure the logs of all processes
+Exit status: 0 all promises kept, 1 not, 2 wrong use. After a failure the logs of all processes \
 (as TURNWHEEL_LOG says) and all facts are kept.";
 
 #[derive(Debug, Args)]

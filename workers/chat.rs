@@ -24,7 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel chat                                talk to the only agent, or to `sales`
   turnwheel chat --agent sales --session tour   begin or resume the session `tour`
-  printf '你好\\n查订单 A1001\\n' | turnwheel chat   one message a line, each after the answer to the one before
+  printf '你好\\n查订单 A1001\\n' | turnwheel chat   a message a line, each after its answer
 Commands in the chat: /status, /help, /quit";
 
 const HELP: &str = "/status shows where the session stands, /quit leaves; anything else is sent as a message";

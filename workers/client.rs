@@ -10,16 +10,19 @@ use sse_stream::SseStream;
 use std::time::Duration;
 use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::doctor::Finding;
-use turnwheel::gateway::intake::{Accepted, NewMessage, Order};
+use turnwheel::gateway::intake::{Accepted, NewMessage, NewRun, Order, StartedRun};
 use turnwheel::gateway::knowledge::{NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{Letter, LetterSummary, Replayed};
+use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::gateway::timers::PendingTimer;
+use turnwheel::gateway::workflows::WorkflowSummary;
 use turnwheel::gateway::{AgentSummary, SessionSummary};
 use turnwheel::http_client;
 use turnwheel::knowledge::{Hit, SourceEntry};
 use turnwheel::queue::{Command, EventType, StreamEvent};
 use turnwheel::session::Session;
-use turnwheel::store::SessionQuery;
+use turnwheel::store::{RunQuery, SessionQuery};
+use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 use url::Url;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -33,6 +36,15 @@ pub struct GatewayClient {
     http: Client,
     base: Url,
     token: Option<String>,
+}
+
+/// What a client can follow.
+#[derive(Clone, Debug)]
+pub enum Followed {
+    /// A session: all that is published for it.
+    Session(String),
+    /// A run, to its end.
+    Run(String),
 }
 
 /// What a stream of events yields; the text is why it broke off.
@@ -150,9 +162,50 @@ impl GatewayClient {
         self.listing(self.api(Method::GET, &["knowledge", "search"]).query(&asked), "hits").await
     }
 
-    /// Opens a session's events after `last_id`, or from now on.
-    pub async fn events(&self, session_id: &str, last_id: Option<u64>) -> anyhow::Result<Events> {
-        let mut request = self.api(Method::GET, &["sessions", session_id, "events"]);
+    pub async fn workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
+        self.listing(self.api(Method::GET, &["workflows"]), "workflows").await
+    }
+
+    pub async fn workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
+        known(self.call(self.api(Method::GET, &["workflows", workflow_id])).await)
+    }
+
+    /// Registers a workflow. True when that changed something.
+    pub async fn register(&self, workflow: &WorkflowRecord) -> anyhow::Result<bool> {
+        let request = self.api(Method::PUT, &["workflows", workflow.id()]).json(&workflow.document);
+        let answer: Value = self.call(request).await?;
+        Ok(answer["changed"].as_bool().unwrap_or(true))
+    }
+
+    pub async fn start_run(&self, new: &NewRun) -> anyhow::Result<StartedRun> {
+        let body = json!({ "query": new.query, "session_id": new.session_id, "run_id": new.run_id });
+        self.call(self.api(Method::POST, &["workflows", &new.workflow_id, "runs"]).json(&body)).await
+    }
+
+    pub async fn runs(&self, query: &RunQuery) -> anyhow::Result<Vec<RunSummary>> {
+        let mut filters = vec![("limit", query.limit.to_string())];
+        filters.extend(query.status.map(|status| ("status", status.as_str().to_owned())));
+        filters.extend(query.workflow_id.clone().map(|workflow_id| ("workflow_id", workflow_id)));
+        filters.extend(query.origin_session.clone().map(|session_id| ("session_id", session_id)));
+        self.listing(self.api(Method::GET, &["runs"]).query(&filters), "runs").await
+    }
+
+    pub async fn run(&self, run_id: &str) -> anyhow::Result<RunDetails> {
+        self.call(self.api(Method::GET, &["runs", run_id])).await
+    }
+
+    /// An operator's command for a run: `cancel`, `resume` or `restart`.
+    pub async fn order_run(&self, run_id: &str, verb: &str, body: &Value) -> anyhow::Result<StartedRun> {
+        self.call(self.api(Method::POST, &["runs", run_id, verb]).json(body)).await
+    }
+
+    /// Opens the events of a session or run after `last_id`, or from now on.
+    pub async fn events(&self, followed: &Followed, last_id: Option<u64>) -> anyhow::Result<Events> {
+        let path = match followed {
+            Followed::Session(session_id) => ["sessions", session_id, "events"],
+            Followed::Run(run_id) => ["runs", run_id, "events"],
+        };
+        let mut request = self.api(Method::GET, &path);
         if let Some(id) = last_id {
             request = request.header("last-event-id", id.to_string());
         }

@@ -2,7 +2,6 @@
 
 use crate::table::{print_json, print_table, table};
 use clap::Args;
-use serde_json::{Value, json};
 use turnwheel::config::load::Loaded;
 use turnwheel::config::show;
 
@@ -18,15 +17,15 @@ impl Config {
     pub fn run(&self, loaded: &Loaded) -> anyhow::Result<()> {
         let rows = show::rows(loaded);
         if self.json {
-            return print_json(&json!({ "settings": rows }));
+            return print_json(&show::json(&rows));
         }
         let mut shown = table(&["setting", "value", "from"]);
         for row in rows {
-            let value = match row.value {
-                Value::String(text) => text,
-                other => other.to_string(),
+            let from = match row.note.is_empty() {
+                true => row.origin,
+                false => format!("{}; {}", row.origin, row.note),
             };
-            shown.add_row([row.key, value, row.origin]);
+            shown.add_row([row.key, show::shown(&row.value), from]);
         }
         print_table(&shown);
         Ok(())

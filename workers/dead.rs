@@ -32,8 +32,8 @@ Examples:
   turnwheel agents apply && turnwheel dead replay 7     its agent was unknown
   turnwheel dead replay m-1 --json
 
-The job becomes a turn of its own, under the id that is printed (`m-1-replay-7`), after all that waits in its lane by now: an
-action that its first turn has run may run again. The letter is removed; replayed twice, it is one turn. What would only
+The job becomes a turn of its own, under the id that is printed (`m-1-replay-7`), after all that waits in its lane by now: an \
+action that its first turn has run may run again. The letter is removed; replayed twice, it is one turn. What would only \
 come back (a payload that is no job, an agent that is still unknown, a timer that is cancelled) is refused.";
 
 #[derive(Debug, Subcommand)]

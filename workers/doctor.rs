@@ -13,13 +13,13 @@ use turnwheel::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel doctor                                             the cluster of the settings, else the running dev
-  turnwheel doctor --json                                      for a monitor: {\"problems\": 0, \"findings\": […]}
+  turnwheel doctor                                             the cluster that is set, or `dev`
+  turnwheel doctor --json                                      for a monitor: `problems`, `findings`
   turnwheel doctor --nats-monitor http://nats.internal:8222    asks there when NATS syncs its files
 
-It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal
-and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be
-used, lanes that do not move, timers that nobody fires, dead letters.
+It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal \
+and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be \
+used, lanes that do not move, timers that nobody fires, dead letters, a collector that takes no traces.
 Exit status: 0 nothing worse than advice, 1 a problem, 2 wrong use.";
 
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ impl Doctor {
         } else {
             let colour = colour && std::io::stdout().is_terminal();
             findings.iter().flat_map(|finding| lines(finding, colour)).for_each(print);
-            print(format!("{problems} problem(s), {advice} advice"));
+            print(format!("problems: {problems}, advice: {advice}"));
         }
         Ok(if problems > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -66,6 +66,7 @@ impl Doctor {
         let remedy = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
         let mut findings = vec![Finding::problem(place, "no dev server is running, and no cluster is set", remedy)];
         findings.extend(doctor::files(settings));
+        findings.extend(doctor::telemetry(settings).await);
         Ok(findings)
     }
 }

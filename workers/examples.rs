@@ -2,7 +2,7 @@
 
 pub const DEV: &str = "\
 Examples:
-  turnwheel dev                                      then, in a second terminal: turnwheel chat --agent sales
+  turnwheel dev                                      then, elsewhere: turnwheel chat --agent sales
   turnwheel --set gateway.listen=127.0.0.1:9000 dev  another port
   turnwheel --set data_dir=/tmp/try dev              another place for its file
   turnwheel --log turnwheel=debug dev                say more
@@ -13,10 +13,10 @@ pub const WORKER: &str = "\
 Examples:
   NATS_URL=nats://q:4222 MONGODB_URI=mongodb://db:27017 turnwheel worker
   turnwheel --set worker.concurrency=1024 worker     more turns at once
-  turnwheel --set worker.drain_timeout=2m worker     more time for the turns in hand when it is told to stop
+  turnwheel --set worker.drain_timeout=2m worker     more time to end the turns in hand
   turnwheel --log-json worker                        logs as JSON, one object a line
 
-Start as many as you need, anywhere. SIGTERM or Ctrl-C: no new turns; those in hand are finished within
+Start as many as you need, anywhere. SIGTERM or Ctrl-C: no new turns; those in hand are finished within \
 worker.drain_timeout, or given to another worker. A second one stops at once.";
 
 pub const SCHEDULER: &str = "\

@@ -1,7 +1,7 @@
-//! A session's events as they come, through losses of the connection. One task owns the stream; a command reads its
+//! The events of a session or a run as they come, through losses of the connection. One task owns the stream; a command reads its
 //! channel, and may stop reading at any moment without losing anything.
 
-use crate::client::{Events, GatewayClient};
+use crate::client::{Events, Followed, GatewayClient};
 use crate::failure::is_unknown;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -48,24 +48,24 @@ pub fn of_queue(mut events: BoxStream<'static, Result<StreamEvent, QueueError>>,
     feed
 }
 
-/// The feed of a gateway. The first connection is made before this returns, so that a session that the gateway does not
-/// know is seen at once.
+/// The feed of a gateway. The first connection is made before this returns, so that a session or run that the gateway does
+/// not know is seen at once.
 pub async fn of_gateway(
     client: GatewayClient,
-    session_id: String,
+    followed: Followed,
     last_id: Option<u64>,
     tasks: &Tasks,
 ) -> anyhow::Result<Feed> {
-    let events = client.events(&session_id, last_id).await?;
+    let events = client.events(&followed, last_id).await?;
     let (sender, feed) = mpsc::channel(64);
-    let follower = Follower { client, session_id, last_id, sender };
+    let follower = Follower { client, followed, last_id, sender };
     tasks.spawn("feed", OnPanic::Log, follower.run(events));
     Ok(feed)
 }
 
 struct Follower {
     client: GatewayClient,
-    session_id: String,
+    followed: Followed,
     last_id: Option<u64>,
     sender: mpsc::Sender<Notice>,
 }
@@ -120,7 +120,7 @@ impl Follower {
                 () = tokio::time::sleep(pause) => {}
                 () = self.sender.closed() => return Ok(None),
             }
-            match self.client.events(&self.session_id, self.last_id).await {
+            match self.client.events(&self.followed, self.last_id).await {
                 Ok(events) => return Ok(Some(events)),
                 Err(error) if is_final(&error) => return Err(error),
                 Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),

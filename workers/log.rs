@@ -4,8 +4,13 @@
 use crate::failure::Failure;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 use turnwheel::config::{Environment, SecretValues};
+use turnwheel::telemetry::Otlp;
 
 static SECRETS: OnceLock<SecretValues> = OnceLock::new();
 
@@ -18,6 +23,11 @@ pub fn hide(secrets: SecretValues) {
 /// `text` without secrets.
 pub fn masked(text: &str) -> String {
     SECRETS.get().map_or_else(|| text.to_owned(), |secrets| secrets.mask(text))
+}
+
+/// Whether a terminal may be given colours.
+pub fn may_colour(env: &Environment) -> bool {
+    env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
 }
 
 /// Standard error, without secrets. An event of the log is one write.
@@ -34,20 +44,51 @@ impl Write for Masked {
     }
 }
 
-/// Starts the log with `--log`, else TURNWHEEL_LOG, else `default`.
-pub fn start(flag: Option<&str>, json: bool, default: &str, env: &Environment) -> anyhow::Result<()> {
+/// Starts the log with `--log`, else TURNWHEEL_LOG, else `default`; spans go to `otlp` as well.
+pub fn start(
+    flag: Option<&str>,
+    json: bool,
+    default: &str,
+    env: &Environment,
+    otlp: Option<&Otlp>,
+) -> anyhow::Result<()> {
     let named = flag.or_else(|| env.get("TURNWHEEL_LOG")).filter(|text| !text.trim().is_empty());
     let text = named.unwrap_or(default);
     let filter = EnvFilter::try_new(text).map_err(|error| {
         let hint = "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,turnwheel::turn=debug`";
         Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
     })?;
-    let plain = env.get("NO_COLOR").is_some();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Masked);
-    if json {
-        log.json().init();
-    } else {
-        log.with_ansi(!plain && io::stderr().is_terminal()).init();
+    let plain = !may_colour(env);
+    match otlp {
+        // One filter for all: what is not logged costs nothing.
+        None => tracing_subscriber::registry().with(filter).with(lines(json, plain)).init(),
+        Some(otlp) => {
+            tracing_subscriber::registry().with(otlp.layer()).with(lines(json, plain).with_filter(filter)).init();
+        }
     }
     Ok(())
+}
+
+/// The log as text, or as one JSON object a line.
+fn lines<S>(json: bool, plain: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let log = tracing_subscriber::fmt::layer().with_writer(|| Masked);
+    match json {
+        true => log.json().boxed(),
+        false => log.with_ansi(!plain && io::stderr().is_terminal()).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let may = |variables: &[(&str, &str)]| may_colour(&variables.iter().copied().collect());
+        assert!(may(&[("TERM", "xterm")]) && may(&[("NO_COLOR", "")]));
+        assert!(!may(&[("NO_COLOR", "1")]) && !may(&[("TERM", "dumb")]));
+    }
 }

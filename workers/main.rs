@@ -18,13 +18,17 @@ mod ending;
 mod examples;
 mod failure;
 mod feed;
+mod following;
 mod knowledge;
 mod listing;
 mod log;
 mod open;
 mod order;
+mod progress;
 mod refresh;
+mod report;
 mod roles;
+mod runs;
 mod screen;
 mod send;
 mod sessions;
@@ -32,6 +36,7 @@ mod signals;
 mod table;
 mod timers;
 mod watch;
+mod workflows;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -39,6 +44,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use turnwheel::config::load::{Loaded, Sources};
 use turnwheel::config::{SecretValues, Settings};
+use turnwheel::telemetry::Otlp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,6 +53,7 @@ Examples:
   turnwheel send --session s1 --agent sales 你好   publish one message
   turnwheel sessions show s1                      where a conversation stands
   turnwheel agents validate agents/               check agent files
+  turnwheel workflows run smart_router 帮我写段代码   run a workflow, and see how it goes
   turnwheel dead list                             what was given up, and why
   turnwheel doctor                                what is wrong here, and what to change
   turnwheel --set worker.concurrency=64 worker    one more worker of a cluster
@@ -54,6 +61,9 @@ Examples:
 
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
 Exit status: 0 done, 1 failed, 2 wrong use.";
+
+/// What every command takes, apart from its own.
+const GLOBAL: &str = "Global options";
 
 // A turn is thousands of small allocations on many threads: this costs a fraction of what the system's allocator does.
 #[global_allocator]
@@ -64,16 +74,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "turnwheel", version, after_help = EXAMPLES)]
 struct Cli {
     /// Settings file; else TURNWHEEL_CONFIG, else turnwheel.toml in the working directory
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Log filter, such as `info` or `turnwheel=debug`; else TURNWHEEL_LOG
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILTER")]
     log: Option<String>,
     /// Log as JSON, one object a line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     log_json: bool,
     /// Override one setting, such as `--set worker.concurrency=64`; may be repeated
-    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long = "set", global = true, help_heading = GLOBAL, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     #[command(subcommand)]
     command: Command,
@@ -112,6 +122,12 @@ enum Command {
     /// What agents answer from: add, list, search, remove
     #[command(subcommand)]
     Knowledge(knowledge::Knowledge),
+    /// Workflows: list, show, run, validate, apply
+    #[command(subcommand)]
+    Workflows(workflows::Workflows),
+    /// Runs of workflows: list, show, cancel, resume, restart
+    #[command(subcommand)]
+    Runs(runs::Runs),
     /// Jobs that were given up: list, show, replay
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -136,7 +152,18 @@ enum Command {
 impl Command {
     /// The roles run for long and log what they do; the others speak only when something is wrong.
     const fn is_role(&self) -> bool {
-        matches!(self, Self::Dev | Self::Worker | Self::Scheduler | Self::Gateway | Self::All)
+        self.role().is_some()
+    }
+
+    const fn role(&self) -> Option<&'static str> {
+        match self {
+            Self::Dev => Some("dev"),
+            Self::Worker => Some("worker"),
+            Self::Scheduler => Some("scheduler"),
+            Self::Gateway => Some("gateway"),
+            Self::All => Some("all"),
+            _ => None,
+        }
     }
 }
 
@@ -162,12 +189,24 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
-    let default = if cli.command.is_role() { "info,tokio_cron_scheduler=warn" } else { "warn" };
-    log::start(cli.log.as_deref(), cli.log_json, default, &sources.env)?;
+    // A command says by itself what it waits for.
+    let default = match cli.command.is_role() {
+        true => "info,tokio_cron_scheduler=warn",
+        false => "warn,turnwheel::queue::nats=error,turnwheel::store::mongo=error",
+    };
     let loaded = Settings::load(&sources)?;
     log::hide(SecretValues::new(&loaded.settings, &loaded.env));
-    let colour = sources.env.get("NO_COLOR").is_none();
-    dispatch(cli.command, loaded, colour).await
+    let otlp = match cli.command.role() {
+        Some(role) => Otlp::start(&loaded.settings.telemetry, role)?,
+        None => None,
+    };
+    log::start(cli.log.as_deref(), cli.log_json, default, &sources.env, otlp.as_ref())?;
+    let colour = log::may_colour(&sources.env);
+    let done = Box::pin(dispatch(cli.command, loaded, colour)).await;
+    if let Some(otlp) = otlp {
+        otlp.stop().await;
+    }
+    done
 }
 
 async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Result<ExitCode> {
@@ -184,6 +223,8 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
+        Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,
+        Command::Runs(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),
@@ -233,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn an_example_takes_one_line_of_the_help() {
+        fn walk(command: &clap::Command, wide: &mut Vec<String>) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let width = |line: &str| line.chars().map(|c| if c < '\u{2e80}' { 1 } else { 2 }).sum::<usize>();
+            wide.extend(help.lines().filter(|line| line.starts_with("  ") && width(line) > 100).map(str::to_owned));
+            command.get_subcommands().for_each(|inner| walk(inner, wide));
+        }
+        let mut wide = Vec::new();
+        walk(&Cli::command(), &mut wide);
+        assert_eq!(wide, [""; 0], "lines that are wrapped where the terminal is not known");
+    }
+
+    #[test]
     fn wrong_use_is_told_from_failure() {
         for line in [
             "turnwheel",
@@ -241,6 +295,9 @@ mod tests {
             "turnwheel sessions show a.b",
             "turnwheel send --session s1",
             "turnwheel sessions list --status asleep",
+            "turnwheel workflows run research_workflow",
+            "turnwheel workflows show w --json --mermaid",
+            "turnwheel runs restart r1",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

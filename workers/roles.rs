@@ -37,7 +37,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     let engine = Engine::builder(settings).open().await?;
     let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
     let agents = crate::watch::apply(settings, store.as_ref()).await;
-    let watched = crate::watch::run(settings.clone(), Arc::clone(store), agents, tasks.stop_token());
+    let watched = crate::watch::keep(settings.clone(), Arc::clone(store), agents, tasks.stop_token());
     tasks.spawn("agents", OnPanic::Log, watched);
     serve_demo(&tasks).await;
     let marker = DevMarker::write(settings)?;
@@ -80,6 +80,9 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
         engine = Engine::builder(settings).open() => engine?,
         () = signals.next() => return Ok(()),
     };
+    if parts.worker || parts.gateway {
+        engine.register_folder().await;
+    }
     run(&engine, parts, &mut signals).await
 }
 

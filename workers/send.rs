@@ -5,19 +5,21 @@ use crate::chat::follow_new;
 use crate::ending::Awaited;
 use crate::feed::Notice;
 use crate::screen::Screen;
-use crate::table::print;
+use crate::table::{print, print_json};
 use clap::Args;
+use serde_json::json;
 use std::time::Duration;
 use turnwheel::config::duration;
 use turnwheel::config::load::Loaded;
-use turnwheel::gateway::intake::NewMessage;
-use turnwheel::queue::Event;
+use turnwheel::gateway::intake::{Accepted, NewMessage};
+use turnwheel::queue::{Event, Reply, ReplyKind};
 use turnwheel::tasks::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:
   turnwheel send --session s1 --agent sales 你好
   turnwheel send --session s1 --wait '查一下订单 A1001'    print the replies, too
+  turnwheel send --session s1 --wait --json 你好         {job_id, session_id, replies}
   turnwheel send --session s1 --job-id m-7 你好          sent twice, it is one turn";
 
 #[derive(Debug, Args)]
@@ -41,6 +43,9 @@ pub struct Send {
     /// Wait for the end of the turn, and print its replies
     #[arg(long)]
     wait: bool,
+    /// As JSON: the message's id; with --wait the replies, too, when the turn has ended
+    #[arg(long)]
+    json: bool,
     /// How long to wait
     #[arg(long, default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
@@ -54,28 +59,65 @@ impl Send {
         let tasks = Tasks::new();
         let access = Access::open(loaded, &tasks).await?;
         let message = NewMessage {
-            session_id: self.session,
-            agent_id: self.agent,
+            session_id: self.session.clone(),
+            agent_id: self.agent.clone(),
             text: self.text.join(" "),
-            job_id: self.job_id,
-            user_id: self.user,
-            channel: self.channel,
+            job_id: self.job_id.clone(),
+            user_id: self.user.clone(),
+            channel: self.channel.clone(),
             ..NewMessage::default()
         };
         let accepted = access.send(message).await?;
-        print(&accepted.job_id);
-        if !self.wait {
-            return Ok(());
+        match (self.wait, self.json) {
+            (false, true) => print_json(&accepted),
+            (false, false) => {
+                print(&accepted.job_id);
+                Ok(())
+            }
+            (true, true) => self.collect(&access, accepted, &tasks).await,
+            (true, false) => {
+                print(&accepted.job_id);
+                let agents = access.list_agents().await?;
+                let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
+                let (mut screen, turn_id) = (Screen::plain(names), accepted.job_id.clone());
+                wait(&access, &accepted, self.timeout, &tasks, |notice| show(&mut screen, notice, &turn_id)).await
+            }
         }
-        let (session_id, turn_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
-        let agents = access.list_agents().await?;
-        let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
-        let mut screen = Screen::plain(names);
-        // From the beginning: a repeat under a known id finds its answer, too.
-        let mut feed = follow_new(&access, session_id, &tasks).await?;
-        let awaited = Awaited { access: &access, session_id, turn_id, limit: self.timeout };
-        awaited.until_end(&mut feed, |notice| show(&mut screen, notice, turn_id)).await
     }
+
+    /// Prints what came when the turn has ended, also in a failure.
+    async fn collect(&self, access: &Access, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
+        let mut replies: Vec<Reply> = Vec::new();
+        let waited = wait(access, &accepted, self.timeout, tasks, |notice| {
+            let Notice::Event(event) = notice else { return };
+            // A channel drops repeats by their id; the final text has all its chunks.
+            if let Event::Reply(reply) = event.as_ref()
+                && reply.turn_id == accepted.job_id
+                && reply.kind != ReplyKind::Chunk
+                && replies.iter().all(|known| known.reply_id != reply.reply_id)
+            {
+                replies.push(reply.clone());
+            }
+        });
+        let waited = waited.await;
+        let Accepted { job_id, session_id } = accepted;
+        print_json(&json!({ "job_id": job_id, "session_id": session_id, "replies": replies }))?;
+        waited
+    }
+}
+
+/// Hands what is published to `show` until the turn of the message has ended.
+async fn wait(
+    access: &Access,
+    accepted: &Accepted,
+    limit: Duration,
+    tasks: &Tasks,
+    show: impl FnMut(&Notice),
+) -> anyhow::Result<()> {
+    let (session_id, turn_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
+    // From the beginning: a repeat under a known id finds its answer, too.
+    let mut feed = follow_new(access, session_id, tasks).await?;
+    Awaited { access, session_id, turn_id, limit }.until_end(&mut feed, show).await
 }
 
 /// Replies of the turn to stdout; what concerns the connection to stderr.

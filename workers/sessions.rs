@@ -39,7 +39,7 @@ Examples:
   turnwheel sessions cancel s1
   turnwheel sessions cancel s1 --reason 'wrong order' --by li
 
-Ends the turn that runs at once, and gives up all that stands before the command in the session's lane; its timers go. An
+Ends the turn that runs at once, and gives up all that stands before the command in the session's lane; its timers go. An \
 action that has begun may have its effect. The user's next message is answered as usual.";
 
 const RELEASE: &str = "\
@@ -170,7 +170,7 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 fn describe(session: &Session, now: Timestamp) -> Vec<String> {
     let state = &session.workflow_state;
     let reason = session.status_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let row = |name: &str, text: &str| format!("{name:<9} {}", printable(text));
+    let row = |name: &str, text: &str| format!("{name:<9} {}", printable(if text.is_empty() { "-" } else { text }));
     let mut lines = vec![
         row("session", &session.session_id),
         row("status", &format!("{}{reason}", state.status)),
@@ -232,6 +232,7 @@ mod tests {
             generation: 1,
             action: None,
             message: None,
+            traceparent: None,
         });
         session.history = Arc::new(
             (0..12)

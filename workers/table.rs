@@ -25,7 +25,7 @@ pub fn table(header: &[&str]) -> Listing {
 impl Listing {
     /// Adds a row. Text from outside cannot steer the terminal, and takes one line.
     pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let mut row = Row::from(cells.into_iter().map(|cell| printable(&cell).replace(['\n', '\t'], " ")));
+        let mut row = Row::from(cells.into_iter().map(|cell| one_line(&cell)));
         row.max_height(1);
         self.0.add_row(row);
     }
@@ -36,6 +36,11 @@ impl std::fmt::Display for Listing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.trim_fmt())
     }
+}
+
+/// The columns of the terminal; without one no line is too long.
+pub fn width() -> usize {
+    Table::new().width().map_or(usize::MAX, usize::from)
 }
 
 /// Prints text; a reader that has left is no failure of ours.
@@ -78,6 +83,11 @@ pub fn rough(duration: Duration) -> String {
 /// Text from outside without what would steer the terminal.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// The same in one line.
+pub fn one_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use turnwheel::tasks::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel timers list                                   all that are pending, those due first at the top
+  turnwheel timers list                                   all that are pending, due first at the top
   turnwheel timers list --session s1 --watch              those of one session, as they change
   turnwheel timers cancel --session s1                    all of a session
   turnwheel timers cancel --session s1 --name follow_up   those of one name";
@@ -29,7 +29,7 @@ Examples:
   turnwheel timers cancel --session s1
   turnwheel timers cancel --session s1 --name follow_up --by li --reason 'called already'
 
-The command goes onto the session's lane, and is done when its turn comes. What takes a conversation back from a human who
+The command goes onto the session's lane, and is done when its turn comes. What takes a conversation back from a human who \
 does not answer (handoff_timeout) is cancelled only by its name.";
 
 #[derive(Debug, Subcommand)]

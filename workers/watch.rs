@@ -1,7 +1,7 @@
-//! `turnwheel dev` applies the agent files at start, and again when one changes.
+//! `turnwheel dev` applies the agent and workflow files at start, and again when one changes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
@@ -11,6 +11,7 @@ use turnwheel::agent::validate::Known;
 use turnwheel::agent::{AgentConfig, AgentRecord};
 use turnwheel::config::Settings;
 use turnwheel::knowledge::files::{self, NamedText};
+use turnwheel::run;
 use turnwheel::store::Store;
 use turnwheel::workflow::Flows;
 
@@ -20,12 +21,18 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// Agents with their files: whose knowledge is watched.
 pub type Watched = Vec<(PathBuf, Arc<AgentConfig>)>;
 
-/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder, with what they answer from;
-/// a bad one is reported by name and does not stop the others.
+/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder, with what they answer from,
+/// and registers those of `workflows_dir`; a bad one is reported by name and does not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) -> Watched {
-    let known = Known::new(settings, Flows::builtin().ids());
+    let watched = apply_agents(settings, store).await;
+    run::register_folder(settings, store, Flows::builtin().ids()).await;
+    watched
+}
+
+async fn apply_agents(settings: &Settings, store: &dyn Store) -> Watched {
+    let known = Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
     let on_disk = settings.agents_dir.is_dir();
-    let read = if on_disk { load::read_path(&settings.agents_dir) } else { load::builtin() };
+    let read = if on_disk { load::read_path(&settings.agents_dir) } else { load::starters() };
     let mut watched = Vec::new();
     for (path, agent) in read {
         if let Ok(agent) = &agent {
@@ -69,28 +76,30 @@ async fn put(store: &dyn Store, agent: AgentRecord, texts: Vec<NamedText>) {
     }
 }
 
-/// Applies the folder again whenever a file in it, or one that an agent answers from, has changed, until `stop`.
-pub async fn run(settings: Settings, store: Arc<dyn Store>, mut watched: Watched, stop: CancellationToken) {
-    let mut seen = snapshot(&settings.agents_dir, &watched);
+/// Applies the folders again whenever a file in them, or one that an agent answers from, has changed, until `stop`.
+pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watched, stop: CancellationToken) {
+    let mut seen = snapshot(&settings, &watched);
     loop {
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
             () = stop.cancelled() => return,
         }
-        let now = snapshot(&settings.agents_dir, &watched);
+        let now = snapshot(&settings, &watched);
         if now != seen {
             let before = now;
             watched = apply(&settings, store.as_ref()).await;
             // An agent may have begun to answer from files that nobody watched before.
-            seen = snapshot(&settings.agents_dir, &watched);
+            seen = snapshot(&settings, &watched);
             seen.extend(before);
         }
     }
 }
 
 /// Size and time of every file.
-fn snapshot(dir: &Path, watched: &Watched) -> BTreeMap<PathBuf, (u64, Option<SystemTime>)> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+fn snapshot(settings: &Settings, watched: &Watched) -> BTreeMap<PathBuf, (u64, Option<SystemTime>)> {
+    let folders =
+        [&settings.agents_dir, &settings.workflows_dir].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+    let entries = folders.flatten().flatten().map(|entry| entry.path());
     let known = watched.iter().flat_map(|(file, agent)| files::paths(file, agent));
     let files = entries.chain(known).filter_map(|path| {
         let metadata = std::fs::metadata(&path).ok()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use turnwheel::action::template::{self, Filler, Missing, Piece};
 use turnwheel::agent::validate::{self, validate};
-use turnwheel::agent::{AgentConfig, AgentRecord, canonical, load};
+use turnwheel::agent::{AgentConfig, AgentRecord, StoredAgent, canonical, load};
 use turnwheel::clock::Timestamp;
 use turnwheel::config::mask::{MASK, Masker, SHORTEST};
 use turnwheel::ids;
@@ -16,12 +16,18 @@ use turnwheel::model::offline::Offline;
 use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
 use turnwheel::queue::{Job, Message};
 use turnwheel::turn::decision::{parse_decision, parse_plan_and_decision};
+use turnwheel::workflow::orchestration::builder::{Pipeline, Stage};
+use turnwheel::workflow::orchestration::condition::Condition;
+use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::workflow::orchestration::outputs::OutputStore;
+use turnwheel::workflow::orchestration::template::InputMapping;
+use turnwheel::workflow::orchestration::{KnownRunnables, read, structure};
 
 /// A target by its name; its corpus is in `corpus/<name>`.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 9] = [
     ("job", job),
     ("agent", agent),
     ("template", template),
@@ -29,6 +35,8 @@ pub const TARGETS: [Target; 7] = [
     ("decision", decision),
     ("canonical", canonical),
     ("mask", mask),
+    ("condition", condition),
+    ("workflow", workflow),
 ];
 
 /// A job as it comes from the stream: refused, or the same after another way through the stream.
@@ -42,6 +50,7 @@ pub fn job(data: &[u8]) {
         msg_id: Some("s1:m-1".into()),
         default_id: "1-1".into(),
         at: Timestamp::from_millis(0),
+        trace: None,
     };
     let Ok(job) = Job::decode(&message(data.to_vec())) else { return };
     job.check().expect("what was decoded is legal");
@@ -60,8 +69,8 @@ pub fn agent(data: &[u8]) {
                 let report = validate(&agent.config, &agent.document, validate::Context::default());
                 assert_eq!(report.is_ok(), report.errors.is_empty(), "{report}");
                 let stored = serde_json::to_string(&agent.to_stored()).expect("it can be stored");
-                let stored = serde_json::from_str(&stored).expect("it can be read again");
-                let again = AgentRecord::from_stored(stored).expect("it is still an agent");
+                let stored: StoredAgent = serde_json::from_str(&stored).expect("it can be read again");
+                let again = AgentRecord::from_document(stored.config, stored.updated_at).expect("it is still an agent");
                 assert_eq!((again.hash, again.config), (agent.hash, agent.config));
             }
         }
@@ -131,8 +140,8 @@ pub fn rules(data: &[u8]) {
 
 /// The offline model waits for nothing: one poll is all.
 fn answer(facts: Facts) -> Option<String> {
-    let schema = Some(ResponseSchema { name: "decision".into(), strict: false, schema: Value::Null.into() });
-    let request = ModelRequest { messages: Vec::new().into(), schema, idempotency_key: String::new(), facts };
+    let schema = ResponseSchema { name: "decision".into(), strict: false, schema: Value::Null.into() };
+    let request = ModelRequest::new(Vec::new()).with_schema(schema).with_facts(facts);
     let model = Offline::new();
     match pin!(model.complete(request)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reply) => reply.ok().map(|reply| reply.content),
@@ -173,4 +182,57 @@ pub fn mask(data: &[u8]) {
         assert!(!masked.contains(secret), "{masked}");
     }
     assert!(masked.len() <= rest.len());
+}
+
+/// The first line is a condition and a template, the rest are outputs: none of them is read as a part of either.
+pub fn condition(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (asked, rest) = text.split_once('\n').unwrap_or((&text, "{}"));
+    let outputs: Map<String, Value> = serde_json::from_str(rest).unwrap_or_default();
+    let mut store = OutputStore::new("问");
+    for (id, output) in &outputs {
+        store.set(id.as_str(), output.as_str().unwrap_or_default());
+    }
+    let mapping = InputMapping::parse(asked);
+    let built = mapping.build(store.scope());
+    if mapping.get_dependencies().is_empty() {
+        // Without variables only the escapes go, a pair of braces each.
+        assert_eq!((asked.len() - built.len()) % 2, 0, "{built}");
+    }
+    match Condition::parse(asked) {
+        Err(error) => assert!(error.to_string().contains(asked.trim()), "{error}"),
+        Ok(condition) => {
+            let holds = condition.holds(store.scope());
+            if let Some(constant) = condition.constant() {
+                assert_eq!(holds, constant);
+            }
+            let negated = Condition::parse(&format!("not {asked}"));
+            assert_eq!(
+                negated.ok().map(|negated| negated.holds(store.scope())),
+                (!asked.trim().is_empty()).then_some(!holds)
+            );
+        }
+    }
+}
+
+/// A workflow file as YAML and as JSON: refused with a reason, or stored, read back and built in code as the same workflow.
+pub fn workflow(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for name in ["w.yaml", "w.json"] {
+        match read::text(Path::new(name), &text) {
+            Err(problem) => assert!(!problem.to_string().is_empty()),
+            Ok(record) => {
+                let again = WorkflowRecord::from_stored(record.to_stored()).expect("it is still a workflow");
+                assert_eq!(again, record);
+                let drawn = structure::tree(&record.workflow, 40);
+                let stages = record.workflow.shape.stages().len();
+                assert!(drawn.lines().count() > stages && structure::mermaid(&record.workflow).ends_with("end\n"));
+                assert_eq!(structure::describe(&record.workflow)["id"], record.id());
+                let _ = KnownRunnables::default().check(record);
+            }
+        }
+    }
+    // Any text can be an input, and stays what it is.
+    let built = Pipeline::new("w").stage(Stage::new("a", "x").input(text.as_ref())).build().expect("it is a workflow");
+    assert_eq!(built.workflow.shape.stages()[0].input.template(), text);
 }

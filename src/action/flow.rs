@@ -5,18 +5,13 @@ use crate::agent::AgentConfig;
 use crate::workflow::{Flow, Flows};
 use std::sync::Arc;
 
-/// The flow that `action` names, if the agent may route to it; else why not, for the model to read.
-pub fn find(flows: &Flows, agent: &AgentConfig, action: &Action) -> Result<Arc<dyn Flow>, String> {
+/// The function that `action` names, if the agent may route to it; `None` when it is none, but maybe a workflow. Else why
+/// not, for the model to read.
+pub fn find(flows: &Flows, agent: &AgentConfig, action: &Action) -> Result<Option<Arc<dyn Flow>>, String> {
     if !agent.flows.contains(&action.target) {
         return Err(format!("there is no flow `{}`; the flows are: {}", action.target, agent.flows.join(", ")));
     }
-    flows.get(&action.target).ok_or_else(|| {
-        format!(
-            "flow `{}` is in the agent file but not registered; registered are: {}",
-            action.target,
-            flows.ids().join(", ")
-        )
-    })
+    Ok(flows.get(&action.target))
 }
 
 /// A flow's input: `params.input` if that is a text, else the user's message.

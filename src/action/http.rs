@@ -8,6 +8,7 @@ use crate::depth;
 use crate::http_client::private::{BadEntry, Guard, GuardedResolver};
 use crate::http_client::retry::{Fault, Policy, retry, within};
 use crate::http_client::{self, bounded, key_header, read_bounded};
+use crate::telemetry::trace_context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, redirect};
 use serde_json::{Map, Value};
@@ -127,6 +128,7 @@ impl HttpCaller {
             Err(problem) => return ActionResult::failed((self.secrets.mask)(&problem)),
         };
         prepared.headers.insert("idempotency-key", key_header(idempotency_key));
+        trace_context::pass_on(&mut prepared.headers);
         let policy =
             Policy { retries: call.retries.unwrap_or(DEFAULT_RETRIES), longest_retry_after: LONGEST_RETRY_AFTER };
         let limit = call.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);

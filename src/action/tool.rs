@@ -4,8 +4,10 @@ use super::function::IntoTool;
 use super::{Action, ActionResult, http::HttpCaller, params};
 use crate::agent::AgentConfig;
 use crate::clock;
+use crate::model::ToolSpec;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,6 +55,34 @@ impl Tools {
         }
         Some(function.call(params, idempotency_key).await)
     }
+}
+
+/// The agent's tools as they are offered to a model.
+pub fn specs(agent: &AgentConfig, functions: &Tools) -> Vec<ToolSpec> {
+    let specs = agent.tools.iter().map(|tool| {
+        let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
+        let (description, params) = described(&tool.description, &tool.params, function);
+        let parameters = Arc::new(params.into_owned());
+        ToolSpec { name: tool.id.clone(), description: description.to_owned(), parameters }
+    });
+    specs.collect()
+}
+
+/// Description and params as the file has them; where it is silent, those of the function that is registered in Rust.
+pub(crate) fn described<'v>(
+    description: &'v str,
+    params: &'v Value,
+    function: Option<&'v Value>,
+) -> (&'v str, Cow<'v, Value>) {
+    let Some(schema) = function else { return (description, Cow::Borrowed(params)) };
+    let own = schema["description"].as_str().unwrap_or_default();
+    let description = if description.is_empty() { own } else { description };
+    if params.as_object().is_some_and(|params| !params.is_empty()) {
+        return (description, Cow::Borrowed(params));
+    }
+    let mut schema = schema.clone();
+    schema.as_object_mut().map(|schema| schema.remove("description"));
+    (description, Cow::Owned(schema))
 }
 
 /// Calls the tool that `action` names. Every failure is a result for the model to read (OP-E18).

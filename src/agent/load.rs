@@ -1,23 +1,18 @@
 //! Reads agent files. Errors name the file, and in it the line or the field.
 
-use super::places::{Place, Places};
-use super::validate::Finding;
 use super::{AgentConfig, AgentRecord};
 use crate::clock;
 use crate::depth;
+use crate::document::file::{self as files, DocumentError, kind};
+use crate::document::{Finding, Place, Places};
 use include_dir::{Dir, include_dir};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The agents that come with the program, for `turnwheel dev` in an empty folder.
+/// The agents that come with the program: those at the top for `turnwheel dev` in an empty folder, in `tasks` those of the
+/// workflows.
 static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/agents");
-
-/// More than any configuration needs; stops a mistaken path before it fills the memory.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
-
-const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Why a file is no agent.
 #[derive(Debug, Error)]
@@ -32,25 +27,9 @@ pub enum AgentError {
         /// What.
         problem: String,
     },
-    /// The text is neither YAML nor JSON, or has a key twice.
-    #[error("line {line}, column {column}: {problem}")]
-    Syntax {
-        /// From 1; 0 when it is not known.
-        line: u64,
-        /// From 1; 0 when it is not known.
-        column: u64,
-        /// What.
-        problem: String,
-    },
-    /// The file cannot be read.
-    #[error("cannot read it: {0}")]
-    Read(std::io::Error),
-    /// Another kind of file.
-    #[error("an agent file ends in .yaml, .yml or .json")]
-    Extension,
-    /// Larger than any configuration.
-    #[error("it has {0} bytes; an agent file has at most {MAX_BYTES}")]
-    TooLarge(u64),
+    /// It cannot be read.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
     /// Two files describe one agent; neither counts.
     #[error("the agent `{id}` is in `{}` too; give one of them another `id`, or delete one", other.display())]
     Duplicate {
@@ -107,26 +86,23 @@ pub fn read_path(path: &Path) -> Vec<Loaded> {
 
 /// The agents in files and folders, each file once. A bad one does not stop the others.
 pub fn read_paths(paths: &[PathBuf]) -> Vec<Loaded> {
-    let mut files: Vec<(PathBuf, Option<AgentError>)> = Vec::new();
-    for path in paths {
-        let found = if path.is_dir() { listing(path) } else { Ok(vec![path.clone()]) };
-        match found {
-            Ok(found) => files.extend(found.into_iter().map(|file| (file, None))),
-            Err(error) => files.push((path.clone(), Some(AgentError::Read(error)))),
-        }
-    }
-    let mut seen = BTreeSet::new();
-    files.retain(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
-    let loaded = files.into_iter().map(|(path, error)| {
-        let agent = error.map_or_else(|| read(&path), Err);
-        (path, agent)
-    });
-    without_duplicates(loaded.collect())
+    let refuse = |id, other| AgentError::Duplicate { id, other };
+    files::without_duplicates(files::read_paths(paths, read), AgentRecord::id, refuse)
 }
 
-/// The agents that are compiled in, for a start without files.
+/// The agents that are compiled in: [`starters`], and the task agents of the workflows that are.
 pub fn builtin() -> Vec<Loaded> {
-    let files = COMPILED_IN.files().filter(|file| is_agent_file(file.path()));
+    let tasks = COMPILED_IN.dirs().flat_map(compiled_in);
+    compiled_in(&COMPILED_IN).into_iter().chain(tasks).collect()
+}
+
+/// The agents that are compiled in for a start without files.
+pub fn starters() -> Vec<Loaded> {
+    compiled_in(&COMPILED_IN)
+}
+
+fn compiled_in(folder: &Dir<'static>) -> Vec<Loaded> {
+    let files = folder.files().filter(|file| files::is_document(file.path()));
     let read = |file: &include_dir::File<'_>| text(file.path(), file.contents_utf8().unwrap_or_default());
     files.map(|file| (Path::new("agents").join(file.path()), read(file))).collect()
 }
@@ -146,13 +122,8 @@ pub fn builtin_texts() -> Vec<(String, &'static str)> {
 
 /// The agent in a text; `name` decides between YAML and JSON.
 pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
-    let text = text.trim_start_matches('\u{feff}');
-    let document = match name.extension().and_then(|extension| extension.to_str()) {
-        Some("json") => json(text)?,
-        Some("yaml" | "yml") => yaml(text)?,
-        _ => return Err(AgentError::Extension),
-    };
-    match AgentRecord::from_document(document, clock::now()) {
+    let text = files::plain(text);
+    match AgentRecord::from_document(files::parse(name, text)?, clock::now()) {
         Ok(agent) => Ok(AgentRecord { source: Some(text.into()), ..agent }),
         Err(AgentError::Field { path, problem, .. }) => {
             Err(AgentError::Field { at: Places::read(text).of(&path), path, problem })
@@ -161,91 +132,8 @@ pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
     }
 }
 
-fn listing(path: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(path)? {
-        let file = entry?.path();
-        if is_agent_file(&file) && file.is_file() {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn is_agent_file(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|e| EXTENSIONS.contains(&e)) && !name.starts_with('.') && !name.ends_with(".schema.json")
-}
-
 fn read(path: &Path) -> Result<AgentRecord, AgentError> {
-    let length = std::fs::metadata(path).map_err(AgentError::Read)?.len();
-    if length > MAX_BYTES {
-        return Err(AgentError::TooLarge(length));
-    }
-    text(path, &std::fs::read_to_string(path).map_err(AgentError::Read)?)
-}
-
-/// Which of two files was meant cannot be known, so neither is taken.
-fn without_duplicates(mut loaded: Vec<Loaded>) -> Vec<Loaded> {
-    let mut files: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (at, (_, agent)) in loaded.iter().enumerate() {
-        if let Ok(agent) = agent {
-            files.entry(agent.id().to_owned()).or_default().push(at);
-        }
-    }
-    for (id, same) in files.into_iter().filter(|(_, same)| same.len() > 1) {
-        let paths: Vec<PathBuf> = same.iter().map(|at| loaded[*at].0.clone()).collect();
-        for (nth, at) in same.into_iter().enumerate() {
-            let other = paths[usize::from(nth == 0)].clone();
-            loaded[at].1 = Err(AgentError::Duplicate { id: id.clone(), other });
-        }
-    }
-    loaded
-}
-
-fn yaml(text: &str) -> Result<Value, AgentError> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error))
-}
-
-fn syntax(error: &serde_saphyr::Error) -> AgentError {
-    let at = error.location();
-    AgentError::Syntax {
-        line: at.map_or(0, |at| at.line()),
-        column: at.map_or(0, |at| at.column()),
-        problem: match error {
-            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
-                format!("the key `{key}` is there twice; take one out")
-            }
-            other => other.to_string().trim().to_owned(),
-        },
-    }
-}
-
-fn json(text: &str) -> Result<Value, AgentError> {
-    let value = serde_json::from_str(text).map_err(|error| AgentError::Syntax {
-        line: error.line() as u64,
-        column: error.column() as u64,
-        problem: error.to_string(),
-    })?;
-    // A JSON reader keeps the last of two equal keys and says nothing. All JSON is YAML, whose reader does.
-    match yaml(text) {
-        Err(error @ AgentError::Syntax { .. }) if error.to_string().contains("is there twice") => Err(error),
-        _ => Ok(value),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a table",
-    }
+    text(path, &files::text(path)?)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Agents: the file's structure in [`config`] and as a JSON Schema in [`schema`], reading files in [`load`], checking them in
-//! [`validate`], finding the [`places`] of what is wrong, and the hash in [`canonical`].
+//! [`validate`], and the hash in [`canonical`].
 
 pub mod canonical;
 pub mod config;
 pub mod load;
-pub mod places;
 pub mod schema;
 pub mod validate;
 
@@ -66,6 +65,13 @@ impl AgentRecord {
         &self.config.id
     }
 
+    /// From what a store kept.
+    pub fn from_stored(stored: StoredAgent) -> Result<Self, load::AgentError> {
+        let config = load::typed(&stored.config)?;
+        let StoredAgent { hash, config: document, updated_at, .. } = stored;
+        Ok(Self { config: Arc::new(config), document, hash, updated_at, source: None })
+    }
+
     /// What a store keeps.
     pub fn to_stored(&self) -> StoredAgent {
         StoredAgent {
@@ -74,12 +80,5 @@ impl AgentRecord {
             config: self.document.clone(),
             updated_at: self.updated_at,
         }
-    }
-
-    /// From what a store kept.
-    pub fn from_stored(stored: StoredAgent) -> Result<Self, load::AgentError> {
-        let config = load::typed(&stored.config)?;
-        let StoredAgent { hash, config: document, updated_at, .. } = stored;
-        Ok(Self { config: Arc::new(config), document, hash, updated_at, source: None })
     }
 }

@@ -23,6 +23,21 @@ pub fn schema() -> Value {
         { "title": "Task agent", "required": ["system_prompt"], "properties": { "system_prompt": { "type": "string" } } },
     ]);
     schema.insert("anyOf".into(), kinds);
+    for (keyword, below) in [
+        ("if", json!({ "required": ["system_prompt"], "properties": { "system_prompt": { "type": "string" } } })),
+        (
+            "then",
+            rules_decide(&json!({ "anyOf": [says(), { "required": ["action"], "properties": {
+            "action": { "type": "object", "properties": { "type": { "const": "TOOL" } } } } }] })),
+        ),
+        (
+            "else",
+            rules_decide(&json!({ "required": ["next_status"], "properties": { "next_status": { "type": "string" } },
+            "if": { "properties": { "next_status": { "enum": ["typing", "transferred"] } } }, "then": says() })),
+        ),
+    ] {
+        schema.insert(keyword.into(), below);
+    }
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert("updated_at".into(), json!({ "description": "Yours to use; it is left out of the hash." }));
     }
@@ -32,6 +47,15 @@ pub fn schema() -> Value {
         condition.1.as_object_mut().map(|condition| condition.remove("default"));
     }
     schema
+}
+
+/// What holds for the decision of every rule.
+fn rules_decide(decide: &Value) -> Value {
+    json!({ "properties": { "rules": { "items": { "properties": { "decide": decide } } } } })
+}
+
+fn says() -> Value {
+    json!({ "required": ["response"], "properties": { "response": { "type": "string" } } })
 }
 
 /// Takes out the widths of Rust's integers, which editors do not know, and the line breaks of doc comments.
@@ -154,19 +178,16 @@ struct When {
 
 /// What a rule decides.
 #[derive(JsonSchema)]
-#[schemars(
-    deny_unknown_fields,
-    extend("if" = json!({ "required": ["next_status"], "properties": { "next_status": { "enum": ["typing", "transferred"] } } })),
-    extend("then" = json!({ "required": ["response"], "properties": { "response": { "type": "string" } } }))
-)]
+#[schemars(deny_unknown_fields)]
 #[allow(dead_code, reason = "only a schema")]
 struct Decide {
-    /// Where it takes the turn.
-    next_status: NextStatus,
-    /// Executed.
+    /// Where it takes the turn; needed in a chat agent, and without a meaning in a task agent.
+    #[schemars(default)]
+    next_status: Option<NextStatus>,
+    /// Executed; in a task agent a TOOL.
     #[schemars(default)]
     action: Option<Action>,
-    /// Said to the user.
+    /// Said to the user; in a task agent its answer.
     #[schemars(default)]
     response: Option<String>,
     /// Not used.

@@ -13,6 +13,7 @@ use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::Queue;
 use crate::queue::nats::NatsQueue;
+use crate::run::StoredDefinitions;
 use crate::store::Store;
 use crate::store::mongo::MongoStore;
 use crate::tasks::{OnPanic, Tasks};
@@ -165,6 +166,8 @@ fn services(
     Ok(Services {
         knowledge: Library::new(Arc::clone(&store)),
         queue,
+        definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
+        limits: settings.workflow.clone(),
         store,
         models: Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 })),
         prompts: Prompts::new(None),

@@ -123,6 +123,26 @@ pub struct SessionsOptions {
     pub retention: Duration,
 }
 
+/// What is asked of `bench workflows`.
+#[derive(Args, Clone, Debug)]
+pub struct WorkflowsOptions {
+    /// See there
+    #[command(flatten)]
+    pub site: SiteOptions,
+    /// Stages of one pipeline, of agents that answer at once; several make a row each
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100,1000", value_parser = positive)]
+    pub stages: Vec<usize>,
+    /// Runs of a short pipeline, all asked for at once; 0 leaves the row out
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub runs: usize,
+    /// Stages of the short pipeline
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    pub run_stages: usize,
+    /// Workers: processes on a cluster, instances in this process on the embedded file
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub workers: usize,
+}
+
 /// What is asked of `bench timers`.
 #[derive(Args, Clone, Debug)]
 pub struct TimersOptions {

@@ -8,9 +8,9 @@ use super::options::SessionsOptions;
 use super::process::{Process, written};
 use super::report::{Column, Report, Row, mib, rounded};
 use super::site::{Ground, Site};
+use super::size::Size;
 use crate::config::duration::{Text, format};
 use crate::config::{Backend, Environment, Settings};
-use bson::{Bson, Document, doc};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -156,44 +156,4 @@ fn bytes_written(site: &Site) -> anyhow::Result<std::collections::BTreeMap<&'sta
         (Some(nats), Some(mongod)) => [("all", nats + mongod), ("nats", nats), ("mongod", mongod)].into(),
         _ => [].into(),
     })
-}
-
-/// What queue and store hold.
-struct Size {
-    /// The sessions.
-    sessions: u64,
-    /// Everything, as data.
-    all: u64,
-    /// Everything, as files.
-    disk: u64,
-}
-
-impl Size {
-    async fn of(ground: &Ground) -> anyhow::Result<Self> {
-        let settings = &ground.settings;
-        if settings.backend == Backend::Embedded {
-            let bytes = std::fs::metadata(crate::store::embedded::path(settings))?.len();
-            return Ok(Self { sessions: bytes, all: bytes, disk: bytes });
-        }
-        let database = mongodb::Client::with_uri_str(&settings.mongodb.uri).await?.database(&settings.mongodb.database);
-        let number = |document: &Document, field: &str| match document.get(field) {
-            Some(Bson::Int32(number)) => u64::try_from(*number).unwrap_or(0),
-            Some(Bson::Int64(number)) => u64::try_from(*number).unwrap_or(0),
-            Some(Bson::Double(number)) => *number as u64,
-            _ => 0,
-        };
-        let all = database.run_command(doc! {"dbStats": 1}).await?;
-        let sessions = database.run_command(doc! {"collStats": "sessions"}).await?;
-        let jetstream = async_nats::jetstream::new(async_nats::connect(&settings.nats.url).await?);
-        let mut streams = 0;
-        for stream in ["JOBS", "OUT", "DEAD"] {
-            let stream = jetstream.get_stream(format!("{}_{stream}", settings.namespace.to_uppercase())).await?;
-            streams += stream.cached_info().state.bytes;
-        }
-        Ok(Self {
-            sessions: number(&sessions, "size"),
-            all: number(&all, "dataSize") + number(&all, "indexSize") + streams,
-            disk: number(&all, "storageSize") + number(&all, "indexSize") + streams,
-        })
-    }
 }

@@ -256,6 +256,7 @@ impl Arming {
             delay,
             action: None,
             message: Some("您好，还需要了解别的吗？".to_owned()),
+            traceparent: None,
         };
         let turn = TurnRecord {
             session_id,
@@ -284,6 +285,7 @@ impl Arming {
             closed_at: None,
             handoff: None,
             turn,
+            run: None,
             steps: Vec::new(),
             outbox: Vec::new(),
         }

@@ -21,6 +21,7 @@ pub(super) fn check(
     for (name, model) in &settings.models {
         check.model(name, model, env, client_only);
     }
+    check.telemetry(settings);
     if !client_only {
         check.listeners(settings);
     }
@@ -75,6 +76,21 @@ impl Check<'_> {
         let uri = &settings.mongodb.uri;
         if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
             self.say("mongodb.uri", "is no address of MongoDB", "write it as mongodb://127.0.0.1:27017");
+        }
+    }
+
+    fn telemetry(&mut self, settings: &Settings) {
+        let telemetry = &settings.telemetry;
+        if let Some(endpoint) = &telemetry.otlp_endpoint
+            && !Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+        {
+            let found = format!("found `{}`", super::secrets::masked_address(endpoint));
+            let remedy =
+                "allowed is the http or https address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`";
+            self.say("telemetry.otlp_endpoint", found, remedy);
+        }
+        if telemetry.service_name.trim().is_empty() {
+            self.say("telemetry.service_name", "is empty", "give it a name, such as `turnwheel`, or take it out");
         }
     }
 

@@ -71,6 +71,10 @@ pub struct Settings {
     pub retention: Retention,
     /// Watching processes without a gateway.
     pub metrics: Metrics,
+    /// What one run of a workflow may take.
+    pub workflow: WorkflowLimits,
+    /// Traces.
+    pub telemetry: Telemetry,
 }
 
 /// See [`Settings::nats`].
@@ -174,7 +178,7 @@ pub struct Model {
     /// The model's name at its server; required for `openai`.
     #[serde(default)]
     pub model: String,
-    /// Limit of one attempt; 60 s unless given.
+    /// Limit of one attempt, of a streamed answer that of the wait between two pieces; 60 s unless given.
     #[serde(default = "default_model_timeout")]
     pub timeout: Text,
     /// Repeats after the first attempt; 3 unless given.
@@ -206,6 +210,55 @@ pub struct Retention {
 pub struct Metrics {
     /// Where a worker or scheduler process serves `/healthz`, `/readyz` and `/metrics`; nowhere unless given.
     pub listen: Option<SocketAddr>,
+}
+
+/// See [`Settings::workflow`]. A workflow file may ask for less, never for more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkflowLimits {
+    /// Stages begun, over all iterations and branches; 10,000 unless given.
+    pub max_stages: u64,
+    /// Workflows within workflows; 16 unless given.
+    pub max_depth: u32,
+    /// From its start to its end; 1 h unless given.
+    pub timeout: Text,
+    /// Model calls; 10,000 unless given.
+    pub max_model_calls: u64,
+    /// Tokens, of prompts and answers; 0, as many as it likes, unless given.
+    pub max_tokens: u64,
+    /// Branches of one parallel workflow that run at once, unless it says otherwise; 64 unless given.
+    pub max_parallel: usize,
+}
+
+impl Default for WorkflowLimits {
+    fn default() -> Self {
+        Self {
+            max_stages: 10_000,
+            max_depth: 16,
+            timeout: Text(std::time::Duration::from_secs(3_600)),
+            max_model_calls: 10_000,
+            max_tokens: 0,
+            max_parallel: 64,
+        }
+    }
+}
+
+/// See [`Settings::telemetry`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Telemetry {
+    /// The collector that spans go to, such as `http://127.0.0.1:4318`; none unless given.
+    pub otlp_endpoint: Option<String>,
+    /// What the processes are called there; `turnwheel` unless given.
+    pub service_name: String,
+    /// The share of traces that begin here and are exported; all unless given.
+    pub sample_ratio: f64,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self { otlp_endpoint: None, service_name: "turnwheel".into(), sample_ratio: 1.0 }
+    }
 }
 
 fn default_model_timeout() -> Text {
@@ -251,6 +304,8 @@ impl Default for Settings {
                 idle: Text(Duration::from_secs(30 * 86_400)),
             },
             metrics: Metrics::default(),
+            workflow: WorkflowLimits::default(),
+            telemetry: Telemetry::default(),
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum Kind {
     Whole(u64, u64),
     /// A number of at least zero.
     Decimal,
+    /// A number from 0 to 1.
+    Share,
     /// A duration of at least this many milliseconds.
     Duration(u64),
     /// A list of texts.
@@ -83,10 +85,19 @@ pub const KEYS: &[Key] = &[
     key("models.*.max_retries", Kind::Whole(0, 100)),
     key("models.*.temperature", Kind::Decimal),
     key("models.*.max_tokens", Kind::Whole(1, u32::MAX as u64)),
+    key("workflow.max_stages", SOME),
+    key("workflow.max_depth", Kind::Whole(1, 64)),
+    key("workflow.timeout", Kind::Duration(1)),
+    key("workflow.max_model_calls", SOME),
+    key("workflow.max_tokens", Kind::Whole(0, i64::MAX as u64)),
+    key("workflow.max_parallel", Kind::Whole(1, 10_000)),
     key("retention.turns", Kind::Duration(1)),
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),
     key("metrics.listen", Kind::Address),
+    secret("telemetry.otlp_endpoint", Kind::Text),
+    key("telemetry.service_name", Kind::Text),
+    key("telemetry.sample_ratio", Kind::Share),
 ];
 
 /// The key at `path`, if there is one.
@@ -139,6 +150,7 @@ impl Kind {
             Self::Whole(low, high) if high >= u64::from(u32::MAX) => format!("a whole number of at least {low}"),
             Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
             Self::Decimal => "a number of at least 0".into(),
+            Self::Share => "a number from 0 to 1".into(),
             Self::Duration(low) => format!(
                 "a duration of at least {} with its unit, such as `500ms`, `10s`, `30m`, `2h` or `1d`",
                 duration::format(Duration::from_millis(low))
@@ -163,13 +175,8 @@ impl Kind {
                 };
                 number.filter(|number| (low..=high).contains(number)).map(Value::from)
             }
-            Self::Decimal => {
-                let number = match text {
-                    Some(text) => text.parse().ok(),
-                    None => decimal(raw),
-                };
-                number.filter(|number| number.is_finite() && *number >= 0.0).map(Value::from)
-            }
+            Self::Decimal => number(raw, text).map(Value::from),
+            Self::Share => number(raw, text).filter(|share| *share <= 1.0).map(Value::from),
             Self::Duration(low) => {
                 let read = duration::parse(text?).ok()?;
                 (read >= Duration::from_millis(low)).then(|| duration::format(read).into())
@@ -191,6 +198,15 @@ fn number_as_text(raw: &Raw, plain: bool) -> Option<String> {
 fn whole(raw: &Raw) -> Option<u64> {
     let Raw::Num(_, number) = raw else { return None };
     number.to_u128().and_then(|n| u64::try_from(n).ok()).or_else(|| u64::try_from(number.to_i128()?).ok())
+}
+
+/// A number of at least zero.
+fn number(raw: &Raw, text: Option<&str>) -> Option<f64> {
+    let number = match text {
+        Some(text) => text.parse().ok(),
+        None => decimal(raw),
+    };
+    number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }
 
 fn decimal(raw: &Raw) -> Option<f64> {

@@ -54,7 +54,8 @@ impl SecretValues {
         let named: BTreeSet<String> = settings.models.values().filter_map(|model| model.api_key_env.clone()).collect();
         let (values, keys) = (read(&allowed), read(&named));
         let addresses = settings.models.values().map(|model| &model.base_url);
-        let addresses = addresses.chain([&settings.nats.url, &settings.mongodb.uri]);
+        let addresses =
+            addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(&settings.telemetry.otlp_endpoint);
         let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
         let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))));
         Self { allowed, values, keys, masker }

@@ -72,25 +72,13 @@ fn row(loaded: &Loaded, secrets: &SecretValues, key: &Key, name: String, value: 
     Row { key: name, value, origin, note }
 }
 
-/// For people: one line a setting.
-pub fn text(rows: &[Row]) -> String {
-    let shown: Vec<(&str, String, &Row)> = rows.iter().map(|row| (row.key.as_str(), shown(&row.value), row)).collect();
-    let width = |part: fn(&(&str, String, &Row)) -> usize| shown.iter().map(part).max().unwrap_or(0).min(60);
-    let (keys, values) = (width(|line| line.0.chars().count()), width(|line| line.1.chars().count()));
-    let mut text = String::new();
-    for (key, value, row) in &shown {
-        let note = if row.note.is_empty() { String::new() } else { format!("; {}", row.note) };
-        text.push_str(&format!("{key:keys$}  {value:values$}  # {}{note}\n", row.origin));
-    }
-    text
-}
-
 /// For programs: `{"settings":[{key,value,origin}]}`.
 pub fn json(rows: &[Row]) -> Value {
     json!({ "settings": rows })
 }
 
-fn shown(value: &Value) -> String {
+/// A value as it is shown to people.
+pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::String(text) if text.is_empty() => "-".into(),
@@ -123,15 +111,16 @@ mod tests {
             ..Sources::default()
         };
         let rows = rows(&Settings::load(&sources).unwrap());
-        let (text, json) = (text(&rows), json(&rows));
+        let line = |row: &Row| format!("{} {} # {}; {}", row.key, shown(&row.value), row.origin, row.note);
+        let (text, json) = (rows.iter().map(line).collect::<Vec<_>>().join("\n"), json(&rows));
         assert!(!text.contains("hidden") && !json.to_string().contains("hidden"), "{text}");
         let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
         assert!(
-            line("nats.url").contains("nats://me:***@queue:4222 ") && line("nats.url").ends_with("variable NATS_URL"),
+            line("nats.url").contains("nats://me:***@queue:4222 ") && line("nats.url").ends_with("variable NATS_URL; "),
             "{text}"
         );
         assert!(line("gateway.tokens").contains(r#"["***","***"]"#), "{text}");
-        assert!(line("worker.concurrency").ends_with("# flag"), "{text}");
+        assert!(line("worker.concurrency").ends_with("# flag; "), "{text}");
         assert!(line("models.default.api_key_env").ends_with("; MODEL_KEY is set"), "{text}");
         assert!(line("backend").contains("cluster"), "{text}");
         assert_eq!(json["settings"].as_array().unwrap().len(), rows.len());

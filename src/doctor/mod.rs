@@ -1,19 +1,23 @@
 //! What is wrong with a deployment, and what to change. It only looks: nothing is made, and nothing mended.
 //!
 //! [`cluster`] asks the servers (`nats`, `mongo`) and, where they are as they should be, goes on to [`fn@work`]: agents, lanes,
-//! timers and dead letters, over the two traits. [`fn@files`] looks at prompts and models' keys, [`unapplied`] at agent files.
+//! timers and dead letters, over the two traits. [`fn@files`] looks at prompts and models' keys, [`unapplied`] at agent files,
+//! [`fn@telemetry`] asks the collector of traces.
 
 mod files;
 mod mongo;
 mod nats;
+mod telemetry;
 mod work;
 
 pub use files::{files, unapplied};
+pub use telemetry::telemetry;
 pub use work::work;
 
 use crate::agent::validate::Known;
 use crate::config::Settings;
 use crate::queue::nats::NatsQueue;
+use crate::run;
 use crate::store::mongo::MongoStore;
 use crate::tasks::Tasks;
 use crate::workflow::Flows;
@@ -89,11 +93,12 @@ impl Finding {
 /// All findings of a cluster: servers first, then the work. `monitor` is the address of nats-server's monitoring port; unless
 /// given, the usual port of the server is tried.
 pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
-    let known = Known::new(settings, flows.ids());
-    let ((mut findings, streams), (of_mongo, indexes)) =
-        tokio::join!(nats::examine(settings, monitor), mongo::examine(settings));
+    let known = Known::new(settings, flows.ids()).with_flows(run::known_ids(settings));
+    let ((mut findings, streams), (of_mongo, indexes), of_collector) =
+        tokio::join!(nats::examine(settings, monitor), mongo::examine(settings), telemetry(settings));
     findings.extend(of_mongo);
     findings.extend(files(settings));
+    findings.extend(of_collector);
     // Opening queue and store makes what is missing; that is for the processes to do.
     if streams && indexes {
         let tasks = Tasks::new();

@@ -12,6 +12,8 @@ use crate::knowledge::files;
 use crate::model::Model;
 use crate::store::embedded::EmbeddedFile;
 use crate::tasks::Tasks;
+use crate::workflow::orchestration::definition::WorkflowRecord;
+use crate::workflow::orchestration::read::{self, WorkflowError};
 use crate::workflow::{Flows, IntoFlow};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,7 @@ pub struct EngineBuilder {
     in_memory: bool,
     /// Those of files with their paths.
     agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
+    workflows: Vec<Result<WorkflowRecord, WorkflowError>>,
 }
 
 impl EngineBuilder {
@@ -46,6 +49,7 @@ impl EngineBuilder {
             patience: PATIENCE,
             in_memory,
             agents: Vec::new(),
+            workflows: Vec::new(),
         }
     }
 
@@ -117,7 +121,24 @@ impl EngineBuilder {
         self
     }
 
-    /// How long [`Engine::ask`] waits for the end of a turn; a minute unless given.
+    /// Registers a workflow once the engine is open: written as YAML or JSON, or a [`WorkflowRecord`].
+    #[must_use]
+    pub fn workflow(mut self, workflow: impl IntoWorkflow) -> Self {
+        self.workflows.push(workflow.into_workflow());
+        self
+    }
+
+    /// Registers the workflows of a file or a folder once the engine is open.
+    #[must_use]
+    pub fn workflows(mut self, path: impl AsRef<Path>) -> Self {
+        let in_file = |(file, workflow): read::Loaded| {
+            workflow.map_err(|problem| WorkflowError::File { file, problem: Box::new(problem) })
+        };
+        self.workflows.extend(read::read_paths(&[path.as_ref().to_owned()]).into_iter().map(in_file));
+        self
+    }
+
+    /// How long [`Engine::ask`] and [`Engine::run_ended`] wait for an end; a minute unless given.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -132,21 +153,15 @@ impl EngineBuilder {
         // Whoever gives up waiting leaves nothing behind.
         let abandoned = tasks.stop_token().drop_guard();
         let opened = self.backend(&tasks).await?;
-        let agents = std::mem::take(&mut self.agents);
+        let in_file = |(path, agent): (_, Result<_, _>)| agent.map(|agent| (path, agent));
+        let agents: Result<Vec<_>, AgentError> = std::mem::take(&mut self.agents).into_iter().map(in_file).collect();
+        let workflows: Result<Vec<_>, _> = std::mem::take(&mut self.workflows).into_iter().collect();
         let engine = Engine::new(self, opened, tasks);
-        for (path, agent) in agents {
-            let agent = agent?;
-            let id = agent.id().to_owned();
-            let known = path.map(|path| files::read(&path, &agent)).transpose()?;
-            let mut warnings = engine.apply(agent).await?.warnings;
-            if let Some((texts, more)) = known {
-                warnings.extend(more);
-                engine.apply_knowledge(&id, texts).await?;
-            }
-            for warning in warnings {
-                warn!(agent_id = id, "{warning}");
-            }
-        }
+        // Workflows name task agents, and agents that take chats name workflows.
+        let (tasks, chats) = agents?.into_iter().partition(|(_, agent)| agent.config.is_task_agent());
+        apply(&engine, tasks).await?;
+        register(&engine, workflows?).await?;
+        apply(&engine, chats).await?;
         abandoned.disarm();
         Ok(engine)
     }
@@ -183,5 +198,50 @@ impl EngineBuilder {
     /// The compiled-in prompts, or the files of `prompts_dir` where it is a folder.
     pub(super) fn prompts_dir(settings: &Settings) -> Option<PathBuf> {
         Some(settings.prompts_dir.clone()).filter(|dir| dir.is_dir())
+    }
+}
+
+/// Applies agents, those of files with the texts that they answer from.
+async fn apply(engine: &Engine, agents: Vec<(Option<PathBuf>, AgentRecord)>) -> Result<(), EngineError> {
+    for (path, agent) in agents {
+        let id = agent.id().to_owned();
+        let known = path.map(|path| files::read(&path, &agent)).transpose()?;
+        let mut warnings = engine.apply(agent).await?.warnings;
+        if let Some((texts, more)) = known {
+            warnings.extend(more);
+            engine.apply_knowledge(&id, texts).await?;
+        }
+        for warning in warnings {
+            warn!(agent_id = id, "{warning}");
+        }
+    }
+    Ok(())
+}
+
+async fn register(engine: &Engine, workflows: Vec<WorkflowRecord>) -> Result<(), EngineError> {
+    if workflows.is_empty() {
+        return Ok(());
+    }
+    for warning in engine.register_all(workflows).await?.into_iter().flat_map(|applied| applied.warnings) {
+        warn!("{warning}");
+    }
+    Ok(())
+}
+
+/// What can be registered as a workflow.
+pub trait IntoWorkflow {
+    /// As a workflow.
+    fn into_workflow(self) -> Result<WorkflowRecord, WorkflowError>;
+}
+
+impl IntoWorkflow for &str {
+    fn into_workflow(self) -> Result<WorkflowRecord, WorkflowError> {
+        read::text(Path::new("workflow.yaml"), self)
+    }
+}
+
+impl IntoWorkflow for WorkflowRecord {
+    fn into_workflow(self) -> Result<WorkflowRecord, WorkflowError> {
+        Ok(self)
     }
 }

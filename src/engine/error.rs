@@ -7,6 +7,7 @@ use crate::model::registry::ModelSettingsError;
 use crate::queue::QueueError;
 use crate::store::StoreError;
 use crate::store::embedded::OpenError;
+use crate::workflow::orchestration::read::WorkflowError;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
@@ -32,6 +33,9 @@ pub enum EngineError {
     /// An agent that cannot work.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// A workflow that cannot work.
+    #[error(transparent)]
+    Workflow(#[from] WorkflowError),
     /// A function whose params are no table.
     #[error(
         "the params of `{id}` are a `{kind}` in JSON, and an action's params are always an object; make them a struct with \
@@ -67,6 +71,14 @@ pub enum EngineError {
         session_id: String,
         /// The message.
         job_id: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// A run did not end in time. It goes on, or waits in the queue.
+    #[error("run `{run_id}` did not end within {limit:?}; is a worker running? It stays queued")]
+    Running {
+        /// The run.
+        run_id: String,
         /// How long it was waited for.
         limit: Duration,
     },

@@ -36,20 +36,22 @@
 //! # }).unwrap();
 //! ```
 //!
-//! [`builder`] gathers what it is made of, [`backend`] opens queue and store, [`answer`] waits for the end of a turn.
+//! [`builder`] gathers what it is made of, [`backend`] opens queue and store, [`answer`] waits for the end of a turn,
+//! [`workflows`] starts runs and waits for theirs.
 //! [`crate::testing`] has one for tests of agents.
 
 mod answer;
 mod backend;
 mod builder;
 mod error;
+mod workflows;
 
 pub use crate::action::function::{IntoTool, NoParams, ToolCall};
-pub use crate::gateway::intake::{Accepted, NewMessage};
+pub use crate::gateway::intake::{Accepted, NewMessage, NewRun, StartedRun};
 pub use crate::workflow::{FlowContext, FlowError, IntoFlow};
 pub use answer::Answer;
 pub use backend::{Opened, open};
-pub use builder::EngineBuilder;
+pub use builder::{EngineBuilder, IntoWorkflow};
 pub use error::EngineError;
 
 use crate::action::http::{HttpCaller, SecretFill};
@@ -64,6 +66,7 @@ use crate::model::registry::ModelInfo;
 use crate::model::{Model, Models};
 use crate::prompt::Prompts;
 use crate::queue::{Command, From, Queue};
+use crate::run::{self, StoredDefinitions};
 use crate::session::Session;
 use crate::store::Store;
 use crate::tasks::{OnPanic, Tasks};
@@ -72,9 +75,10 @@ use crate::turn::Services;
 use crate::worker::Worker;
 use crate::workflow::Flows;
 use answer::Awaited;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
@@ -104,6 +108,8 @@ pub struct Engine {
     flows: Flows,
     models: Vec<(String, Arc<dyn Model>)>,
     knowledge: Library,
+    /// Ids of the workflows that were registered here.
+    registered: Mutex<BTreeSet<String>>,
     patience: Duration,
     backend: Tasks,
     roles: Tasks,
@@ -144,7 +150,8 @@ impl Engine {
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
         let EngineBuilder { settings, env, tools, flows, models, patience, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
-        Self { knowledge, queue, store, settings, env, tools, flows, models, patience, backend, roles: Tasks::new() }
+        let (registered, roles) = (Mutex::default(), Tasks::new());
+        Self { queue, store, settings, env, tools, flows, models, knowledge, registered, patience, backend, roles }
     }
 
     /// The queue.
@@ -164,7 +171,9 @@ impl Engine {
 
     /// What agents are checked against here: the settings, and what is registered.
     pub fn known(&self) -> Known {
+        let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Known::new(&self.settings, self.flows.ids())
+            .with_flows(run::known_ids(&self.settings).into_iter().chain(registered))
             .with_models(self.models.iter().map(|(name, _)| name.clone()))
             .with_functions(self.tools.ids())
     }
@@ -246,6 +255,7 @@ impl Engine {
         let models = self.model_infos();
         GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
             .with_known(self.known())
+            .with_flows(self.flows.clone())
             .with_knowledge(self.knowledge.clone())
             .with_models(move || models.clone())
     }
@@ -278,6 +288,8 @@ impl Engine {
             tools: self.tools.clone(),
             flows: self.flows.clone(),
             knowledge: self.knowledge.clone(),
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
+            limits: self.settings.workflow.clone(),
         })
     }
 

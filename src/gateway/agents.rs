@@ -4,10 +4,12 @@ use super::input::{Body, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject};
 use crate::agent::validate::Finding;
+use crate::agent::validate::Known;
 use crate::agent::{AgentRecord, StoredAgent};
 use crate::clock::{self, Timestamp};
 use crate::ids;
 use crate::model::registry::ModelInfo;
+use crate::run;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -113,7 +115,10 @@ pub(super) async fn apply(
         let message = format!("id: the document has `{}`, the path `{agent_id}`", agent.id());
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
-    let (agent, warnings) = state.known.check(agent)?;
+    let workflows = state.store.workflows().await?;
+    let of_store = workflows.iter().map(|workflow| workflow.id().to_owned());
+    let known = Known::clone(&state.known).with_flows(of_store.chain(run::builtin_workflows()));
+    let (agent, warnings) = known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;
     Ok(Json(Applied { agent_id, hash, changed, warnings }))

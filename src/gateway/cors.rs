@@ -47,6 +47,7 @@ impl Origins {
                 CONTENT_TYPE,
                 header("last-event-id"),
                 header("traceparent"),
+                header("tracestate"),
                 header("x-request-id"),
             ])
             .expose_headers([ALLOW, RETRY_AFTER, header("x-request-id")])

@@ -17,6 +17,7 @@ pub(super) struct Findings {
     responses((status = 200, description = "Findings", body = Findings)))]
 pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings> {
     let mut findings = doctor::files(&state.settings);
+    findings.extend(doctor::telemetry(&state.settings).await);
     findings.extend(doctor::work(state.queue.as_ref(), state.store.as_ref(), &state.known).await);
     Json(Findings { findings })
 }

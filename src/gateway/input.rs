@@ -92,6 +92,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Reject> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let refused =
         |message: String| Reject::invalid("invalid_json", message, "send one JSON object as the contract has it");
+    // A list would be read as the fields in the order of their declaration.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(refused("the body is a list".to_owned()));
+    }
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
@@ -119,6 +123,7 @@ mod tests {
         assert!(message("{").contains("line 1"));
         assert!(message(r#"{"text":"a"} x"#).contains("trailing"));
         assert!(parse::<Sample>(&[0xff]).is_err());
+        assert!(message(r#" ["a"]"#).contains("a list"));
     }
 
     #[test]

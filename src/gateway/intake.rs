@@ -1,6 +1,8 @@
 //! Putting messages and commands onto a session's lane, for the HTTP handlers and for commands that reach queue and store
 //! directly: the same checks, the same ids.
 
+pub use super::run_orders::{NewRun, StartedRun, cancel_run, resume_run, start_run};
+
 use super::Reject;
 use super::openapi::Id;
 use crate::clock::{self, Timestamp};
@@ -12,7 +14,7 @@ use crate::turn::HUMAN_REPLY;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tracing::debug;
+use tracing::{Span, debug};
 use uuid::Uuid;
 
 /// A user's message as it is posted.
@@ -204,14 +206,16 @@ async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, Reject> {
 }
 
 /// Puts a job onto its lane, and answers its place in the stream, too.
-async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, u64), Reject> {
+pub(super) async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, u64), Reject> {
     let msg_id = format!("{}:{}", job.session_id, job.job_id);
     let payload = job.encode();
+    // Where a request's span is the current one.
+    Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
     let publish = Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload };
     let published = queue.publish(publish).await?;
     Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published.seq))
 }
 
-fn fresh_id() -> String {
+pub(super) fn fresh_id() -> String {
     Uuid::new_v4().to_string()
 }

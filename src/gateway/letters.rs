@@ -156,6 +156,7 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
         msg_id: None,
         default_id: job_id.clone(),
         at: kept.at,
+        trace: None,
     })
     .map_err(|error| would_return(kept.seq, &error.to_string()))?;
     can_be_handled(store, kept.seq, &job).await?;

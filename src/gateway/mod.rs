@@ -2,9 +2,11 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`], `sessions`, [`timers`], `agents`, [`knowledge`] and `health` ask the store, `events` follows the out stream, [`letters`] has the
-//! dead letters, `doctor` says what is wrong, `metrics` what was counted. Every refusal is a [`Reject`], every route is
-//! described in `openapi`.
+//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents`, [`knowledge`] and `health` ask the store, `events`
+//! follows the out stream by a `feed`,
+//! [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was counted. [`workflows`] has the
+//! definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows one, by a
+//! `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
 
 mod agents;
 mod auth;
@@ -12,6 +14,7 @@ mod control;
 mod cors;
 mod doctor;
 mod events;
+mod feed;
 mod health;
 mod input;
 pub mod intake;
@@ -22,10 +25,15 @@ mod messages;
 mod metrics;
 mod openapi;
 pub mod reject;
+mod run_feed;
+mod run_orders;
+mod run_stream;
+pub mod runs;
 mod serve;
 mod sessions;
 pub mod timers;
 mod trace;
+pub mod workflows;
 
 pub use agents::AgentSummary;
 pub use limits::Limits;
@@ -65,6 +73,8 @@ pub struct GatewayState {
     pub settings: Arc<Settings>,
     /// What agents are checked against.
     known: Arc<Known>,
+    /// What workflows may name beside agents and workflows.
+    flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     cors: Origins,
@@ -82,8 +92,8 @@ impl GatewayState {
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        let knowledge = Library::new(Arc::clone(&store));
-        Self { queue, store, settings, known, models: None, tokens, cors, knowledge, limits, streams, stop }
+        let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
+        Self { queue, store, settings, known, flows, models: None, tokens, cors, knowledge, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -99,6 +109,11 @@ impl GatewayState {
     /// The same, searching what a worker of this process searches.
     pub fn with_knowledge(self, knowledge: Library) -> Self {
         Self { knowledge, ..self }
+    }
+
+    /// The same, for a program with flows of its own, which workflows may name.
+    pub fn with_flows(self, flows: Flows) -> Self {
+        Self { flows, ..self }
     }
 
     /// The same, with event streams that end at `stop`. [`serve()`] has its own.
@@ -118,7 +133,7 @@ pub fn router(state: GatewayState) -> Router {
     let (api, described) = api_routes().parts(tokens);
     let (health, open) = health_routes().parts(false);
     let api = api
-        .fallback(async || Reject::unknown_path())
+        .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))
         .method_not_allowed_fallback(async || Reject::wrong_method())
         .layer(from_fn_with_state(state.clone(), auth::require))
         .layer(Extension(Document::new([described, open])));
@@ -129,8 +144,10 @@ pub fn router(state: GatewayState) -> Router {
 /// The routes of a process without a gateway.
 fn watch_router(state: GatewayState) -> Router {
     let (routes, _) = health_routes().add::<metrics::__path_show>(get(metrics::show)).parts(false);
-    let routes =
-        routes.fallback(async || Reject::unknown_path()).method_not_allowed_fallback(async || Reject::wrong_method());
+    let hint = "/healthz, /readyz and /metrics are here; this process is no gateway";
+    let routes = routes
+        .fallback(async move || Reject::unknown_path(hint))
+        .method_not_allowed_fallback(async || Reject::wrong_method());
     around(routes, state)
 }
 
@@ -176,6 +193,19 @@ fn api_routes() -> Routes {
         .add::<knowledge::__path_find>(get(knowledge::find))
         .add::<knowledge::__path_store>(put(knowledge::store))
         .add::<knowledge::__path_delete>(delete(knowledge::delete))
+        .add::<workflows::__path_list>(get(workflows::list))
+        .add::<workflows::__path_show>(get(workflows::show))
+        .add::<workflows::__path_put>(put(workflows::put))
+        .add_everywhere::<workflows::__path_structure>(&get(workflows::structure))
+        .add_everywhere::<run_stream::__path_post_run>(&post(run_stream::post_run))
+        .add_everywhere::<run_stream::__path_get_run>(&get(run_stream::get_run))
+        .add::<run_stream::__path_post_start>(post(run_stream::post_start))
+        .add::<run_stream::__path_follow>(get(run_stream::follow))
+        .add::<runs::__path_list>(get(runs::list))
+        .add::<runs::__path_show>(get(runs::show))
+        .add::<runs::__path_cancel>(post(runs::cancel))
+        .add::<runs::__path_resume>(post(runs::resume))
+        .add::<runs::__path_restart>(post(runs::restart))
         .add::<metrics::__path_show>(get(metrics::show))
         .add::<openapi::__path_show>(get(openapi::show))
 }

@@ -2,9 +2,14 @@
 //! description, so that none is served undescribed.
 
 use super::reject::{Fault, Refusal};
-use super::{GatewayState, agents, control, doctor, health, intake, knowledge, letters, sessions, timers};
+use super::{
+    GatewayState, agents, control, doctor, health, intake, knowledge, letters, run_stream, runs, sessions, timers,
+    workflows,
+};
 use crate::ids;
 use crate::queue::{Reply, StatusEvent, StepEvent};
+use crate::workflow::orchestration::definition::StoredWorkflow;
+use crate::workflow::orchestration::event::RunEvent;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Extension;
@@ -32,6 +37,7 @@ const BEARER: &str = "bearer";
         (name = "messages", description = "What a channel does"),
         (name = "sessions", description = "Conversations: where they stand, what they did, operators' commands"),
         (name = "agents", description = "Agents and models"),
+        (name = "workflows", description = "Workflows and their runs"),
         (name = "operation", description = "Whether it runs, and how"),
     ),
     components(schemas(
@@ -40,6 +46,8 @@ const BEARER: &str = "bearer";
         agents::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
         letters::Letter, letters::Replayed, doctor::Findings, knowledge::SourceList, knowledge::HitList,
         knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
+        RunEvent, StoredWorkflow, workflows::WorkflowList, workflows::Registered, run_stream::RunRequest,
+        intake::StartedRun, runs::RunList, runs::RunDetails, runs::Cancellation, runs::Restart,
     )),
 )]
 struct Description;
@@ -75,14 +83,28 @@ impl Routes {
     }
 
     /// Serves `handler` under the path that its description `P` names.
-    pub(super) fn add<P: utoipa::Path>(mut self, handler: MethodRouter<GatewayState>) -> Self {
+    pub(super) fn add<P: utoipa::Path>(self, handler: MethodRouter<GatewayState>) -> Self {
+        self.put::<P>(&P::path(), "", handler)
+    }
+
+    /// The same also under `/api` and without any prefix (K-16), each path with an operation id of its own.
+    pub(super) fn add_everywhere<P: utoipa::Path>(self, handler: &MethodRouter<GatewayState>) -> Self {
+        let path = P::path();
+        let short = path.strip_prefix("/api/v1").unwrap_or(&path).to_owned();
+        [(path, ""), (format!("/api{short}"), "_under_api"), (short, "_at_root")]
+            .into_iter()
+            .fold(self, |routes, (path, suffix)| routes.put::<P>(&path, suffix, handler.clone()))
+    }
+
+    fn put<P: utoipa::Path>(mut self, path: &str, suffix: &str, handler: MethodRouter<GatewayState>) -> Self {
         let mut operation = P::operation();
+        operation.operation_id = operation.operation_id.map(|id| id + suffix);
         let refusal = ResponseBuilder::new()
             .description("A refusal: what was found, where, and what to do")
             .content("application/json", Content::new(Some(Ref::from_schema_name("Refusal"))));
         operation.responses.responses.insert("default".to_owned(), refusal.into());
-        self.paths.add_path_operation(P::path(), P::methods(), operation);
-        Self { router: self.router.route(&P::path(), handler), paths: self.paths }
+        self.paths.add_path_operation(path, P::methods(), operation);
+        Self { router: self.router.route(path, handler), paths: self.paths }
     }
 
     /// The handlers, and their descriptions; with `tokens`, each asks for one.

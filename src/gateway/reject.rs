@@ -5,6 +5,7 @@ use crate::agent::load::AgentError;
 use crate::ids::IdError;
 use crate::queue::{JobError, QueueError};
 use crate::store::StoreError;
+use crate::workflow::orchestration::read::WorkflowError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -62,9 +63,22 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_agent", message, hint)
     }
 
+    /// 404 for a workflow.
+    pub fn unknown_workflow(workflow_id: &str) -> Self {
+        let message = format!("there is no workflow `{workflow_id}`");
+        let hint = "put its file into workflows_dir; `turnwheel workflows list` shows those there are";
+        Self::new(StatusCode::NOT_FOUND, "unknown_workflow", message, hint)
+    }
+
+    /// 404 for a run.
+    pub fn unknown_run(run_id: &str) -> Self {
+        let message = format!("there is no run `{run_id}`");
+        let hint = "runs are kept for `retention.turns` after their end; `turnwheel runs list` shows those there are";
+        Self::new(StatusCode::NOT_FOUND, "unknown_run", message, hint)
+    }
+
     /// 404 for a path.
-    pub(super) fn unknown_path() -> Self {
-        let hint = "the endpoints begin with /api/v1/, such as /api/v1/messages";
+    pub(super) fn unknown_path(hint: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_path", "there is no such path", hint)
     }
 
@@ -204,6 +218,13 @@ impl From<AgentError> for Reject {
     fn from(error: AgentError) -> Self {
         let hint = "correct the document; `turnwheel agents validate` checks a file";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_agent", error.to_string(), hint)
+    }
+}
+
+impl From<WorkflowError> for Reject {
+    fn from(error: WorkflowError) -> Self {
+        let hint = "correct the document; `turnwheel workflows validate` checks a file";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_workflow", error.to_string(), hint)
     }
 }
 

@@ -179,7 +179,8 @@ pub(super) async fn turn(
 
 async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject> {
     ids::check("session_id", session_id)?;
-    state.store.session(session_id).await?.ok_or_else(|| Reject::unknown_session(session_id))
+    let session = state.store.session(session_id).await?.filter(|session| session.kind != Kind::Run);
+    session.ok_or_else(|| Reject::unknown_session(session_id))
 }
 
 #[cfg(test)]

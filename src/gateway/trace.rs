@@ -1,11 +1,14 @@
-//! A request's id: the caller's `x-request-id` or a new one, in the log and on the answer.
+//! A request's id: the caller's `x-request-id` or a new one, in the log and on the answer; and the trace that it is a part of.
 
 use super::metrics;
+use crate::telemetry::otlp::PROBES;
+use crate::telemetry::{TraceContext, trace_context};
 use axum::extract::{MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
-use tracing::{Instrument, debug, info_span};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, debug, info_span};
 use uuid::Uuid;
 
 const HEADER: &str = "x-request-id";
@@ -16,22 +19,44 @@ const MAX_BYTES: usize = 128;
 pub(super) async fn request_id(request: Request, next: Next) -> Response {
     let id = request.headers().get(HEADER).filter(|value| is_sane(value)).cloned().unwrap_or_else(fresh);
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
-    let span = info_span!(
-        "request",
-        request_id = id.to_str().unwrap_or_default(),
-        method = %request.method(),
-        path = request.uri().path(),
-    );
+    let span = span_of(&request, &id);
     let mut response = async {
         let response = next.run(request).await;
         debug!(status = response.status().as_u16(), "answered");
         response
     }
-    .instrument(span)
+    .instrument(span.clone())
     .await;
+    trace_context::name(&span, || format!("{method} {}", route.as_ref().map_or("none", MatchedPath::as_str)));
+    trace_context::answered(&span, response.status().as_u16());
     metrics::count(&method, route.as_ref(), response.status());
     response.headers_mut().insert(HEADER, id);
     response
+}
+
+/// In the caller's trace, if it names one. Which session and job it is about is noted when that is known.
+fn span_of(request: &Request, id: &HeaderValue) -> Span {
+    macro_rules! span {
+        ($target:expr) => {
+            info_span!(
+                target: $target,
+                "request",
+                request_id = id.to_str().unwrap_or_default(),
+                method = %request.method(),
+                path = request.uri().path(),
+                session_id = Empty,
+                job_id = Empty,
+            )
+        };
+    }
+    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+        return span!(PROBES);
+    }
+    let span = span!(module_path!());
+    if let Some(trace) = TraceContext::of_request(request.headers()) {
+        trace.adopt(&span);
+    }
+    span
 }
 
 fn is_sane(value: &HeaderValue) -> bool {

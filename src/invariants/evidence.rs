@@ -5,7 +5,8 @@ use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
 use crate::queue::{Event, EventType, From, Job, Message, OutEvent, Queue, Reply, ReplyKind, StatusEvent};
 use crate::session::{RECENT_JOBS, Session};
-use crate::store::{Store, TurnRecord};
+use crate::store::{RunQuery, RunRecord, Store, TurnRecord};
+use crate::workflow::orchestration::event::RunEvent;
 use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
@@ -16,6 +17,8 @@ pub(super) use crate::queue::DeadLetter as Letter;
 
 /// A timer due later than this is not waited for.
 const SOON: Duration = Duration::from_secs(60);
+/// The most runs of one session that are looked at.
+const RUNS: usize = 1_000;
 /// How long reading the events of a session may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -76,6 +79,9 @@ pub(super) struct Lane {
     pub(super) steps: HashMap<String, Vec<StepRecord>>,
     pub(super) model: Vec<Seen>,
     pub(super) api: Vec<Seen>,
+    /// Runs in this lane, and what is told of them here.
+    pub(super) runs: Vec<RunRecord>,
+    pub(super) run_events: Vec<RunEvent>,
 }
 
 impl Lane {
@@ -100,7 +106,11 @@ impl Lane {
         let subject = format!(".{session_id}");
         let prefix = format!("{session_id}/");
         let of_lane = |seen: &[Seen]| seen.iter().filter(|seen| seen.key.starts_with(&prefix)).cloned().collect();
+        let runs = runs(store, session_id).await?;
+        let run_events = if runs.is_empty() { Vec::new() } else { run_events(queue, session_id).await? };
         Ok(Self {
+            runs,
+            run_events,
             session,
             jobs: sent.iter().map(|sent| (sent.seq, decode(sent))).collect(),
             sent,
@@ -154,6 +164,13 @@ impl Lane {
     }
 }
 
+/// The run that has the lane, and those within its turns.
+async fn runs(store: &dyn Store, session_id: &str) -> Result<Vec<RunRecord>, Unreadable> {
+    let of_session = RunQuery { origin_session: Some(session_id.to_owned()), limit: RUNS, ..RunQuery::default() };
+    let within = store.runs(of_session).await?.into_iter().filter(|run| run.lane == session_id);
+    Ok(store.run(session_id).await?.into_iter().filter(|run| run.origin_session.is_none()).chain(within).collect())
+}
+
 /// The jobs handled, in order. The session's own list is bounded: of what it has dropped there are the turns.
 fn handled(session: Option<&Session>, turns: &[TurnRecord]) -> Vec<String> {
     let recent = session.map(|session| session.recent_jobs.to_vec()).unwrap_or_default();
@@ -170,15 +187,35 @@ fn decode(sent: &Sent) -> Option<Job> {
         msg_id: None,
         default_id: format!("message-{}", sent.seq),
         at: clock::now(),
+        trace: None,
     };
     Job::decode(&message).ok()
 }
 
-/// Everything published for a session so far: up to a mark that this call publishes itself.
+/// Everything published for a session so far, but for what runs of workflows have told.
 ///
 /// # Errors
-/// When the events cannot be read, or the mark does not come.
+/// When the events cannot be read, or their end does not come.
 pub async fn events(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
+    let all = published(queue, session_id).await?;
+    Ok(all.into_iter().filter(|event| !matches!(event, Event::Run(_))).collect())
+}
+
+/// What runs of workflows have told on a stream so far: that of a session, or a run's own.
+///
+/// # Errors
+/// When the events cannot be read, or their end does not come.
+pub async fn run_events(queue: &dyn Queue, stream: &str) -> Result<Vec<RunEvent>, Unreadable> {
+    let all = published(queue, stream).await?;
+    let told = all.into_iter().filter_map(|event| match event {
+        Event::Run(event) => serde_json::from_value(event).ok(),
+        _ => None,
+    });
+    Ok(told.collect())
+}
+
+/// Everything published so far: up to a mark that this call publishes itself.
+async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
     let mark = json!({ "mark": uuid::Uuid::new_v4().to_string() });
     let event = OutEvent {
         channel: "test".into(),
@@ -197,7 +234,6 @@ pub async fn events(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, U
         let event = next.ok_or_else(|| unreadable("they end too early"))??;
         match Event::decode(event.event_type, &event.payload).map_err(|error| unreadable(&error.to_string()))? {
             Event::Run(value) if value == mark => return Ok(events),
-            Event::Run(_) => {}
             event => events.push(event),
         }
     }

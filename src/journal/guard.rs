@@ -58,3 +58,13 @@ impl Guard {
         }
     }
 }
+
+/// For a turn that is only looked at.
+pub(super) struct Nobody;
+
+#[async_trait]
+impl Holding for Nobody {
+    async fn holds(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+}

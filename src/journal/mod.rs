@@ -3,83 +3,35 @@
 //! [`Journal::step`] runs an operation once and records what came of it, first writer wins; a turn that is repeated after
 //! a crash gets the recorded result instead. A result therefore counts exactly once, while the operation itself runs at
 //! least once: again only where a crash fell between its effect and its record, under the same idempotency key. A turn's
-//! last step may be noted in place of that, and is written with the commit: see [`Journal::last_step`]. A [`Guard`] keeps a
-//! worker that has lost its lane from beginning anything.
+//! last step may be noted in place of that, and is written with the commit: see [`Journal::last_step`]. What has no effect
+//! but its result may be written a moment later, with others: see [`Journal::deferred_step`]. A [`Guard`] keeps a worker that
+//! has lost its lane from beginning anything.
 
+mod deferred;
+mod error;
 mod guard;
 pub mod record;
+mod span;
+mod turn;
 
+pub use error::{JournalError, StepError};
+use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
 
 use crate::agent::canonical;
 use crate::clock;
-use crate::store::{Record, Recorded, Store, StoreError};
+use crate::store::Store;
+use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use thiserror::Error;
-
-/// Why the journal could not record or repeat a step.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    /// The recorded step was asked something else: the code, or what it reads, changed under a turn in hand.
-    #[error(
-        "step `{key}` of turn `{turn_id}` was recorded for another input ({recorded}) than it is now asked ({asked})"
-    )]
-    Mismatch {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-        /// Hash of the recorded input.
-        recorded: String,
-        /// Hash of the input now.
-        asked: String,
-    },
-    /// While the step ran, it was recorded for another input: by a worker that had the turn before, or has it by now.
-    #[error("step `{key}` of turn `{turn_id}` was recorded by another worker, for another input")]
-    Overtaken {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-    },
-    /// The recorded output does not fit the code that reads it.
-    #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
-    Unreadable {
-        /// The turn.
-        turn_id: String,
-        /// The step.
-        key: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The lane is somebody else's by now: nothing was begun.
-    #[error("the lane was taken over")]
-    Lost,
-    /// An operator has cancelled the turn: nothing more of it is begun, and what ran is broken off.
-    #[error("the turn is cancelled")]
-    Cancelled,
-    /// The store did not record it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Why a step has no result.
-#[derive(Debug, Error)]
-pub enum StepError<E> {
-    /// The journal's fault.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The operation failed, and nothing was recorded.
-    #[error("{0}")]
-    Operation(E),
-}
+use tracing::Instrument;
+use turn::TurnJournal;
 
 /// What a step is, for those who read the journal.
 #[derive(Clone, Copy, Debug)]
@@ -132,16 +84,6 @@ pub struct Journal {
     prefix: String,
 }
 
-struct TurnJournal {
-    store: Arc<dyn Store>,
-    session_id: String,
-    turn_id: String,
-    epoch: u64,
-    guard: Guard,
-    recorded: Mutex<HashMap<String, StepRecord>>,
-    notes: Mutex<Vec<StepRecord>>,
-}
-
 impl Journal {
     /// The journal of a turn held under `epoch`, for as long as `guard` says. A resumed turn's recorded steps are read first.
     pub async fn open(
@@ -151,24 +93,51 @@ impl Journal {
         resumed: bool,
     ) -> Result<Self, JournalError> {
         let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
+        Ok(Self::over(steps, store, (session_id, turn_id), (epoch, guard)))
+    }
+
+    /// The journal of a turn that is only looked at: what is not among `steps` does not run, and is [`JournalError::Lost`].
+    pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
+        Self::over(steps, store, turn, (0, Guard::new(Nobody)))
+    }
+
+    fn over(
+        steps: Vec<StepRecord>,
+        store: Arc<dyn Store>,
+        (session_id, turn_id): (&str, &str),
+        (epoch, guard): (u64, Guard),
+    ) -> Self {
         let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
-        Ok(Self {
-            turn: Arc::new(TurnJournal {
-                store,
-                session_id: session_id.to_owned(),
-                turn_id: turn_id.to_owned(),
-                epoch,
-                guard,
-                recorded: Mutex::new(recorded),
-                notes: Mutex::new(Vec::new()),
-            }),
-            prefix: String::new(),
-        })
+        let turn = TurnJournal {
+            store,
+            session_id: session_id.to_owned(),
+            turn_id: turn_id.to_owned(),
+            epoch,
+            guard,
+            recorded: Mutex::new(recorded),
+            notes: Mutex::new(Vec::new()),
+            deferred: Deferred::default(),
+            halted: AtomicBool::new(false),
+        };
+        Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
     /// The part of this journal under `path`, such as `loop[1]` or `parallel/verify`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
+    }
+
+    /// The recorded steps of this part, and of its iterations.
+    pub fn recorded(&self) -> Vec<StepRecord> {
+        let within = |key: &str| {
+            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(['/', '[']))
+        };
+        lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
+    }
+
+    /// The session, or run, whose turn this is.
+    pub fn session_id(&self) -> &str {
+        &self.turn.session_id
     }
 
     /// True when the step has been recorded for this input.
@@ -215,6 +184,108 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        let Performed { step, output } = match self.perform(key, label, input, operation).await? {
+            Attempted::Repeated(stepped) => return Ok(stepped),
+            Attempted::Performed(performed) => performed,
+        };
+        let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
+        if is_last(&output) {
+            lock(&self.turn.notes).push(step);
+            return Ok(Stepped { output, ok, ms, key });
+        }
+        let input_hash = step.input_hash.clone();
+        match self.turn.record(step).await? {
+            None => Ok(Stepped { output, ok, ms, key }),
+            Some(earlier) if earlier.input_hash != input_hash => {
+                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
+                Err(JournalError::Overtaken { turn_id, key }.into())
+            }
+            Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
+        }
+    }
+
+    /// Like [`Journal::step`] for an operation whose only effect is its result, such as a question to a model: the result
+    /// counts at once, and is written with others soon after. It is durable once [`Journal::settle`] has returned; before
+    /// that nothing that follows from it may be seen outside, and no [`Journal::step`] begins.
+    pub async fn deferred_step<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Stepped<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
+        let Performed { step, output } = match self.attempt(key, label, input, operation).await? {
+            Attempted::Repeated(stepped) => return Ok(stepped),
+            Attempted::Performed(performed) => performed,
+        };
+        let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
+        lock(&self.turn.recorded).insert(key.clone(), step.clone());
+        if self.turn.deferred.push(step) >= MAX_DEFERRED {
+            self.settle().await?;
+        }
+        Ok(Stepped { output, ok, ms, key })
+    }
+
+    /// Writes what is deferred. On return every step before is durable.
+    pub async fn settle(&self) -> Result<(), JournalError> {
+        self.turn.settle().await
+    }
+
+    /// From here on no step begins: what is under way comes to its end, so that it need not be asked again.
+    pub fn halt(&self) {
+        self.turn.halted.store(true, Ordering::Release);
+    }
+
+    /// True after [`Journal::halt`].
+    pub fn is_halted(&self) -> bool {
+        self.turn.halted.load(Ordering::Acquire)
+    }
+
+    /// Returns when a step has been deferred since the last return.
+    pub async fn deferred(&self) {
+        self.turn.deferred.pushed.notified().await;
+    }
+
+    /// Runs the operation unless its step is recorded, after everything before it is durable.
+    async fn perform<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Attempted<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
+        if !self.turn.deferred.is_empty() {
+            self.settle().await?;
+        }
+        self.attempt(key, label, input, operation).await
+    }
+
+    /// Runs the operation unless its step is recorded; nothing is written.
+    async fn attempt<I, O, E, F, Fut>(
+        &self,
+        key: &str,
+        label: Label<'_>,
+        input: &I,
+        operation: F,
+    ) -> Result<Attempted<O>, StepError<E>>
+    where
+        I: Serialize + ?Sized,
+        O: Serialize + DeserializeOwned,
+        F: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Done<O>, E>>,
+    {
         if self.turn.guard.is_cancelled() {
             return Err(JournalError::Cancelled.into());
         }
@@ -222,7 +293,10 @@ impl Journal {
         let input_hash = hash(input);
         let known = lock(&self.turn.recorded).get(&full_key).cloned();
         if let Some(step) = known {
-            return Ok(self.turn.replay(step, &input_hash)?);
+            return Ok(Attempted::Repeated(self.turn.replay(step, &input_hash)?));
+        }
+        if self.is_halted() {
+            return Err(JournalError::Halted.into());
         }
         match self.turn.guard.holds().await {
             Ok(true) => {}
@@ -230,38 +304,29 @@ impl Journal {
             Err(error) => return Err(JournalError::from(error).into()),
         }
         let begun = Instant::now();
+        let span = span::begin(&full_key, label);
         let done = tokio::select! {
             biased;
-            done = operation(self.idempotency_key(key)) => done.map_err(StepError::Operation)?,
+            done = operation(self.idempotency_key(key)).instrument(span.clone()) => done,
             // The operation may take minutes; what it has come to so far is nobody's any more.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        span::end(&span, &done);
+        let done = done.map_err(StepError::Operation)?;
         let step = StepRecord {
             key: full_key,
             kind: label.kind.to_owned(),
             target: label.target.to_owned(),
-            input_hash: input_hash.clone(),
+            input_hash,
             output: to_value(&done.output),
             ok: done.ok,
-            ms,
+            ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             model: done.model,
             tokens: done.tokens,
             attempts: done.attempts,
             at: clock::now(),
         };
-        if is_last(&done.output) {
-            lock(&self.turn.notes).push(step);
-            return Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) });
-        }
-        match self.turn.record(step).await? {
-            None => Ok(Stepped { output: done.output, ok: done.ok, ms, key: self.full_key(key) }),
-            Some(earlier) if earlier.input_hash != input_hash => {
-                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
-                Err(JournalError::Overtaken { turn_id, key }.into())
-            }
-            Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
-        }
+        Ok(Attempted::Performed(Performed { step, output: done.output }))
     }
 
     /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
@@ -296,51 +361,17 @@ impl Journal {
     }
 }
 
-impl TurnJournal {
-    /// Records `step` with the pending notes; answers the record that was there before, if any.
-    async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
-        let notes = std::mem::take(&mut *lock(&self.notes));
-        let key = step.key.clone();
-        let mut steps = vec![step.clone()];
-        steps.extend(notes.iter().cloned());
-        let request = Record {
-            session_id: self.session_id.clone(),
-            turn_id: self.turn_id.clone(),
-            epoch: self.epoch,
-            steps,
-            status: None,
-        };
-        let answer = match self.store.record(request).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                lock(&self.notes).extend(notes);
-                return Err(error.into());
-            }
-        };
-        let earlier = match answer.into_iter().next() {
-            Some(Recorded::Existing(earlier)) => Some(*earlier),
-            Some(Recorded::New) | None => None,
-        };
-        lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
-        Ok(earlier)
-    }
+/// What came of asking for a step.
+enum Attempted<O> {
+    /// It was recorded.
+    Repeated(Stepped<O>),
+    /// It ran, and is not written yet.
+    Performed(Performed<O>),
+}
 
-    fn replay<O: DeserializeOwned>(&self, step: StepRecord, input_hash: &str) -> Result<Stepped<O>, JournalError> {
-        if step.input_hash != input_hash {
-            return Err(JournalError::Mismatch {
-                turn_id: self.turn_id.clone(),
-                key: step.key,
-                recorded: step.input_hash,
-                asked: input_hash.to_owned(),
-            });
-        }
-        let output = serde_json::from_value(step.output).map_err(|error| JournalError::Unreadable {
-            turn_id: self.turn_id.clone(),
-            key: step.key.clone(),
-            problem: error.to_string(),
-        })?;
-        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key })
-    }
+struct Performed<O> {
+    step: StepRecord,
+    output: O,
 }
 
 fn hash<I: Serialize + ?Sized>(input: &I) -> String {

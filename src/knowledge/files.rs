@@ -4,10 +4,9 @@
 use super::source::{Origin, Source, SourceEntry, check_name};
 use super::{MAX_TEXT, SourceError};
 use crate::agent::load::{self, AgentError};
-use crate::agent::places::Places;
-use crate::agent::validate::Finding;
 use crate::agent::{AgentConfig, AgentRecord};
 use crate::clock;
+use crate::document::{Finding, Places};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -5,10 +5,11 @@ use crate::model::{ModelError, ModelReply};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use std::time::Duration;
 
-/// The three families of all models.
+/// The families of all models.
 pub(super) struct Families {
     calls: IntCounterVec,
     seconds: HistogramVec,
+    first_chunk: HistogramVec,
     tokens: IntCounterVec,
 }
 
@@ -24,6 +25,15 @@ impl Families {
             seconds: histograms(
                 registry,
                 ("turnwheel_model_call_seconds", "How long a question to a model took with all its retries.", SECONDS),
+                "model",
+            ),
+            first_chunk: histograms(
+                registry,
+                (
+                    "turnwheel_model_first_chunk_seconds",
+                    "From a question to a model until the first piece of its answer, where it is streamed.",
+                    SECONDS,
+                ),
                 "model",
             ),
             tokens: counters(
@@ -42,6 +52,7 @@ pub(crate) struct ModelMetrics {
     unavailable: IntCounter,
     refused: IntCounter,
     seconds: Histogram,
+    first_chunk: Histogram,
     prompt: IntCounter,
     completion: IntCounter,
 }
@@ -57,9 +68,15 @@ impl ModelMetrics {
             unavailable: calls("unavailable"),
             refused: calls("refused"),
             seconds: families.seconds.with_label_values(&[name]),
+            first_chunk: families.first_chunk.with_label_values(&[name]),
             prompt: tokens("prompt"),
             completion: tokens("completion"),
         }
+    }
+
+    /// The first piece of a streamed answer has come.
+    pub(crate) fn first_chunk(&self, took: Duration) {
+        observe(&self.first_chunk, took);
     }
 
     /// A question has been answered, or not.

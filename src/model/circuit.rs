@@ -3,7 +3,7 @@
 //! After [`THRESHOLD`] calls in a row that failed with all their retries the circuit opens, and calls fail at once. When
 //! the pause is over one call goes through as a trial: it closes the circuit, or opens it for twice as long.
 
-use super::{Model, ModelError, ModelReply, ModelRequest};
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,21 +76,35 @@ impl Guarded {
         warn!(model = self.name, pause_s = pause.as_secs(), "the model is not asked for a while: {problem}");
         *circuit = Circuit::Open { until: now + pause, pause };
     }
+
+    /// An error while the circuit is open.
+    fn admit(&self) -> Result<(), ModelError> {
+        let Some(left) = self.closed_for(Instant::now()) else { return Ok(()) };
+        let problem = format!("its last calls all failed, so it is not asked for another {:.1} s", left.as_secs_f32());
+        Err(ModelError::Unavailable { model: self.name.clone(), attempts: 0, problem })
+    }
+
+    fn note(&self, answer: &Result<ModelReply, ModelError>) {
+        match answer {
+            Ok(_) | Err(ModelError::Refused { .. } | ModelError::Unknown(_)) => self.succeeded(),
+            Err(ModelError::Unavailable { problem, .. }) => self.failed(problem, Instant::now()),
+        }
+    }
 }
 
 #[async_trait]
 impl Model for Guarded {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
-        if let Some(left) = self.closed_for(Instant::now()) {
-            let problem =
-                format!("its last calls all failed, so it is not asked for another {:.1} s", left.as_secs_f32());
-            return Err(ModelError::Unavailable { model: self.name.clone(), attempts: 0, problem });
-        }
+        self.admit()?;
         let answer = self.inner.complete(request).await;
-        match &answer {
-            Ok(_) | Err(ModelError::Refused { .. } | ModelError::Unknown(_)) => self.succeeded(),
-            Err(ModelError::Unavailable { problem, .. }) => self.failed(problem, Instant::now()),
-        }
+        self.note(&answer);
+        answer
+    }
+
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        self.admit()?;
+        let answer = self.inner.stream(request, deltas).await;
+        self.note(&answer);
         answer
     }
 }
@@ -98,7 +112,6 @@ impl Model for Guarded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Facts;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     #[derive(Default)]
@@ -112,18 +125,14 @@ mod tests {
         async fn complete(&self, _: ModelRequest) -> Result<ModelReply, ModelError> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             if self.up.load(Ordering::SeqCst) {
-                let tokens = crate::journal::Tokens::default();
-                return Ok(ModelReply { content: "ok".into(), model: "m".into(), tokens, attempts: 1 });
+                return Ok(ModelReply::text("ok", "m"));
             }
             Err(ModelError::Unavailable { model: "m".into(), attempts: 1, problem: "down".into() })
         }
     }
 
     async fn ask(model: &Guarded) -> Result<ModelReply, ModelError> {
-        let facts = Facts::default();
-        model
-            .complete(ModelRequest { messages: Arc::default(), schema: None, idempotency_key: String::new(), facts })
-            .await
+        model.complete(ModelRequest::new(Vec::new())).await
     }
 
     #[tokio::test]
@@ -139,6 +148,21 @@ mod tests {
         *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
         server.up.store(true, Ordering::SeqCst);
         ask(&model).await.unwrap();
+        assert!(matches!(*model.lock(), Circuit::Closed { failures: 0 }));
+    }
+
+    #[tokio::test]
+    async fn streams_count_as_any_other_call() {
+        let server = Arc::new(Server::default());
+        let model = Guarded::new("m", Arc::clone(&server) as Arc<dyn Model>);
+        let stream = async || model.stream(ModelRequest::new(Vec::new()), DeltaSink::unread()).await;
+        for _ in 0..THRESHOLD + 10 {
+            stream().await.unwrap_err();
+        }
+        assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD);
+        *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
+        server.up.store(true, Ordering::SeqCst);
+        assert_eq!(stream().await.unwrap().content, "ok");
         assert!(matches!(*model.lock(), Circuit::Closed { failures: 0 }));
     }
 

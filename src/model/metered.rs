@@ -1,6 +1,6 @@
 //! A model whose calls are counted, under the name that the settings give it.
 
-use super::{Model, ModelError, ModelReply, ModelRequest};
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use crate::metrics::ModelMetrics;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -24,6 +24,16 @@ impl Model for Metered {
         let begun = Instant::now();
         let answer = self.model.complete(request).await;
         self.metrics.asked(begun.elapsed(), &answer);
+        answer
+    }
+
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        let begun = Instant::now();
+        let answer = self.model.stream(request, deltas.clone()).await;
+        self.metrics.asked(begun.elapsed(), &answer);
+        if let Some(first) = deltas.first() {
+            self.metrics.first_chunk(first.saturating_duration_since(begun));
+        }
         answer
     }
 }

@@ -1,15 +1,19 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
 //! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead,
-//! [`metered`] counts.
+//! [`metered`] counts. [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer.
 //! Retries are those of [`crate::http_client`].
 
 pub mod circuit;
+pub mod delta;
+pub mod message;
 mod metered;
 pub mod offline;
 pub mod openai;
 pub mod recorded;
 pub mod registry;
 
+pub use delta::DeltaSink;
+pub use message::{PromptMessage, PromptRole, ToolCall, ToolSpec};
 pub use registry::Models;
 
 use crate::agent::AgentConfig;
@@ -21,27 +25,6 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 use thiserror::Error;
-
-/// Who speaks in a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PromptRole {
-    /// The engine.
-    System,
-    /// The user, or the input of a stage.
-    User,
-    /// The model.
-    Assistant,
-}
-
-/// One message of a prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PromptMessage {
-    /// Who speaks.
-    pub role: PromptRole,
-    /// The words.
-    pub content: String,
-}
 
 /// The structure that an answer must have (CONTRACT.md, "Model calls").
 #[derive(Clone, Debug, PartialEq)]
@@ -61,10 +44,45 @@ pub struct ModelRequest {
     pub messages: Arc<Vec<PromptMessage>>,
     /// The structure wanted; `None` for plain text.
     pub schema: Option<ResponseSchema>,
+    /// What it may call.
+    pub tools: Arc<Vec<ToolSpec>>,
     /// Sent on as `Idempotency-Key`.
     pub idempotency_key: String,
     /// What the prompt was made of, for the offline model, which reads no prompts.
     pub facts: Facts,
+}
+
+impl ModelRequest {
+    /// A question for plain text, without tools.
+    pub fn new(messages: impl Into<Arc<Vec<PromptMessage>>>) -> Self {
+        Self {
+            messages: messages.into(),
+            schema: None,
+            tools: Arc::default(),
+            idempotency_key: String::new(),
+            facts: Facts::default(),
+        }
+    }
+
+    /// The same for an answer of this structure.
+    pub fn with_schema(self, schema: ResponseSchema) -> Self {
+        Self { schema: Some(schema), ..self }
+    }
+
+    /// The same with tools that the model may call.
+    pub fn with_tools(self, tools: impl Into<Arc<Vec<ToolSpec>>>) -> Self {
+        Self { tools: tools.into(), ..self }
+    }
+
+    /// The same with what the prompt was made of.
+    pub fn with_facts(self, facts: Facts) -> Self {
+        Self { facts, ..self }
+    }
+
+    /// The same under this key.
+    pub fn with_key(self, idempotency_key: impl Into<String>) -> Self {
+        Self { idempotency_key: idempotency_key.into(), ..self }
+    }
 }
 
 /// What a prompt was made of.
@@ -74,7 +92,7 @@ pub struct Facts {
     pub agent: Option<Arc<AgentConfig>>,
     /// The user's message, or the stage's input.
     pub message: String,
-    /// The turn's last SKILL or TOOL: its target and its result `{ok,…}`.
+    /// The turn's last SKILL or TOOL, or a task agent's last tool: its target and its result `{ok,…}`.
     pub last_action: Option<(String, Value)>,
     /// True for phase 1, whose answer holds a plan beside the decision.
     pub plan: bool,
@@ -94,14 +112,29 @@ pub struct Grounds {
 /// A model's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReply {
-    /// The text.
+    /// The text; may be empty beside `tool_calls`.
     pub content: String,
+    /// What it wants called; none unless tools were offered.
+    pub tool_calls: Vec<ToolCall>,
     /// The model that answered, as it names itself.
     pub model: String,
     /// What it used; zero when it does not say.
     pub tokens: Tokens,
     /// Attempts that it took.
     pub attempts: u32,
+}
+
+impl ModelReply {
+    /// A text, at the first attempt, of which no tokens are known.
+    pub fn text(content: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            content: content.into(),
+            tool_calls: Vec::new(),
+            model: model.into(),
+            tokens: Tokens::default(),
+            attempts: 1,
+        }
+    }
 }
 
 /// Why a model did not answer.
@@ -136,4 +169,12 @@ pub enum ModelError {
 pub trait Model: Send + Sync + 'static {
     /// Asks once, with retries inside.
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError>;
+
+    /// Asks once, with retries inside, and hands on the text in pieces as it comes. Together they are the answer's text, in
+    /// which secrets are masked as in the answer. A retry after the first piece begins anew ([`DeltaSink::restart`]).
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        let reply = self.complete(request).await?;
+        deltas.send(&reply.content);
+        Ok(reply)
+    }
 }

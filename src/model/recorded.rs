@@ -1,17 +1,30 @@
 //! A model call as a step of the journal, with model, tokens and attempts in its record. That a model did not answer is a
 //! result like any other: a turn that has gone on without the answer, and is repeated, goes on without it again.
 
-use super::{Model, ModelError, ModelRequest};
-use crate::journal::{Done, Journal, Label, StepError, Stepped};
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
+use crate::journal::{Done, Journal, JournalError, Label, StepError, Stepped, Tokens};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 
 /// What is recorded: the answer as it is, or why there is none.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Outcome {
     Content(String),
+    Spoken(Spoken),
     Failed(ModelError),
+}
+
+/// An answer of a model that may call tools.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spoken {
+    /// The words; may be empty beside calls.
+    pub content: String,
+    /// What it wants called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// What it used; here, too, since a repeated run counts it against its limits.
+    pub tokens: Tokens,
 }
 
 /// Like [`ask_last`], recorded in any case.
@@ -40,24 +53,87 @@ pub async fn ask_last(
     let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
     let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
-        Ok::<_, Infallible>(match model.complete(request).await {
-            Ok(reply) => Done {
-                output: Outcome::Content(reply.content),
-                ok: true,
-                model: Some(reply.model),
-                tokens: Some(reply.tokens),
-                attempts: Some(reply.attempts),
-            },
-            Err(error) => Done { ok: false, ..Done::ok(Outcome::Failed(error)) },
-        })
+        Ok::<_, Infallible>(done(model.complete(request).await, |reply| Outcome::Content(reply.content)))
     });
-    let Stepped { output, ok, ms, key } = match step.await {
-        Ok(stepped) => stepped,
-        Err(StepError::Journal(error)) => return Err(error.into()),
-        Err(StepError::Operation(never)) => match never {},
-    };
+    let Stepped { output, ok, ms, key } = recorded(step.await)?;
     match output {
-        Outcome::Content(output) => Ok(Stepped { output, ok, ms, key }),
+        Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
+            Ok(Stepped { output, ok, ms, key })
+        }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
+    }
+}
+
+/// Asks `model`, which may call tools, for an answer in pieces, unless the step is recorded: then there are no pieces. What
+/// follows from it counts at once ([`Journal::deferred_step`]).
+pub async fn converse(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    mut request: ModelRequest,
+    deltas: DeltaSink,
+) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+    let label = Label { kind: "model", target };
+    let step = journal.deferred_step(key, label, input, |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        let spoken =
+            |ModelReply { content, tool_calls, tokens, .. }| Outcome::Spoken(Spoken { content, tool_calls, tokens });
+        Ok::<_, Infallible>(done(model.stream(request, deltas).await, spoken))
+    });
+    let Stepped { output, ok, ms, key } = recorded(step.await)?;
+    match output {
+        Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key }),
+        Outcome::Content(content) => {
+            let output = Spoken { content, tool_calls: Vec::new(), tokens: Tokens::default() };
+            Ok(Stepped { output, ok, ms, key })
+        }
+        Outcome::Failed(error) => Err(StepError::Operation(error)),
+    }
+}
+
+/// What is recorded of an answer, or of its absence.
+fn done(answer: Result<ModelReply, ModelError>, outcome: impl FnOnce(ModelReply) -> Outcome) -> Done<Outcome> {
+    match answer {
+        Ok(reply) => {
+            let (model, tokens, attempts) = (Some(reply.model.clone()), Some(reply.tokens), Some(reply.attempts));
+            Done { output: outcome(reply), ok: true, model, tokens, attempts }
+        }
+        Err(error) => Done { ok: false, ..Done::ok(Outcome::Failed(error)) },
+    }
+}
+
+fn recorded<O>(step: Result<Stepped<O>, StepError<Infallible>>) -> Result<Stepped<O>, JournalError> {
+    step.map_err(|error| match error {
+        StepError::Journal(error) => error,
+        StepError::Operation(never) => match never {},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn answers_are_read_as_they_were_recorded_also_those_of_plain_text() {
+        let call = ToolCall { id: "c1".into(), name: "eta".into(), arguments: "{}".into() };
+        let tokens = Tokens { prompt: 3, completion: 2 };
+        let failed = ModelError::Refused { model: "m".into(), problem: "no".into() };
+        for (outcome, record) in [
+            (Outcome::Content("好".into()), json!("好")),
+            (
+                Outcome::Spoken(Spoken { content: "好".into(), tool_calls: Vec::new(), tokens }),
+                json!({"content": "好", "tokens": {"prompt": 3, "completion": 2}}),
+            ),
+            (
+                Outcome::Spoken(Spoken { content: String::new(), tool_calls: vec![call.clone()], tokens }),
+                json!({"content": "", "tool_calls": [json!(call)], "tokens": {"prompt": 3, "completion": 2}}),
+            ),
+            (Outcome::Failed(failed), json!({"refused": {"model": "m", "problem": "no"}})),
+        ] {
+            assert_eq!(json!(outcome), record);
+            assert_eq!(serde_json::from_value::<Outcome>(record).unwrap(), outcome);
+        }
     }
 }

@@ -82,6 +82,12 @@ pub enum JobBody {
         /// The channel of its events.
         #[serde(default)]
         channel: Option<String>,
+        /// The run that it repeats, from `from_stage` on; itself when it goes on where it failed or was cancelled.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from_run: Option<String>,
+        /// See `from_run`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from_stage: Option<String>,
     },
     /// A human's words to the user, while a human has the conversation.
     Reply {
@@ -214,7 +220,15 @@ impl Job {
                 ids::check("run_id", run_id)?;
                 shallow("outcome", [outcome])
             }
-            JobBody::Run { workflow_id, .. } => Ok(ids::check("workflow_id", workflow_id)?),
+            JobBody::Run { workflow_id, origin_session, channel, from_run, .. } => {
+                ids::check("workflow_id", workflow_id)?;
+                for (field, id) in [("origin_session", origin_session), ("channel", channel), ("from_run", from_run)] {
+                    if let Some(id) = id {
+                        ids::check(field, id)?;
+                    }
+                }
+                Ok(())
+            }
             JobBody::Reply { text, .. } if text.trim().is_empty() => Err(JobError::Empty),
             JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Wake => Ok(()),
         }

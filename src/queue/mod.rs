@@ -11,6 +11,7 @@ pub use event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent};
 pub use job::{Attachment, Command, Job, JobBody, JobError, UserMessage};
 
 use crate::clock::Timestamp;
+use crate::telemetry::TraceContext;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -78,6 +79,8 @@ pub struct Message {
     pub default_id: String,
     /// When the stream took it.
     pub at: Timestamp,
+    /// The trace that it is a part of.
+    pub trace: Option<TraceContext>,
 }
 
 /// A message handed to this process, which has to acknowledge it.
@@ -220,7 +223,7 @@ pub struct CancelHint {
 /// server's fsync interval make it (in the embedded queue: synced to the file).
 #[async_trait]
 pub trait Queue: Send + Sync + 'static {
-    /// Puts a job on its session's lane. Durable on return.
+    /// Puts a job on its session's lane, as a part of the current trace. Durable on return.
     async fn publish(&self, job: Publish) -> Result<Published>;
 
     /// Waits up to `wait` for a wake-up, then answers it with what else is there at once, `max` at most; empty when

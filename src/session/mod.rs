@@ -44,6 +44,8 @@ pub enum Kind {
     Chat,
     /// A dialogue with the workflow authoring agent.
     Authoring,
+    /// No conversation: the lane of a workflow's run.
+    Run,
 }
 
 /// Who holds a session's lane, and until when.

@@ -4,7 +4,7 @@
 //! which goes beside it only when it is large.
 //! A command that is refused as a whole is taken apart, so that one bad item is nobody else's loss.
 
-use super::{Acquire, Commit, Record, Result, StoreError};
+use super::{Acquire, Commit, Record, Result, RunRecord, StoreError};
 use crate::journal::StepRecord;
 use crate::metrics::{metrics, observe_items};
 use crate::tasks::{OnPanic, Tasks};
@@ -51,14 +51,22 @@ impl Weigh for Record {
     }
 }
 
+impl Weigh for RunRecord {
+    fn bytes(&self) -> usize {
+        let error = self.error.as_ref().map_or(0, |error| error.cause.len());
+        1_024 + self.query.len() + self.output.as_ref().map_or(0, String::len) + error
+    }
+}
+
 impl Weigh for Commit {
     fn bytes(&self) -> usize {
         let Some(change) = &self.change else { return 512 };
         let said: usize = change.history.iter().map(|entry| entry.text.len()).sum();
         let steps: usize = change.steps.iter().map(step_bytes).sum();
         let published: usize = change.outbox.iter().map(|event| 256 + event.payload.len()).sum();
+        let run = change.run.as_ref().map_or(0, RunRecord::bytes);
         // The job of the turn's record repeats the user's text.
-        2_048 + 2 * said + steps + published
+        2_048 + 2 * said + steps + published + run
     }
 }
 

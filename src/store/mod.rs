@@ -1,4 +1,4 @@
-//! What the engine keeps: sessions, journals, plans, timers, agents, knowledge.
+//! What the engine keeps: sessions, journals, plans, timers, agents, what they answer from, workflows and their runs.
 //!
 //! [`Store`] is the seam; [`mongo`] and [`embedded`] implement it. Callers ask one at a time, implementations gather what
 //! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped"). [`lane`] has the
@@ -9,8 +9,11 @@ pub(crate) mod group;
 mod known;
 mod lane;
 pub mod mongo;
+pub mod runs;
 pub mod types;
+mod versioned;
 
+pub use runs::*;
 pub use types::*;
 
 use crate::agent::AgentRecord;
@@ -19,6 +22,7 @@ use crate::journal::StepRecord;
 use crate::knowledge::{Source, SourceEntry};
 use crate::plan::Plan;
 use crate::session::Session;
+use crate::workflow::orchestration::definition::WorkflowRecord;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +68,8 @@ pub trait Store: Send + Sync + 'static {
     /// All recorded steps of a turn.
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
-    /// Ends a turn: state, history, `last_seq`, timers and outbox in one update filtered by epoch, after the turn's record
-    /// and remaining steps are durable. Those steps replace what was on record under their keys, unless a newer holder
+    /// Ends a turn: state, history, `last_seq`, timers and outbox in one update filtered by epoch, after the turn's record,
+    /// its run's and remaining steps are durable. Those steps replace what was on record under their keys, unless a newer holder
     /// wrote it. The outbox replaces the former one; without a change, it is removed. Releases the lease if
     /// `pending_seq <= last_seq`, else renews it. When the epoch is stale or the lease was handed back it answers
     /// [`Committed::Fenced`], and nothing of the session has changed.
@@ -100,6 +104,9 @@ pub trait Store: Send + Sync + 'static {
     /// changed something.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
+    /// Keeps a version that nobody has applied, such as that of a compiled-in agent, for [`Store::agent_version`].
+    async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
+
     /// All agents, by id.
     async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>>;
 
@@ -117,6 +124,37 @@ pub trait Store: Send + Sync + 'static {
 
     /// An agent's sources with their passages, by name.
     async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>>;
+
+    // --- workflows and their runs
+
+    /// The workflow as last registered; never older than the last `put_workflow` that had returned when this was called.
+    async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>>;
+
+    /// The workflow as it was under `hash`, also after a newer one was registered.
+    async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>>;
+
+    /// Registers a workflow. Durable on return, and every later [`Store::workflow`] on any process sees it. True when it
+    /// changed something.
+    async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
+
+    /// Keeps a version that nobody has registered, such as that of a compiled-in workflow, for [`Store::workflow_version`].
+    async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()>;
+
+    /// All workflows, by id.
+    async fn workflows(&self) -> Result<Vec<Arc<WorkflowRecord>>>;
+
+    /// Inserts a run unless it is there; true when it was not. Durable on return.
+    async fn put_run(&self, run: RunRecord) -> Result<bool>;
+
+    /// Writes a run over what is there, unless that was written under a later epoch of its lane. Durable on return. A run in
+    /// a lane of its own is written at its end by the commit ([`Change::run`]).
+    async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()>;
+
+    /// One run.
+    async fn run(&self, run_id: &str) -> Result<Option<RunRecord>>;
+
+    /// Runs, newest first.
+    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>>;
 
     // --- queries
 
@@ -144,7 +182,7 @@ pub trait Store: Send + Sync + 'static {
     /// Open (not closed) `ready` or `cancelled` chat sessions unchanged since `before`.
     async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>>;
 
-    /// Deletes expired turns with their steps; a store that does so by itself does nothing. Answers how many turns.
+    /// Deletes expired turns with their steps, and expired runs; a store that does so by itself does nothing. Answers how many turns.
     async fn prune(&self) -> Result<u64>;
 
     /// Takes or renews the leadership of `role` for `lease`. True when `owner` leads on return.

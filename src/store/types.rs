@@ -1,5 +1,6 @@
 //! What goes into and comes out of the [`Store`](super::Store).
 
+use super::runs::RunRecord;
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::queue::{Job, OutEvent};
@@ -215,6 +216,8 @@ pub struct Change {
     pub handoff: Option<Handoff>,
     /// The turn's record.
     pub turn: TurnRecord,
+    /// The run that the turn is for, as it has ended.
+    pub run: Option<RunRecord>,
     /// Steps not recorded yet.
     pub steps: Vec<StepRecord>,
     /// To be published once this is committed, in order.
@@ -252,7 +255,7 @@ pub struct Held {
     pub epoch: u64,
 }
 
-/// Which sessions to list.
+/// Which sessions to list; the lanes of runs are none.
 #[derive(Clone, Debug)]
 pub struct SessionQuery {
     /// Only those in this status.

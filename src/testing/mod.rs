@@ -27,7 +27,7 @@ mod builder;
 mod script;
 
 pub use builder::EngineBuilder;
-pub use script::{Asked, Reaction, Script, act, end, hand_off, plain, say, unavailable};
+pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, stream, unavailable};
 
 use crate::engine::{self, Answer, NewMessage};
 use crate::journal::StepRecord;

@@ -3,13 +3,14 @@
 use crate::agent::AgentConfig;
 use crate::clock::{self, Timestamp};
 use crate::http_client::bounded;
-use crate::journal::Tokens;
-use crate::model::{Model, ModelError, ModelReply, ModelRequest, PromptRole};
+use crate::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptRole, ToolCall};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// What the model calls itself.
+const NAME: &str = "script";
 /// The most bytes of a question that a failure repeats.
 const SHOWN: usize = 200;
 
@@ -18,17 +19,19 @@ const SHOWN: usize = 200;
 pub struct Asked {
     /// How many questions came before it.
     pub index: usize,
-    /// The agent that asks; empty for a flow's own question.
+    /// The agent that asks, a chat agent or a workflow's task agent; empty for a flow's own question.
     pub agent_id: String,
     /// What it is to answer: `plan_and_decision` (a session's first question under a new configuration), `decision`, or
     /// empty for plain text.
     pub schema: String,
     /// The prompt: persona, procedure, tools, conversation and results.
     pub prompt: String,
-    /// The user's words, or a flow's text.
+    /// The user's words, or a flow's text, or a stage's input.
     pub message: String,
-    /// The turn's last action and its result `{ok, …}`, if there was one.
+    /// The turn's last action and its result `{ok, …}`, if there was one; a task agent's last tool.
     pub last_action: Option<(String, Value)>,
+    /// Ids of the tools that it may call: a task agent's. A chat agent's are in its prompt.
+    pub tools: Vec<String>,
     /// When it was asked.
     pub at: Timestamp,
 }
@@ -42,6 +45,10 @@ pub enum Reaction {
     Answers(String),
     /// It says this: as the reply of a decision, or as plain text.
     Says(String),
+    /// It says this piece by piece, where it is asked for plain text.
+    Streams(Vec<String>),
+    /// It wants these of a task agent's tools called, each with its params.
+    Calls(Vec<(String, Value)>),
     /// It does not answer.
     Fails(String),
 }
@@ -69,7 +76,17 @@ pub fn say(text: impl Into<String>) -> Reaction {
     Reaction::Says(text.into())
 }
 
-/// Runs an action (`SKILL`, `TOOL`, `FLOW` or `SYSTEM`) and is asked again with its result.
+/// Says something piece by piece, as a task agent's model does. What is shown of it on the way is for watchers of its run.
+pub fn stream<T: Into<String>>(pieces: impl IntoIterator<Item = T>) -> Reaction {
+    Reaction::Streams(pieces.into_iter().map(Into::into).collect())
+}
+
+/// Has a task agent's tools called, one after the other, and is asked again with their results.
+pub fn call<T: Into<String>>(calls: impl IntoIterator<Item = (T, Value)>) -> Reaction {
+    Reaction::Calls(calls.into_iter().map(|(tool, params)| (tool.into(), params)).collect())
+}
+
+/// Runs an action (`SKILL`, `TOOL`, `FLOW` or `SYSTEM`) and is asked again with its result; for a task agent, a `TOOL`.
 #[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 pub fn act(kind: &str, target: &str, params: Value) -> Reaction {
     let action = json!({ "type": kind, "target": target, "params": params });
@@ -185,6 +202,7 @@ fn asked(request: &ModelRequest, index: usize) -> Asked {
         prompt: words(PromptRole::System),
         message: request.facts.message.clone(),
         last_action: request.facts.last_action.clone(),
+        tools: request.tools.iter().map(|tool| tool.name.clone()).collect(),
         at: clock::now(),
     }
 }
@@ -192,21 +210,60 @@ fn asked(request: &ModelRequest, index: usize) -> Asked {
 #[async_trait]
 impl Model for Script {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
-        let refused = |problem: String| ModelError::Refused { model: "script".into(), problem };
-        let content = match self.react(&request) {
-            None => return Err(refused("its script is at its end".into())),
-            Some(Reaction::Fails(problem)) => {
-                return Err(ModelError::Unavailable { model: "script".into(), attempts: 1, problem });
-            }
-            Some(Reaction::Answers(content)) => content,
-            Some(Reaction::Says(text)) if request.schema.is_none() => text,
-            Some(Reaction::Says(text)) => {
-                decided(&request, &json!({ "next_status": "typing", "action": null, "response": text }))
-            }
-            Some(Reaction::Decides(decision)) => decided(&request, &decision),
-        };
-        Ok(ModelReply { content, model: "script".into(), tokens: Tokens::default(), attempts: 1 })
+        self.stream(request, DeltaSink::unread()).await
     }
+
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        let reaction = self.react(&request).ok_or_else(|| refused("its script is at its end"))?;
+        let plain = request.schema.is_none();
+        let content = match reaction {
+            Reaction::Fails(problem) => {
+                return Err(ModelError::Unavailable { model: NAME.into(), attempts: 1, problem });
+            }
+            Reaction::Calls(calls) => return called(&request, calls),
+            Reaction::Decides(decision) if plain && decision["action"]["type"] == "TOOL" => {
+                let tool = decision["action"]["target"].as_str().unwrap_or_default().to_owned();
+                return called(&request, vec![(tool, decision["action"]["params"].clone())]);
+            }
+            Reaction::Streams(pieces) => {
+                for piece in pieces.iter().filter(|_| plain) {
+                    deltas.send(piece);
+                    tokio::task::yield_now().await;
+                }
+                let text = pieces.concat();
+                return Ok(ModelReply::text(if plain { text } else { said(&request, &text) }, NAME));
+            }
+            Reaction::Answers(content) => content,
+            Reaction::Says(text) if plain => text,
+            Reaction::Says(text) => said(&request, &text),
+            Reaction::Decides(decision) => decided(&request, &decision),
+        };
+        deltas.send(&content);
+        Ok(ModelReply::text(content, NAME))
+    }
+}
+
+fn refused(problem: &str) -> ModelError {
+    ModelError::Refused { model: NAME.into(), problem: problem.to_owned() }
+}
+
+/// Calls of tools; their ids tell the answers of one conversation apart.
+fn called(request: &ModelRequest, calls: Vec<(String, Value)>) -> Result<ModelReply, ModelError> {
+    if request.tools.is_empty() {
+        let problem = "its script calls a tool, but none was offered; tool calls are for task agents with `tools`";
+        return Err(refused(problem));
+    }
+    let calls = calls.into_iter().enumerate().map(|(at, (name, params))| ToolCall {
+        id: format!("call_{}_{}", request.messages.len(), at + 1),
+        name,
+        arguments: params.to_string(),
+    });
+    Ok(ModelReply { tool_calls: calls.collect(), ..ModelReply::text("", NAME) })
+}
+
+/// A decision to say this.
+fn said(request: &ModelRequest, text: &str) -> String {
+    decided(request, &json!({ "next_status": "typing", "action": null, "response": text }))
 }
 
 /// A decision, with the configuration as the plan where one is asked for.

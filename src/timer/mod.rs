@@ -33,6 +33,9 @@ pub struct Timer {
     /// Sent when it fires.
     #[serde(default)]
     pub message: Option<String>,
+    /// The trace of the turn that armed it, where turns are traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// A timer to be armed by a commit: its due time is the store's time of the commit plus `delay`.
@@ -48,6 +51,8 @@ pub struct NewTimer {
     pub action: Option<Action>,
     /// Sent when it fires.
     pub message: Option<String>,
+    /// The trace of the turn that arms it, where turns are traced.
+    pub traceparent: Option<String>,
 }
 
 impl NewTimer {
@@ -60,6 +65,7 @@ impl NewTimer {
             generation,
             action: self.action,
             message: self.message,
+            traceparent: self.traceparent,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 use crate::metrics::{metrics, observe};
 use crate::queue::{Job, JobBody, Publish, Queue, QueueError};
 use crate::store::{DueTimer, DueTimers, StoreError};
+use crate::telemetry::TraceContext;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::DelayQueue;
-use tracing::warn;
+use tracing::{Instrument, debug_span, warn};
 
 /// The most timers of one sweep; the next one sees the rest.
 const BATCH: usize = 50_000;
@@ -180,7 +181,13 @@ impl<'a> Term<'a> {
     fn publish(&self, due: DueTimer) {
         let queue = Arc::clone(&self.scheduler.queue);
         let published = async move {
-            let outcome = publish(queue.as_ref(), &due).await;
+            let DueTimer { session_id, timer } = &due;
+            let (timer_id, generation) = (&timer.timer_id, timer.generation);
+            let span = debug_span!(parent: None, "timer", session_id, timer_id, generation, timer = timer.name);
+            if let Some(trace) = timer.traceparent.as_deref().and_then(|parent| TraceContext::parse(parent, None)) {
+                trace.adopt(&span);
+            }
+            let outcome = publish(queue.as_ref(), &due).instrument(span).await;
             (due, outcome)
         };
         self.publishing.push(published.boxed());

@@ -7,9 +7,11 @@ use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
 use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
+use crate::run::Inline;
 use crate::workflow::{FlowContext, FlowError, Flows};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::time::Instant;
 use tracing::warn;
 
 impl Turn<'_> {
@@ -64,7 +66,8 @@ impl Turn<'_> {
     pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
         self.settle().await?;
         let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
-            Ok(runnable) => runnable,
+            Ok(Some(runnable)) => runnable,
+            Ok(None) => return self.workflow(iteration, action).await,
             Err(problem) => return Ok(Err(problem)),
         };
         if let Err(problem) = Flows::check(runnable.as_ref(), &action.params) {
@@ -82,11 +85,9 @@ impl Turn<'_> {
             model,
             journal: self.journal.scope(&format!("{iteration}/{}", action.target)),
         };
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let outcome = runnable.run(context).await;
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let stepped = Stepped { output: (), ok: outcome.is_ok(), ms, key: format!("{iteration}/flow") };
-        self.step_finished("flow", &action.target, &stepped);
+        self.flow_finished(iteration, action, (begun, outcome.is_ok()));
         match outcome {
             Ok(text) => Ok(Ok(text)),
             Err(FlowError::Journal(error)) => Err(error.into()),
@@ -94,5 +95,33 @@ impl Turn<'_> {
             Err(FlowError::Model(error)) => Ok(Err(format!("flow `{}`: {error}", action.target))),
             Err(FlowError::Failed(problem)) => Ok(Err(format!("flow `{}`: {problem}", action.target))),
         }
+    }
+
+    /// Runs a workflow within the turn.
+    async fn workflow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
+        let query = flow::input(action, &self.message_text());
+        let inline = Inline {
+            session_id: &self.session.session_id,
+            turn_id: self.turn_id(),
+            channel: &self.session.channel,
+            epoch: self.session.epoch,
+            resumed: self.resumed,
+            guard: &self.guard,
+            journal: self.journal.clone(),
+            prefix: format!("{iteration}/{}", action.target),
+            workflow_id: &action.target,
+            query: &query,
+            begun_at: self.started_at(),
+        };
+        let begun = Instant::now();
+        let outcome = Box::pin(inline.run(self.services)).await?;
+        self.flow_finished(iteration, action, (begun, outcome.is_ok()));
+        Ok(outcome)
+    }
+
+    fn flow_finished(&mut self, iteration: u32, action: &Action, (begun, ok): (Instant, bool)) {
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let stepped = Stepped { output: (), ok, ms, key: format!("{iteration}/flow") };
+        self.step_finished("flow", &action.target, &stepped);
     }
 }

@@ -4,6 +4,7 @@ use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::prompt::is_chinese;
 use crate::queue::ReplyKind;
+use crate::run;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
 use serde_json::json;
@@ -28,6 +29,14 @@ impl Turn<'_> {
         self.transition(Status::Cancelled);
         self.session.handoff = None;
         self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))
+    }
+
+    /// Ends the runs of workflows that the turn has begun.
+    pub(super) async fn break_off_runs(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
+        let turn = (self.session.session_id.as_str(), self.turn_id(), self.session.epoch);
+        let told = run::break_off(self.services, turn, reason).await?;
+        self.outbox.extend(told);
+        Ok(())
     }
 
     fn apology(&self) -> String {

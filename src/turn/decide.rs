@@ -116,12 +116,8 @@ impl Turn<'_> {
         let mut problem = String::new();
         for correction in 0..=MAX_CORRECTIONS {
             let key = if correction == 0 { key.to_owned() } else { format!("{key}/correct[{correction}]") };
-            let request = ModelRequest {
-                messages: Arc::clone(&messages),
-                schema: Some(schema.clone()),
-                idempotency_key: String::new(),
-                facts: facts.clone(),
-            };
+            let request =
+                ModelRequest::new(Arc::clone(&messages)).with_schema(schema.clone()).with_facts(facts.clone());
             // What the question depends on, and what was wrong with the answer before.
             let asked = (&input, problem.as_str());
             let mut parsed = None;
@@ -148,8 +144,8 @@ impl Turn<'_> {
             let hint =
                 self.services.prompts.render("correction", &json!({ "error": problem })).map_err(prompt::failed)?;
             let conversation = Arc::make_mut(&mut messages);
-            conversation.push(PromptMessage { role: PromptRole::Assistant, content });
-            conversation.push(PromptMessage { role: PromptRole::User, content: hint });
+            conversation.push(PromptMessage::new(PromptRole::Assistant, content));
+            conversation.push(PromptMessage::new(PromptRole::User, hint));
         }
         Ok(Err(CancelReason::new("invalid_decision", problem)))
     }

@@ -75,6 +75,7 @@ impl Turn<'_> {
                 delay: config.timeout(),
                 action: None,
                 message: None,
+                traceparent: None,
             }],
             HandoffMode::Notify => {
                 self.session.handoff = None;

@@ -91,18 +91,15 @@ impl Turn<'_> {
         let system = self.services.prompts.render("knowledge_reply", &context).map_err(prompt::failed)?;
         let input =
             json!({ "hash": self.agent.hash, "message": message, "decided": grounds.decided, "hits": grounds.hits });
-        let request = ModelRequest {
-            messages: prompt::messages(system, &message),
-            schema: None,
-            idempotency_key: String::new(),
-            facts: Facts {
-                agent: Some(Arc::clone(&self.agent.config)),
-                message,
-                last_action: state.results.last().cloned(),
-                grounds: Some(Arc::new(grounds)),
-                ..Facts::default()
-            },
+        let messages = prompt::messages(system, &message);
+        let facts = Facts {
+            agent: Some(Arc::clone(&self.agent.config)),
+            message,
+            last_action: state.results.last().cloned(),
+            grounds: Some(Arc::new(grounds)),
+            ..Facts::default()
         };
+        let request = ModelRequest::new(messages).with_facts(facts);
         let key = format!("{iteration}/inform");
         let asking = recorded::ask_last(&journal, &key, (&name, model.as_ref()), &input, request, |_| true);
         match self.beside(Box::pin(asking)).await? {

@@ -228,6 +228,7 @@ impl Turn<'_> {
             delay: timer.delay,
             action: timer.action.clone(),
             message: timer.message.clone(),
+            traceparent: None,
         });
         TimerChange::Replace(timers.collect())
     }

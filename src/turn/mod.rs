@@ -23,16 +23,19 @@ mod user;
 
 pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
+pub(crate) use published::read_back;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
+use crate::config::WorkflowLimits;
 use crate::http_client::bounded;
 use crate::journal::{Guard, JournalError};
 use crate::knowledge::Library;
 use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::{Job, JobBody, Queue, QueueError};
+use crate::run::StoredDefinitions;
 use crate::session::Session;
 use crate::store::{Change, Store, StoreError};
 use crate::workflow::Flows;
@@ -56,10 +59,14 @@ pub struct Services {
     pub http: HttpCaller,
     /// Functions registered as tools.
     pub tools: Tools,
-    /// Functions and workflows registered as flows.
+    /// Functions registered as flows.
     pub flows: Flows,
     /// What agents answer from.
     pub knowledge: Library,
+    /// Workflows and task agents.
+    pub definitions: Arc<StoredDefinitions>,
+    /// The most that a run of a workflow may take.
+    pub limits: WorkflowLimits,
 }
 
 /// What a turn starts from.
@@ -163,6 +170,7 @@ pub async fn give_up(
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.adopt_published().await?;
+    turn.break_off_runs(&reason).await?;
     turn.cancel(&reason)
 }
 
@@ -171,6 +179,7 @@ impl From<JournalError> for TurnError {
         match error {
             JournalError::Store(error) => error.into(),
             JournalError::Lost => Self::Lost,
+            JournalError::Halted => Self::Infrastructure(error.to_string()),
             JournalError::Cancelled => Self::Cancelled,
             JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
             JournalError::Overtaken { .. } => Self::Overtaken(error.to_string()),

@@ -1,7 +1,7 @@
 //! What the prompts are filled with.
 
 use super::{Services, TurnError};
-use crate::action::tool::Tools;
+use crate::action::tool::{Tools, described};
 use crate::agent::{AgentConfig, AgentRecord, Skill, Tool};
 use crate::knowledge::Hit;
 use crate::model::{Grounds, PromptMessage, PromptRole};
@@ -11,7 +11,6 @@ use crate::session::{Entry, Role};
 use crate::workflow::Flows;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
@@ -172,10 +171,7 @@ pub(super) fn messages(mut system: String, message: &str) -> Arc<Vec<PromptMessa
     // Rendering leaves half of it free, and thousands of turns may wait with theirs.
     system.shrink_to_fit();
     let words = if message.is_empty() { "(no new message)" } else { message };
-    Arc::new(vec![
-        PromptMessage { role: PromptRole::System, content: system },
-        PromptMessage { role: PromptRole::User, content: words.to_owned() },
-    ])
+    Arc::new(vec![PromptMessage::new(PromptRole::System, system), PromptMessage::new(PromptRole::User, words)])
 }
 
 /// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.
@@ -213,19 +209,6 @@ fn flows_seen(ids: &[String], flows: &Flows) -> Value {
         None => json!(id),
     });
     seen.collect()
-}
-
-/// Description and params as the file has them; where it is silent, those of the function that is registered in Rust.
-fn described<'v>(description: &'v str, params: &'v Value, function: Option<&'v Value>) -> (&'v str, Cow<'v, Value>) {
-    let Some(schema) = function else { return (description, Cow::Borrowed(params)) };
-    let own = schema["description"].as_str().unwrap_or_default();
-    let description = if description.is_empty() { own } else { description };
-    if params.as_object().is_some_and(|params| !params.is_empty()) {
-        return (description, Cow::Borrowed(params));
-    }
-    let mut schema = schema.clone();
-    schema.as_object_mut().map(|schema| schema.remove("description"));
-    (description, Cow::Owned(schema))
 }
 
 fn pretty(value: &Value) -> String {

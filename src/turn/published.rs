@@ -3,7 +3,7 @@
 
 use super::TurnError;
 use super::state::Turn;
-use crate::queue::{Event, EventType, From, JobBody, QueueError, Reply, ReplyKind, StepEvent};
+use crate::queue::{Event, EventType, From, JobBody, Queue, QueueError, Reply, ReplyKind, StepEvent};
 use crate::session::{Entry, Role, history};
 use crate::store::StatusAt;
 use futures::StreamExt;
@@ -17,8 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Turn<'_> {
     /// Takes over the statuses and replies that the turn has published so far.
     pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
-        let published = tokio::time::timeout(PATIENCE, self.published());
-        let published = published.await.map_err(|_| TurnError::Infrastructure("the events do not come".into()))??;
+        let published = self.published().await?;
         self.remember_user();
         for event in published {
             match event {
@@ -46,20 +45,12 @@ impl Turn<'_> {
         };
         self.publish(EventType::Step, &format!("step/{MARK}-{epoch}"), &mark);
         self.flush().await?;
-        let mut stream = self.services.queue.events(&session_id, From::After(0)).await?;
-        let mut events = Vec::new();
-        loop {
-            let ended = || QueueError::Unavailable("the stream of events has ended".into());
-            let event = stream.next().await.ok_or_else(ended)??;
-            match Event::decode(event.event_type, &event.payload) {
-                Ok(Event::Step(step)) if step.turn_id == turn_id && step.key == MARK && step.target == epoch => {
-                    return Ok(events);
-                }
-                Ok(Event::Status(status)) if status.turn_id == turn_id => events.push(Event::Status(status)),
-                Ok(Event::Reply(reply)) if reply.turn_id == turn_id => events.push(Event::Reply(reply)),
-                Ok(_) | Err(_) => {}
-            }
-        }
+        let of_turn = |event| match event {
+            Event::Status(status) if status.turn_id == turn_id => Some(Event::Status(status)),
+            Event::Reply(reply) if reply.turn_id == turn_id => Some(Event::Reply(reply)),
+            _ => None,
+        };
+        read_back(self.services.queue.as_ref(), &mark, of_turn).await
     }
 
     fn adopt_reply(&mut self, reply: Reply) {
@@ -77,6 +68,29 @@ impl Turn<'_> {
             metadata: reply.metadata,
         });
     }
+}
+
+/// What is wanted of a session's events, up to a `mark` that is on its stream.
+pub(crate) async fn read_back<T>(
+    queue: &dyn Queue,
+    mark: &StepEvent,
+    wanted: impl Fn(Event) -> Option<T>,
+) -> Result<Vec<T>, TurnError> {
+    let read = async {
+        let mut stream = queue.events(&mark.session_id, From::After(0)).await?;
+        let mut found = Vec::new();
+        loop {
+            let ended = || QueueError::Unavailable("the stream of events has ended".into());
+            let event = stream.next().await.ok_or_else(ended)??;
+            match Event::decode(event.event_type, &event.payload) {
+                Ok(Event::Step(step)) if step == *mark => return Ok(found),
+                Ok(event) => found.extend(wanted(event)),
+                Err(_) => {}
+            }
+        }
+    };
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    read.map_err(|_| TurnError::Infrastructure("the events do not come".into()))?
 }
 
 /// More than a greeting, an interim message or the promise of a human.

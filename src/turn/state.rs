@@ -8,6 +8,7 @@ use crate::journal::{Guard, Journal, Stepped};
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
+use crate::telemetry::TraceContext;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::future::Future;
@@ -32,16 +33,18 @@ pub(super) struct Turn<'a> {
     /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
+    /// An earlier holder began the turn.
+    pub(super) resumed: bool,
+    pub(super) guard: Guard,
     turn_id: String,
     attempt: u32,
     started_at: Timestamp,
-    guard: Guard,
     profile_changed: bool,
     statuses: Vec<StatusAt>,
     /// The status that the session document shows.
     shown: Status,
     /// What is not published yet.
-    outbox: Vec<OutEvent>,
+    pub(super) outbox: Vec<OutEvent>,
 }
 
 impl<'a> Turn<'a> {
@@ -69,10 +72,11 @@ impl<'a> Turn<'a> {
             entries: Vec::new(),
             answered: false,
             reason: None,
+            resumed,
+            guard,
             turn_id,
             attempt,
             started_at,
-            guard,
             profile_changed: false,
             statuses: Vec::new(),
             shown,
@@ -280,10 +284,14 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes the change that the commit writes. What is not published yet goes with it.
-    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, timers: TimerChange) -> Result<Change, TurnError> {
+    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, mut timers: TimerChange) -> Result<Change, TurnError> {
         self.check_outbox()?;
-        if matches!(timers, TimerChange::Replace(_)) {
+        if let TimerChange::Replace(timers) = &mut timers {
             self.session.timer_generation += 1;
+            let trace = TraceContext::current();
+            for timer in timers {
+                timer.traceparent = trace.as_ref().map(TraceContext::traceparent);
+            }
         }
         let history_drop = history::excess(&self.session.history, &self.entries);
         let job = self.jobs[0].clone();
@@ -316,6 +324,7 @@ impl<'a> Turn<'a> {
             closed_at: self.session.closed_at,
             handoff: self.session.handoff,
             turn,
+            run: None,
             steps: self.journal.take_notes(),
             outbox: self.outbox,
         })

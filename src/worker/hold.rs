@@ -8,7 +8,7 @@ use super::intake::{self, Unfit};
 use super::lane::{Stop, acknowledge};
 use super::lanes::HeldLane;
 use super::opening::{self, Begun};
-use crate::agent::AgentRecord;
+use super::work::{Subject, Work};
 use crate::clock::{self, Timestamp};
 use crate::journal::Guard;
 use crate::metrics::{Counted, metrics, observe};
@@ -16,14 +16,14 @@ use crate::queue::{Cause, EventType, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
 use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
 use crate::timer::scheduler::HORIZON;
-use crate::turn::{self, CancelReason, TurnError, TurnInput};
+use crate::turn::{CancelReason, TurnError};
 use futures::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info_span, warn};
+use tracing::{Instrument, Span, debug, warn};
 
 /// See the module.
 pub(super) struct Hold<'a> {
@@ -38,6 +38,23 @@ pub(super) struct Hold<'a> {
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
     _counted: Counted,
+}
+
+/// What a message has come to.
+struct Handled {
+    /// The last sequence that is handled with it.
+    last_seq: u64,
+    /// To be committed.
+    change: Option<Box<Change>>,
+    /// The turn's, which its end belongs to.
+    span: Span,
+}
+
+impl Handled {
+    /// It leads to no turn.
+    fn nothing(last_seq: u64) -> Self {
+        Self { last_seq, change: None, span: Span::none() }
+    }
 }
 
 impl<'a> Hold<'a> {
@@ -82,14 +99,24 @@ impl<'a> Hold<'a> {
         };
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
         self.check().await?;
-        let (last_seq, change) = self.handle(&message).await?;
+        let Handled { last_seq, change, span } = self.handle(&message).await?;
+        self.conclude(message.at, last_seq, change).instrument(span).await
+    }
+
+    /// Commits, publishes and acknowledges what a message, which came `at` then, has come to. False when the lane is
+    /// released.
+    async fn conclude(&mut self, at: Timestamp, last_seq: u64, change: Option<Box<Change>>) -> Result<bool, Stop> {
+        let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
         let outcome = change.as_ref().map(|change| change.turn.outcome);
+        if let Some(outcome) = outcome {
+            Span::current().record("outcome", outcome.as_str());
+        }
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
         let committed = self.commit(last_seq, change).await?;
         publish(self.shared, outbox).await?;
-        count(outcome, answers.then_some(message.at));
+        count(outcome, answers.then_some(at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -165,53 +192,57 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// What a message comes to: the sequence that is handled with it, and the change to commit.
-    async fn handle(&mut self, message: &Message) -> Result<(u64, Option<Box<Change>>), Stop> {
+    /// What a message comes to.
+    async fn handle(&mut self, message: &Message) -> Result<Handled, Stop> {
         let job = match intake::decode(message) {
             Ok(job) => job,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok((message.seq, None));
+                return Ok(Handled::nothing(message.seq));
             }
         };
         if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
-            return Ok((message.seq, None));
+            return Ok(Handled::nothing(message.seq));
         }
-        let begun = match opening::begin(self.shared, &self.session, message, job).await? {
-            Ok(begun) => begun,
+        let (subject, through) = match self.subject(message, job).await? {
+            Ok(subject) => subject,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok((message.seq, None));
+                return Ok(Handled::nothing(message.seq));
             }
         };
-        let Begun { agent, jobs, through } = begun;
-        let input = self.input(jobs, agent);
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
-        if attempt > self.shared.max_attempts && !turn::is_obsolete(&self.session, &input.jobs[0]) {
-            return Box::pin(self.exhausted(message, input, attempt)).await.map(|change| (through, change));
+        let span = subject.span(&self.session, attempt);
+        if let Some(trace) = &message.trace {
+            trace.adopt(&span);
         }
-        let span =
-            info_span!("turn", turn_id = input.turn_id(), agent_id = input.agent.config.id, hash = input.agent.hash);
-        let change = self.run(message, input, attempt).instrument(span).await?;
-        Ok((through, change))
+        let exceeded = attempt > self.shared.max_attempts && !subject.is_obsolete(&self.session);
+        let change = match exceeded {
+            true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
+            false => self.run(message, subject, attempt).instrument(span.clone()).await?,
+        };
+        Ok(Handled { last_seq: through, change, span })
     }
 
-    fn input(&self, jobs: Vec<Job>, agent: Arc<AgentRecord>) -> Box<TurnInput> {
-        let (session, guard) = (self.session.clone(), self.guard.clone());
-        Box::new(TurnInput { session, jobs, agent, resumed: self.resumed, guard })
+    /// What is to be done for a job, and the last sequence that is handled with it.
+    async fn subject(&self, message: &Message, job: Job) -> Result<Result<(Subject, u64), Unfit>, Stop> {
+        if intake::is_of_run(&job, &self.session) {
+            return Ok(intake::for_run(&job, &self.session).map(|()| (Subject::Run(Box::new(job)), message.seq)));
+        }
+        let begun = opening::begin(self.shared, &self.session, message, job).await?;
+        Ok(begun.map(|Begun { agent, jobs, through }| (Subject::Turn { agent, jobs }, through)))
     }
 
-    async fn run(
-        &self,
-        message: &Message,
-        mut input: Box<TurnInput>,
-        attempt: u32,
-    ) -> Result<Option<Box<Change>>, Stop> {
+    fn work_on(&self, subject: Subject, guard: Guard) -> Work {
+        subject.work(self.session.clone(), self.resumed, guard)
+    }
+
+    async fn run(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
-        let (jobs, agent) = (input.jobs.clone(), Arc::clone(&input.agent));
         let session_id = &self.session.session_id;
-        input.guard = input.guard.cancelled_by(self.shared.lanes.begin(session_id, message.seq));
-        let turn = AssertUnwindSafe(Box::pin(turn::run(services, input))).catch_unwind();
+        let guard = self.guard.clone().cancelled_by(self.shared.lanes.begin(session_id, message.seq));
+        let work = self.work_on(subject.clone(), guard);
+        let turn = AssertUnwindSafe(Box::pin(work.run(services))).catch_unwind();
         let ended = tokio::select! {
             ended = turn => ended,
             () = self.lost.cancelled() => return Err(Stop::Lost),
@@ -228,29 +259,24 @@ impl<'a> Hold<'a> {
                 why.unwrap_or_else(|| CancelReason::operator(None, None))
             }
             Ok(Err(TurnError::Replay(problem))) => {
-                Box::pin(self.bury(message, &jobs, Cause::Replay, problem.clone(), attempt)).await?;
+                Box::pin(self.bury(message, subject.jobs(), Cause::Replay, problem.clone(), attempt)).await?;
                 CancelReason::new("replay", problem)
             }
             Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
         };
-        let input = self.input(jobs, agent);
-        Box::pin(self.give_up(input, reason)).await
+        Box::pin(self.give_up(subject, reason)).await
     }
 
-    async fn exhausted(
-        &self,
-        message: &Message,
-        input: Box<TurnInput>,
-        attempt: u32,
-    ) -> Result<Option<Box<Change>>, Stop> {
+    async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
         let problem = format!("the job was begun {tried} times without coming to an end");
-        self.bury(message, &input.jobs, Cause::Attempts, problem.clone(), tried).await?;
-        self.give_up(input, CancelReason::new("attempts", problem)).await
+        self.bury(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
+        self.give_up(subject, CancelReason::new("attempts", problem)).await
     }
 
-    async fn give_up(&self, input: Box<TurnInput>, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
-        match turn::give_up(&self.shared.services, input, reason).await {
+    async fn give_up(&self, subject: Subject, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
+        let work = self.work_on(subject, self.guard.clone());
+        match work.give_up(&self.shared.services, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
             Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
             Err(TurnError::Lost) => Err(Stop::Lost),

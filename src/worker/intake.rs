@@ -2,10 +2,13 @@
 
 use super::Shared;
 use crate::agent::AgentRecord;
+use crate::clock;
 use crate::metrics::metrics;
 use crate::queue::{Cause, DeadLetter, Job, JobBody, Message, QueueError};
-use crate::session::Session;
-use crate::store::StoreError;
+use crate::run;
+use crate::session::{Kind, Session};
+use crate::store::{Pin, RunRecord, RunStatus, StoreError};
+use crate::workflow::orchestration::outcome::RunFailure;
 use std::sync::Arc;
 use tracing::warn;
 
@@ -26,12 +29,45 @@ impl Unfit {
 
 /// Reads a message as a job.
 pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
-    let job = Job::decode(message).map_err(|error| Unfit::new(Cause::Invalid, error.to_string(), None))?;
-    if let JobBody::Run { workflow_id, .. } = &job.body {
-        let reason = format!("there is no workflow `{workflow_id}`");
-        return Err(Unfit::new(Cause::Invalid, reason, Some(&job)));
+    Job::decode(message).map_err(|error| Unfit::new(Cause::Invalid, error.to_string(), None))
+}
+
+/// True when a job is a run's, by its type or by its lane.
+pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
+    session.kind == Kind::Run || matches!(job.body, JobBody::Run { .. })
+}
+
+/// Refuses what cannot be done in the lane of a run, or a run in the lane of a conversation.
+pub(super) fn for_run(job: &Job, session: &Session) -> Result<(), Unfit> {
+    let id = &session.session_id;
+    let reason = match (&job.body, session.kind) {
+        (JobBody::Run { .. } | JobBody::Control { .. }, Kind::Run) => return Ok(()),
+        (_, Kind::Run) => format!("`{id}` is the run of a workflow, and takes no such job; give another session_id"),
+        _ => format!("`{id}` is a conversation, and no run can have its lane; give another run_id"),
+    };
+    Err(Unfit::new(Cause::Invalid, reason, Some(job)))
+}
+
+/// Refuses the run of a workflow that nobody knows; its record, if there is one, says so. One that repeats another run
+/// has its definition from there.
+pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin, Unfit>, StoreError> {
+    let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
+        return Ok(Err(Unfit::new(Cause::Invalid, "the job is no run", Some(job))));
+    };
+    let known = run::workflow(shared.store().as_ref(), workflow_id).await?;
+    let hash = known.as_ref().map(|workflow| workflow.hash.clone()).unwrap_or_default();
+    if known.is_some() || from_run.is_some() {
+        return Ok(Ok(Pin { agent_id: workflow_id.clone(), hash, announce: false }));
     }
-    Ok(job)
+    let reason = format!(
+        "there is no workflow `{workflow_id}`; put its file into workflows_dir, or register it, and replay this"
+    );
+    if let Some(record) = shared.store().run(&job.session_id).await?.filter(|run| run.status == RunStatus::Pending) {
+        let error = Some(RunFailure { path: String::new(), cause: reason.clone(), attempts: 1 });
+        let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(clock::now()), ..record };
+        shared.store().update_run(failed, 0).await?;
+    }
+    Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))))
 }
 
 /// The agent that is to handle a job, as applied last. A timer runs under the configuration that its session last ran

@@ -6,6 +6,7 @@ use super::{Shared, cancelling};
 use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
+use crate::session::{Kind, Session};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -170,7 +171,7 @@ async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<u64>, S
 
 /// Takes the lane for a message and works it off.
 async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u64, Stop> {
-    let Prepared { job, pin, model } = prepared;
+    let Prepared { job, pin, model, kind } = prepared;
     let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
     let message = job.user_message();
     let request = Acquire {
@@ -182,8 +183,8 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
         new_session: NewSession {
             agent_id: pin.agent_id.clone(),
             user_id: message.and_then(|message| message.user_id.clone()).unwrap_or_default(),
-            channel: message.and_then(|message| message.channel.clone()).unwrap_or_else(|| "default".into()),
-            kind: crate::session::Kind::Chat,
+            channel: channel_of(&job).unwrap_or_else(|| "default".into()),
+            kind,
         },
         pin: Some(pin),
     };
@@ -226,8 +227,18 @@ struct Prepared {
     job: Job,
     /// The configuration that its turn is to run with.
     pin: Pin,
-    /// The model that its agent asks.
+    /// The model that its agent asks; for a run its workflow.
     model: String,
+    /// What its lane is for, when it is new.
+    kind: Kind,
+}
+
+fn channel_of(job: &Job) -> Option<String> {
+    match &job.body {
+        JobBody::UserMessage(message) => message.channel.clone(),
+        JobBody::Run { channel, .. } => channel.clone(),
+        _ => None,
+    }
 }
 
 /// Why there is none.
@@ -246,6 +257,9 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
     };
     let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
     let session = if named { None } else { shared.store().session(&job.session_id).await? };
+    if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
+        return prepare_run(shared, job, session).await;
+    }
     if session.is_none() && job.user_message().is_none() {
         // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.
         let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
@@ -257,7 +271,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
         Ok(agent) => {
             let announce = job.user_message().is_some();
             let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
-            Ok(Ok(Prepared { job, pin, model: agent.config.model.clone() }))
+            Ok(Ok(Prepared { job, pin, model: agent.config.model.clone(), kind: Kind::Chat }))
         }
         Err(unfit) => {
             warn!(job_id = job.job_id, "no agent for the job");
@@ -265,6 +279,29 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
             Ok(Err(if needs_session { Unready::NoSession(Some(unfit)) } else { Unready::Unfit(unfit) }))
         }
     }
+}
+
+/// A job in the lane of a run.
+async fn prepare_run(shared: &Shared, job: Job, session: Option<Session>) -> Result<Result<Prepared, Unready>, Stop> {
+    if let Some(session) = &session
+        && !matches!(job.body, JobBody::Wake)
+        && let Err(unfit) = intake::for_run(&job, session)
+    {
+        return Ok(Err(Unready::Unfit(unfit)));
+    }
+    let pin = match (&job.body, session) {
+        (JobBody::Run { .. }, _) => match intake::workflow_of(shared, &job).await? {
+            Ok(pin) => pin,
+            Err(unfit) => return Ok(Err(Unready::Unfit(unfit))),
+        },
+        (_, session) => {
+            let (agent_id, hash) =
+                session.map(|session| (session.agent_id, session.workflow_state.hash)).unwrap_or_default();
+            Pin { agent_id, hash, announce: false }
+        }
+    };
+    let model = format!("workflow {}", pin.agent_id);
+    Ok(Ok(Prepared { job, pin, model, kind: Kind::Run }))
 }
 
 #[cfg(test)]

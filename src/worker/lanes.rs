@@ -261,6 +261,7 @@ mod tests {
             msg_id: None,
             default_id: String::new(),
             at: clock::now(),
+            trace: None,
         };
         Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")) }
     }

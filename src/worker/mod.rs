@@ -2,7 +2,7 @@
 //!
 //! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
-//! settles what a turn begins with, [`intake`] reads jobs and gives up bad ones). [`renewal`]
+//! settles what a turn begins with, [`work`] is a turn or a run, [`intake`] reads jobs and gives up bad ones). [`renewal`]
 //! keeps all leases and deliveries alive together, [`health`] pauses the intake while queue or store are away, [`shares`]
 //! keeps a slow model from taking all places, [`cancelling`] ends turns in hand that an operator cancels.
 
@@ -15,6 +15,7 @@ mod lanes;
 mod opening;
 mod renewal;
 mod shares;
+mod work;
 
 use crate::config::Settings;
 use crate::queue::Queue;

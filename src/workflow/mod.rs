@@ -1,10 +1,10 @@
 //! What a FLOW action can run. A [`Flow`] takes its turn over: what it returns is the final text for the user.
 //!
-//! [`Flows`] finds the one that an action names; [`parallel_analysis`] ships with the engine, [`function`] makes flows of
-//! async functions.
+//! [`Flows`] finds the one that an action names, [`function`] makes flows of async functions; what is none of them may be a
+//! workflow of [`orchestration`], of which some come with the program.
 
 pub mod function;
-pub mod parallel_analysis;
+pub mod orchestration;
 
 pub use function::IntoFlow;
 
@@ -94,14 +94,10 @@ impl FlowContext {
 
     /// Asks the agent's model once, for plain text, and records its answer under `key`.
     pub async fn ask(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
-        let message = |role, content: &str| PromptMessage { role, content: content.to_owned() };
-        let messages = vec![message(PromptRole::System, instruction), message(PromptRole::User, text)];
-        let request = ModelRequest {
-            messages: Arc::new(messages),
-            schema: None,
-            idempotency_key: String::new(),
-            facts: Facts { message: text.to_owned(), ..Facts::default() },
-        };
+        let messages =
+            vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
+        let facts = Facts { message: text.to_owned(), ..Facts::default() };
+        let request = ModelRequest::new(messages).with_facts(facts);
         let model = (self.agent.config.model.as_str(), self.model.as_ref());
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
             Ok(stepped) => Ok(stepped.output),
@@ -130,9 +126,9 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Those that ship with the engine.
+    /// Those that ship with the engine: none, since what it ships are workflows.
     pub fn builtin() -> Self {
-        Self::default().with("parallel_analysis", parallel_analysis::ParallelAnalysis)
+        Self::default()
     }
 
     /// Adds a flow, or replaces the one of that id.

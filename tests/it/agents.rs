@@ -15,8 +15,8 @@ fn folder() -> PathBuf {
 
 #[test]
 fn every_agent_file_has_neither_errors_nor_warnings() {
-    let loaded = load::read_path(&folder());
-    assert!(!loaded.is_empty());
+    let loaded = load::read_paths(&[folder(), folder().join("tasks")]);
+    assert_eq!(loaded.len(), load::builtin().len());
     for (path, agent) in loaded {
         let agent = agent.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let flows = ["parallel_analysis".to_owned()];
@@ -28,7 +28,7 @@ fn every_agent_file_has_neither_errors_nor_warnings() {
 
 #[test]
 fn the_starter_agent_is_compiled_in_and_calls_the_demo_api() {
-    let (_, starter) = load::builtin().into_iter().find(|(path, _)| path.ends_with("agents/sales.yaml")).unwrap();
+    let (_, starter) = load::starters().into_iter().find(|(path, _)| path.ends_with("agents/sales.yaml")).unwrap();
     let starter = starter.unwrap();
     let file = load::file(&folder().join("sales.yaml")).unwrap();
     assert_eq!(starter.hash, file.hash);
@@ -56,8 +56,7 @@ async fn of_agent(file: &str, message: &str, last: Option<(&str, Value)>) -> (St
         ..Facts::default()
     };
     let schema = ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() };
-    let request =
-        ModelRequest { messages: Vec::new().into(), schema: Some(schema), idempotency_key: String::new(), facts };
+    let request = ModelRequest::new(Vec::new()).with_schema(schema).with_facts(facts);
     let reply = Offline::new().complete(request).await.unwrap();
     let decision: Value = serde_json::from_str(&reply.content).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -167,12 +166,18 @@ async fn the_english_agent_answers_by_its_rules() {
     }
 }
 
+/// A task agent with one rule.
+#[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
+fn task_rule(decide: Value) -> Value {
+    json!({"id": "a", "system_prompt": "x", "rules": [{"when": {"always": true}, "decide": decide}]})
+}
+
 #[test]
-fn both_agents_fit_the_schema_and_a_wrong_one_does_not() {
+fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/embedding/shop.yaml");
-    let agents = load::read_paths(&[folder(), examples]);
-    assert_eq!(agents.len(), 3);
+    let agents = load::read_paths(&[folder(), folder().join("tasks"), examples]);
+    assert_eq!(agents.len(), 21);
     for (path, agent) in agents {
         let errors: Vec<_> = schema.iter_errors(&agent.unwrap().document).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", path.display());
@@ -183,6 +188,8 @@ fn both_agents_fit_the_schema_and_a_wrong_one_does_not() {
         json!({"id": "a", "sop": "x", "greeting": null, "timers": [{"delay": 90, "message": "在吗", "action": null}]}),
         json!({"id": "a", "sop": "x", "skills": [{"id": "s", "http": null}], "handoff": {"timeout": "2h", "mode": null}}),
         json!({"id": "a", "sop": "x", "tools": [{"id": "t", "http": {"method": "post", "url": "https://x", "retries": 0}}]}),
+        task_rule(json!({"response": "x"})),
+        task_rule(json!({"next_status": "typing", "action": {"type": "TOOL", "target": "t"}})),
     ] {
         assert!(
             schema.is_valid(&right),
@@ -214,6 +221,10 @@ fn both_agents_fit_the_schema_and_a_wrong_one_does_not() {
         json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": "typing"}}]}),
         json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": "ready",
             "action": {"type": "SYSTEM", "target": "close"}}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"response": "x"}}]}),
+        json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": null}}]}),
+        task_rule(json!({"next_status": "ready"})),
+        task_rule(json!({"action": {"type": "SKILL", "target": "t"}})),
     ] {
         assert!(!schema.is_valid(&wrong), "{wrong}");
     }

@@ -13,7 +13,8 @@ async fn bench(args: &[&str]) -> (Value, u32) {
     let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("bench: turns") && said.contains("bench: floor"), "progress is shown: {said}");
+    let phases = if args[0] == "turns" { ["bench: turns", "bench: floor"] } else { ["bench: workflows"; 2] };
+    assert!(phases.iter().all(|phase| said.contains(phase)), "progress is shown: {said}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
     (serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}")), pid)
 }
@@ -64,4 +65,25 @@ async fn turns_are_measured_beside_the_floor_on_given_servers() {
     let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
     let left = client.list_database_names().await.unwrap();
     assert!(!left.iter().any(|name| name.starts_with(&format!("bench{pid:x}x"))), "{left:?}");
+}
+
+/// Stages cost alike however many there are: the most by which what a stage of a longer pipeline leaves behind exceeds that of a
+/// shorter one.
+const GROWTH: f64 = 1.25;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stages_are_measured_and_each_leaves_the_same_behind() {
+    let servers = cluster().await;
+    let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
+    let asked = ["workflows", "--stages", "40,160", "--runs", "8"];
+    let (report, _) = bench(&[&asked[..], &given].concat()).await;
+    let rows = report["rows"].as_array().unwrap();
+    let asked: Vec<_> =
+        rows.iter().map(|row| (row["runs"].as_u64().unwrap(), row["stages"].as_u64().unwrap())).collect();
+    assert_eq!(asked, [(1, 40), (1, 160), (8, 5)]);
+    assert!(rows.iter().all(|row| row["stages_per_s"].as_f64().is_some_and(|rate| rate > 0.0)), "{report}");
+    for bytes in ["store_bytes_per_stage", "event_bytes_per_stage"] {
+        let of = |row: usize| rows[row][bytes].as_f64().unwrap();
+        assert!(of(0) > 0.0 && of(1) < of(0) * GROWTH, "{bytes}: {report}");
+    }
 }

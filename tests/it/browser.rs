@@ -54,7 +54,7 @@ async fn a_listed_page_is_answered_before_it_shows_its_token_and_may_read_the_an
     let headers = preflight.headers();
     assert_eq!(allowed(headers), Some(PAGE));
     assert!(lists(headers, "access-control-allow-methods", "post"));
-    assert!(["authorization", "content-type", "last-event-id"].iter().all(|name| lists(
+    assert!(["authorization", "content-type", "last-event-id", "traceparent", "tracestate"].iter().all(|name| lists(
         headers,
         "access-control-allow-headers",
         name

@@ -206,6 +206,8 @@ async fn wrong_settings_are_all_named_and_secrets_are_masked() {
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.out.contains("turnwheel.toml") && shown.out.contains("mongodb.uri"), "{shown:?}");
     assert!(!shown.out.contains("p4ssw0rd") && !shown.out.contains("t0ken"), "{shown:?}");
+    let creds = shown.out.lines().find(|line| line.contains("nats.creds")).unwrap();
+    assert_eq!(creds.split_whitespace().collect::<Vec<_>>(), ["nats.creds", "-", "default"], "what is not set");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,4 +244,43 @@ async fn a_finding_in_an_agent_file_names_file_line_and_column() {
     let warned = folder.run(&["agents", "validate"], "").await;
     assert_eq!(warned.code, 0, "{warned:?}");
     assert!(warned.err.contains("agents/shop.yaml: line 3, column 11: greating: "), "{warned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_of_agent_files_and_messages_is_told_to_programs() {
+    let folder = Folder::embedded();
+    let rules = json!([{"when": {"always": true}, "decide": {"next_status": "typing", "response": "好的"}}]);
+    let shop = json!({"id": "shop", "model": "offline", "sop": "卖书", "greeting": "您好", "rules": rules});
+    folder.write("more/shop.json", &shop.to_string());
+    folder.write("more/broken.yaml", "id: broken\nsop: [\n");
+    let _dev = folder.dev().await;
+    let validated = folder.run(&["agents", "validate", "more", "--json"], "").await;
+    assert_eq!(validated.code, 1, "one is bad: {validated:?}");
+    let files = validated.json()["files"].clone();
+    let of = |name: &str| {
+        let found = files.as_array().unwrap().iter().find(|file| file["path"].as_str().unwrap().ends_with(name));
+        found.unwrap_or_else(|| panic!("{name}: {files}")).clone()
+    };
+    assert_eq!((&of("shop.json")["ok"], &of("shop.json")["agent_id"]), (&json!(true), &json!("shop")));
+    assert_eq!(of("broken.yaml")["ok"], false);
+    assert!(of("broken.yaml")["problem"].as_str().unwrap().contains("line "), "{files}");
+
+    let apply = async || folder.run(&["agents", "apply", "more/shop.json", "--json"], "").await;
+    let applied = apply().await;
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert_eq!(
+        (&applied.json()["files"][0]["changed"], &apply().await.json()["files"][0]["changed"]),
+        (&json!(true), &json!(false))
+    );
+
+    let send = ["send", "--session", "s1", "--agent", "shop", "--job-id", "m-1", "--json"];
+    let sent = folder.run(&[&send[..], &["你好"]].concat(), "").await.json();
+    assert_eq!(sent, json!({"job_id": "m-1", "session_id": "s1"}));
+    let waited = folder.run(&[&send[..], &["--wait", "你好"]].concat(), "").await.json();
+    let texts: Vec<&Value> = waited["replies"].as_array().unwrap().iter().map(|reply| &reply["text"]).collect();
+    assert_eq!((&waited["job_id"], texts), (&json!("m-1"), vec![&json!("您好"), &json!("好的")]));
+
+    let unknown = folder.run(&["send", "--session", "s2", "--agent", "nobody", "--json", "你好"], "").await;
+    assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
+    assert!(unknown.err.contains("error: ") && unknown.err.contains("hint: "), "{unknown:?}");
 }

@@ -67,6 +67,14 @@ const TOKENS: &[&str] = &[
     "(a*)*",
     "***",
     "&#x41;",
+    "not ",
+    " == ",
+    " > ",
+    " contains ",
+    "'",
+    "{{a}}",
+    "{loop.last.a}",
+    "runnable: ",
     "+",
 ];
 
@@ -173,4 +181,4 @@ macro_rules! targets {
     };
 }
 
-targets!(job, agent, template, rules, decision, canonical, mask);
+targets!(job, agent, template, rules, decision, canonical, mask, condition, workflow);

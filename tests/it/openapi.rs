@@ -2,6 +2,7 @@
 //! answered fits.
 
 use crate::gateway::Gateway;
+use crate::run_streams::{RunEvents, writer};
 use crate::scenarios::{acts, answer, engine, sales_with};
 use crate::support::backend::{embedded, embedded_with};
 use crate::support::engine::DEADLINE;
@@ -26,6 +27,12 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("put", "/api/v1/knowledge/{agent_id}/{source}"),
     ("post", "/api/v1/messages"),
     ("get", "/api/v1/models"),
+    ("get", "/api/v1/runs"),
+    ("get", "/api/v1/runs/{run_id}"),
+    ("post", "/api/v1/runs/{run_id}/cancel"),
+    ("get", "/api/v1/runs/{run_id}/events"),
+    ("post", "/api/v1/runs/{run_id}/restart"),
+    ("post", "/api/v1/runs/{run_id}/resume"),
     ("get", "/api/v1/sessions"),
     ("get", "/api/v1/sessions/{session_id}"),
     ("post", "/api/v1/sessions/{session_id}/cancel"),
@@ -37,10 +44,23 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
     ("get", "/api/v1/timers"),
+    ("get", "/api/v1/workflows"),
+    ("get", "/api/v1/workflows/{workflow_id}"),
+    ("put", "/api/v1/workflows/{workflow_id}"),
+    ("get", "/api/v1/workflows/{workflow_id}/run"),
+    ("post", "/api/v1/workflows/{workflow_id}/run"),
+    ("post", "/api/v1/workflows/{workflow_id}/runs"),
+    ("get", "/api/v1/workflows/{workflow_id}/structure"),
+    ("get", "/api/workflows/{workflow_id}/run"),
+    ("post", "/api/workflows/{workflow_id}/run"),
+    ("get", "/api/workflows/{workflow_id}/structure"),
     ("get", "/healthz"),
     ("get", "/metrics"),
     ("get", "/openapi.json"),
     ("get", "/readyz"),
+    ("get", "/workflows/{workflow_id}/run"),
+    ("post", "/workflows/{workflow_id}/run"),
+    ("get", "/workflows/{workflow_id}/structure"),
 ];
 
 /// The description.
@@ -131,6 +151,8 @@ async fn every_route_is_described_and_every_description_is_routed() {
             .replace("{turn_id}", "t1")
             .replace("{agent_id}", "a1")
             .replace("{source}", "kb%2Fa.md")
+            .replace("{workflow_id}", "w1")
+            .replace("{run_id}", "r1")
             .replace("{which}", "7")
     };
     for path in expected.iter().map(|(_, path)| path) {
@@ -166,7 +188,7 @@ async fn the_description_is_whole() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
     }
-    for name in ["Reply", "StatusEvent", "StepEvent"] {
+    for name in ["Reply", "StatusEvent", "StepEvent", "RunEvent"] {
         assert!(document["components"]["schemas"][name].is_object(), "what events hold is described: {name}");
     }
     let mut operation_ids = BTreeSet::new();
@@ -283,6 +305,59 @@ fn requests() -> Vec<Asked> {
         asked(Method::DELETE, source, "/api/v1/knowledge/sales/kb%2Fa.md", None, 404),
         asked(get, "/api/v1/models", "/api/v1/models", None, 200),
     ]
+    .into_iter()
+    .chain(requests_about_workflows())
+    .collect()
+}
+
+/// `r1` is a run that has ended; `s1` has asked for it.
+fn requests_about_workflows() -> Vec<Asked> {
+    let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
+    let (workflow, run) = ("/api/v1/workflows/{workflow_id}", "/api/v1/runs/{run_id}");
+    let about = |method: &Method, described: &'static str, path: &'static str, body: Option<Value>, status: u16| {
+        asked(method.clone(), described, path, body, status)
+    };
+    let document =
+        |id: &str| Some(json!({"id": id, "stages": [{"id": "a", "runnable": "writer", "input": "{query}"}]}));
+    let query = Some(json!({"query": "q"}));
+    vec![
+        about(&get, "/api/v1/workflows", "/api/v1/workflows", None, 200),
+        about(&get, workflow, "/api/v1/workflows/smart_router", None, 200),
+        about(&get, workflow, "/api/v1/workflows/nowhere", None, 404),
+        about(&put, workflow, "/api/v1/workflows/mine", document("mine"), 200),
+        about(&put, workflow, "/api/v1/workflows/mine", document("other"), 400),
+        about(&put, workflow, "/api/v1/workflows/mine", Some(json!({"id": "mine"})), 422),
+        about(
+            &get,
+            "/api/v1/workflows/{workflow_id}/structure",
+            "/api/v1/workflows/research_workflow/structure",
+            None,
+            200,
+        ),
+        about(&get, "/api/workflows/{workflow_id}/structure", "/api/workflows/research_workflow/structure", None, 200),
+        about(&get, "/workflows/{workflow_id}/structure", "/workflows/nowhere/structure", None, 404),
+        about(&get, "/api/v1/workflows/{workflow_id}/run", "/api/v1/workflows/mine/run", None, 400),
+        about(&get, "/api/workflows/{workflow_id}/run", "/api/workflows/nowhere/run?query=q", None, 404),
+        about(&get, "/workflows/{workflow_id}/run", "/workflows/nowhere/run?query=q", None, 404),
+        about(&post, "/api/v1/workflows/{workflow_id}/run", "/api/v1/workflows/nowhere/run", query.clone(), 404),
+        about(&post, "/api/workflows/{workflow_id}/run", "/api/workflows/nowhere/run", query.clone(), 404),
+        about(&post, "/workflows/{workflow_id}/run", "/workflows/mine/run", Some(json!({})), 400),
+        about(&post, "/api/v1/workflows/{workflow_id}/runs", "/api/v1/workflows/mine/runs", query, 202),
+        about(&get, "/api/v1/runs", "/api/v1/runs?limit=5", None, 200),
+        about(&get, "/api/v1/runs", "/api/v1/runs?status=asleep", None, 400),
+        about(&get, run, "/api/v1/runs/r1", None, 200),
+        about(&get, run, "/api/v1/runs/nowhere", None, 404),
+        about(&get, "/api/v1/runs/{run_id}/events", "/api/v1/runs/nowhere/events", None, 404),
+        about(&post, "/api/v1/runs/{run_id}/cancel", "/api/v1/runs/nowhere/cancel", None, 404),
+        about(&post, "/api/v1/runs/{run_id}/resume", "/api/v1/runs/r1/resume", None, 409),
+        about(
+            &post,
+            "/api/v1/runs/{run_id}/restart",
+            "/api/v1/runs/r1/restart",
+            Some(json!({"from_stage": "general"})),
+            202,
+        ),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -291,9 +366,13 @@ async fn what_is_answered_fits_its_description() {
     let engine = engine(embedded().await, answer("请讲"), vec![acting, answer("好的")]).await;
     let timers = json!([{"name": "follow_up", "delay": "1h", "message": "还在吗", "action": {"type": "TOOL", "target": "now", "params": {}}}]);
     engine.apply(sales_with(&json!({"timers": timers}))).await;
+    engine.apply(writer("writer")).await;
     let gateway = Gateway::of(&engine).await;
     engine.say("s1", "m-1", "你好").await;
     engine.say("s1", "m-2", "查订单 A1").await;
+    let run =
+        gateway.run("smart_router", &json!({"query": "q", "run_id": "r1", "session_id": "s1"})).await.rest().await;
+    assert!(!run.is_empty());
     let described = Described::by(&gateway).await;
     let mut answered = BTreeSet::new();
     for Asked { method, described: path, path: asked, body, status } in requests() {
@@ -327,11 +406,16 @@ async fn what_is_published_fits_its_description() {
     engine.say("s1", "m-1", "几点了").await;
     let described = Described::by(&gateway).await;
     let mut kinds = BTreeSet::new();
-    for event in gateway.events("s1", Some(0)).await.until_end_of("m-1").await {
+    let mut events = gateway.events("s1", Some(0)).await.until_end_of("m-1").await;
+    let run = gateway.run("smart_router", &json!({"query": "q", "run_id": "r1"})).await.rest().await;
+    assert!(!run.is_empty());
+    events.extend(RunEvents::of(gateway.get("/api/v1/runs/r1/events").await).rest().await);
+    for event in events {
         let name = match event.event.as_deref() {
             Some("reply") => "Reply",
             Some("status") => "StatusEvent",
             Some("step") => "StepEvent",
+            Some("run") => "RunEvent",
             other => panic!("{other:?}"),
         };
         let mut schema = Map::new();
@@ -343,5 +427,5 @@ async fn what_is_published_fits_its_description() {
         assert!(problems.is_empty(), "{name}: {problems:?}\n{data:#}");
         kinds.insert(name);
     }
-    assert_eq!(kinds.len(), 3, "{kinds:?}");
+    assert_eq!(kinds.len(), 4, "{kinds:?}");
 }

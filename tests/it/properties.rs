@@ -17,6 +17,11 @@ use turnwheel::session::Status::{self, Acknowledged, Cancelled, Processing, Read
 use turnwheel::session::history::{self, Entry, MAX_BYTES, MAX_ENTRIES, MAX_TEXT, Role};
 use turnwheel::store::TimerChange;
 use turnwheel::timer::{NewTimer, timer_id};
+use turnwheel::workflow::orchestration::builder::{Loop, Stage};
+use turnwheel::workflow::orchestration::condition::Condition;
+use turnwheel::workflow::orchestration::outputs::OutputStore;
+use turnwheel::workflow::orchestration::scope::Scope;
+use turnwheel::workflow::orchestration::template::InputMapping;
 
 /// As OP-E1 has them, apart from the code's own table.
 const LEGAL: [(Status, &[Status]); 6] = [
@@ -88,7 +93,7 @@ proptest! {
         let text = duration::format(Duration::from_millis(delay));
         let delay_read = duration::parse(&text).unwrap();
         prop_assert_eq!(delay_read, Duration::from_millis(delay));
-        let new = NewTimer { timer_id: "t".into(), name: "n".into(), delay: delay_read, action: None, message: None };
+        let new = NewTimer { timer_id: "t".into(), name: "n".into(), delay: delay_read, action: None, message: None, traceparent: None };
         let timer = new.arm(Timestamp::from_millis(now), generation);
         prop_assert_eq!(timer.due_at.as_millis() - now, i64::try_from(delay).unwrap());
         prop_assert_eq!(timer.generation, generation);
@@ -140,7 +145,7 @@ proptest! {
                         generation += 1;
                         let new = |(index, delay): (usize, &u64)| NewTimer {
                             timer_id: timer_id("s1", &format!("m-{seq}"), index), name: String::new(),
-                            delay: Duration::from_millis(*delay), action: None, message: None,
+                            delay: Duration::from_millis(*delay), action: None, message: None, traceparent: None,
                         };
                         let new: Vec<_> = delays.iter().enumerate().map(new).collect();
                         let due = |timer: &NewTimer| (timer.timer_id.clone(), earliest.plus(timer.delay).as_millis());
@@ -309,12 +314,14 @@ fn body() -> impl Strategy<Value = JobBody> {
             reason,
             by
         }),
-        (id(), text(), maybe(id().boxed()), maybe(id().boxed())).prop_map(
-            |(workflow_id, query, origin_session, channel)| JobBody::Run {
+        (id(), text(), maybe(id().boxed()), maybe(id().boxed()), maybe(id().boxed()), maybe(text().boxed())).prop_map(
+            |(workflow_id, query, origin_session, channel, from_run, from_stage)| JobBody::Run {
                 workflow_id,
                 query,
                 origin_session,
                 channel,
+                from_run,
+                from_stage,
             }
         ),
         ("[^\\s].{0,30}", maybe(text().boxed())).prop_map(|(text, by)| JobBody::Reply { text, by }),
@@ -324,7 +331,7 @@ fn body() -> impl Strategy<Value = JobBody> {
 
 fn message(session_id: &str, payload: bytes::Bytes) -> Message {
     let at = Timestamp::from_millis(0);
-    Message { session_id: session_id.into(), seq: 7, payload, msg_id: None, default_id: "1-7".into(), at }
+    Message { session_id: session_id.into(), seq: 7, payload, msg_id: None, default_id: "1-7".into(), at, trace: None }
 }
 
 proptest! {
@@ -441,5 +448,69 @@ proptest! {
                 prop_assert!(kept.len() == MAX_ENTRIES || more > MAX_BYTES, "nothing is dropped without need");
             }
         }
+    }
+}
+
+/// A stage's id.
+fn stage_id() -> impl Strategy<Value = String> {
+    string_regex("[A-Za-z0-9_一-龥-]{1,8}")
+        .unwrap()
+        .prop_filter("reserved", |id| !["query", "loop"].contains(&id.as_str()))
+}
+
+proptest! {
+    #[test]
+    fn a_template_puts_outputs_in_once_and_leaves_the_rest(
+        outputs in prop::collection::btree_map(stage_id(), text(), 0..4),
+        plain in prop::collection::vec("[^{}]{0,8}", 5),
+    ) {
+        let mut store = OutputStore::new("问");
+        outputs.iter().for_each(|(id, output)| store.set(id.as_str(), output.as_str()));
+        let (mut template, mut expected) = (String::new(), String::new());
+        for ((id, output), plain) in outputs.iter().zip(&plain) {
+            template.push_str(&format!("{plain}{{{id}}}{{{{{id}}}}}{{ {{{id}}} }}"));
+            expected.push_str(&format!("{plain}{output}{{{id}}}{{ {output} }}"));
+        }
+        let mapping = InputMapping::parse(&template);
+        prop_assert_eq!(mapping.build(store.scope()), expected);
+        let mut names = mapping.get_dependencies();
+        names.sort();
+        prop_assert_eq!(names, outputs.keys().cloned().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_output_changes_what_a_condition_asks(output in text(), value in "[a-z 一-龥]{0,6}") {
+        let mut store = OutputStore::new("问");
+        store.set("a", output.as_str());
+        let holds = |condition: &str| Condition::parse(condition).unwrap().holds(store.scope());
+        let bare = output.trim();
+        let truth = !bare.is_empty() && !bare.eq_ignore_ascii_case("false");
+        prop_assert_eq!(holds("{a}"), truth);
+        prop_assert_eq!(holds("not {a}"), !truth);
+        let contains = bare.to_lowercase().contains(&value.to_lowercase());
+        prop_assert_eq!(holds(&format!("{{a}} contains '{value}'")), contains);
+        let equals = bare.trim_matches(['\'', '"']).trim() == value.trim();
+        prop_assert_eq!(holds(&format!("{{a}} == '{value}'")), equals);
+        prop_assert_eq!(holds(&format!("not {{a}} == '{value}'")), !equals);
+        prop_assert_eq!(holds("{a} > 1"), bare.trim_matches(['\'', '"']).trim().parse::<f64>().is_ok_and(|number| number > 1.0));
+    }
+
+    #[test]
+    fn a_loop_looks_back_at_what_its_last_iteration_left(rounds in prop::collection::vec(prop::option::of(text()), 0..6)) {
+        let shape = Loop::new("l")
+            .stage(Stage::new("a", "x"))
+            .build()
+            .unwrap();
+        let scope = Scope::root("问", None);
+        let mut store = OutputStore::begin(&shape.workflow.shape, scope, &|_| None);
+        let mut before = String::new();
+        for (at, round) in rounds.iter().enumerate() {
+            store.start_iteration();
+            let seen = InputMapping::parse("{loop.iteration}|{loop.last.a}|{a}").build(store.scope());
+            prop_assert_eq!(seen, format!("{}|{before}|", at + 1));
+            round.iter().for_each(|output| store.set("a", output.as_str()));
+            before = round.clone().unwrap_or_default();
+        }
+        prop_assert_eq!(store.get_iteration_history(100).len(), rounds.len().saturating_sub(1));
     }
 }

@@ -220,7 +220,7 @@ async fn parallel_steps_that_are_recorded_are_not_run_again_on_resume() {
             Answer::json(&plan(json!(null), &acts("processing", "FLOW", "parallel_analysis", &json!({}))))
         }
         // The third side hangs until its worker is dead.
-        _ if asked.system.contains("risks") && !goes_on.load(Ordering::SeqCst) => Answer::Hang,
+        _ if asked.system.contains("只从风险角度") && !goes_on.load(Ordering::SeqCst) => Answer::Hang,
         _ => Answer::Content("看过了".into()),
     })
     .await;
@@ -229,7 +229,15 @@ async fn parallel_steps_that_are_recorded_are_not_run_again_on_resume() {
     let (first, _dir) = worker(&engine);
     engine.publish("s1", "m-1", "分析一下").await;
     eventually(DEADLINE, "two sides are recorded", || async {
-        engine.store.steps("s1", "m-1").await.unwrap().iter().filter(|step| step.key.ends_with("complete")).count() == 2
+        engine
+            .store
+            .steps("s1", "m-1")
+            .await
+            .unwrap()
+            .iter()
+            .filter(|step| step.key.starts_with("0/parallel_analysis/") && step.kind == "model")
+            .count()
+            == 2
     })
     .await;
     killed.store(true, Ordering::SeqCst);
@@ -238,7 +246,7 @@ async fn parallel_steps_that_are_recorded_are_not_run_again_on_resume() {
     engine.turn("s1", "m-1").await;
     let asked = engine.model.asked();
     let times = |word: &str| asked.iter().filter(|asked| asked.system.contains(word)).count();
-    assert_eq!((times("technical side"), times("business side"), times("risks")), (1, 1, 2));
+    assert_eq!((times("只从技术角度"), times("只从商业角度"), times("只从风险角度")), (1, 1, 2));
     assert_eq!(engine.said("s1").await.len(), 1);
 }
 

@@ -221,6 +221,10 @@ async fn the_readme_s_tour_works_word_for_word() {
     })
     .await;
 
+    let workflow = tour.step(6).command("workflows run");
+    let report = reader.run(&workflow, &[]).await;
+    assert!(report.starts_with("# 研究报告：研究量子计算的最新进展"), "{report}");
+
     let real = tour.step(5);
     for name in ["turnwheel.example.toml", "turnwheel.toml", "[models.default]"] {
         assert!(real.code().contains(&name.to_owned()), "{name}");
@@ -245,7 +249,7 @@ async fn the_readme_s_tour_works_word_for_word() {
     assert_eq!(model.calls().len(), 1);
     drop((dev, api));
 
-    let known = [chat, look.command("sessions show"), look.command("/events"), log];
+    let known = [chat, look.command("sessions show"), look.command("/events"), log, workflow];
     let commands = tour.commands();
     assert_eq!(commands, known, "every command of the tour is tried here");
 }

@@ -7,18 +7,18 @@ mod call;
 mod fields;
 mod rule;
 
+pub use crate::document::{Finding, Report};
+
 use super::load::AgentError;
-use super::places::{Place, Places};
 use super::{AgentConfig, AgentRecord};
 use crate::action::{Action, ActionKind};
 use crate::config::Settings;
 use crate::config::nearest::question;
+use crate::document::finding::quoted;
 use crate::ids;
 use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
-use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// Functions of the engine that a tool may name in `builtin`.
 pub const BUILTINS: &[&str] = &["now"];
@@ -57,6 +57,12 @@ impl Known {
         self
     }
 
+    /// Also with these flows, such as workflows.
+    pub fn with_flows(mut self, ids: impl IntoIterator<Item = String>) -> Self {
+        self.flows.extend(ids);
+        self
+    }
+
     /// The agent, with what is probably a mistake in it; an error when it cannot work.
     pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
         let context = Context {
@@ -66,13 +72,8 @@ impl Known {
             functions: &self.functions,
         };
         let mut report = validate(&agent.config, &agent.document, context);
-        if let Some(text) = agent.source.as_ref().filter(|_| report != Report::default()) {
-            let places = Places::read(text);
-            report
-                .errors
-                .iter_mut()
-                .chain(&mut report.warnings)
-                .for_each(|finding| finding.at = places.of(&finding.path));
+        if let Some(text) = &agent.source {
+            report.find(text);
         }
         if report.is_ok() { Ok((agent, report.warnings)) } else { Err(AgentError::Invalid(report.errors)) }
     }
@@ -89,69 +90,6 @@ pub struct Context<'a> {
     pub models: &'a [String],
     /// Ids of the functions that are registered here.
     pub functions: &'a [String],
-}
-
-/// Something to be put right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Finding {
-    /// Its place in the text, when it was read from one.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Place>,
-    /// The field, such as `skills[0].http.url`.
-    pub path: String,
-    /// What is wrong.
-    pub problem: String,
-    /// What to do; empty when the problem says it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub hint: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(at) = self.at {
-            write!(f, "{at}: ")?;
-        }
-        write!(f, "{}: {}", self.path, self.problem)?;
-        if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", self.hint) }
-    }
-}
-
-/// All findings.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// What cannot work.
-    pub errors: Vec<Finding>,
-    /// What is probably a mistake.
-    pub warnings: Vec<Finding>,
-}
-
-impl Report {
-    /// True when the agent can be applied.
-    pub fn is_ok(&self) -> bool {
-        self.errors.is_empty()
-    }
-
-    fn error(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.errors.push(Finding { at: None, path: path.into(), problem: problem.into(), hint: hint.into() });
-    }
-
-    fn warn(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
-        self.warnings.push(Finding { at: None, path: path.into(), problem: problem.into(), hint: hint.into() });
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors = self.errors.iter().map(|finding| ("error", finding));
-        let warnings = self.warnings.iter().map(|finding| ("warning", finding));
-        for (at, (kind, finding)) in errors.chain(warnings).enumerate() {
-            if at > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{kind}: {finding}")?;
-        }
-        Ok(())
-    }
 }
 
 /// Checks `config`, read from `document`.
@@ -363,12 +301,6 @@ impl Check<'_> {
             }
         }
     }
-}
-
-/// Names in backticks, or `none`.
-fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 #[cfg(test)]

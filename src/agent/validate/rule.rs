@@ -97,28 +97,22 @@ fn target(check: &mut Check<'_>, path: &str, value: &Value) {
 }
 
 fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, names: &[String]) {
-    let status = decide.get("next_status").and_then(Value::as_str).unwrap_or_default();
-    let response = decide.get("response").filter(|response| !response.is_null());
-    let action = decide.get("action").filter(|action| !action.is_null());
-    if !STATUSES.contains(&status) {
+    let given = |name: &str| decide.get(name).filter(|value| !value.is_null());
+    let (response, action) = (given("response"), given("action"));
+    let status = given("next_status").and_then(Value::as_str).unwrap_or_default();
+    let task = check.config.is_task_agent();
+    let left_out = task && given("next_status").is_none();
+    if !left_out && !STATUSES.contains(&status) {
         let problem = format!("found `{status}`; allowed are {}", quoted(STATUSES));
         check.report.error(format!("{path}.next_status"), problem, question(status, STATUSES));
     }
     if response.is_some_and(|response| !response.is_string()) {
         check.report.error(format!("{path}.response"), "has to be a text", "");
     }
-    match (status, action, response) {
-        ("typing" | "transferred", _, None) => {
-            check.report.error(path, format!("`{status}` needs a `response`"), "say what the user reads");
-        }
-        ("ready", _, Some(_)) => {
-            let hint = "use `typing` to send it";
-            check.report.warn(format!("{path}.response"), "is dropped, since `ready` is silent", hint);
-        }
-        ("processing", None, None) => {
-            check.report.warn(path, "`processing` without an action makes no progress", "give it an `action`");
-        }
-        _ => {}
+    if task {
+        serves(check, path, action, response);
+    } else {
+        leads_on(check, path, (status, action, response));
     }
     if let Some(action) = action {
         match serde_path_to_error::deserialize::<_, Action>(action) {
@@ -133,6 +127,11 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
     let mut found = Vec::new();
     response.iter().for_each(|response| texts(&format!("{path}.response"), response, &mut found));
     action.iter().for_each(|action| texts(&format!("{path}.action"), action, &mut found));
+    filled(check, &found, names);
+}
+
+/// Every placeholder of these texts has a value.
+fn filled(check: &mut Check<'_>, found: &[(String, &str)], names: &[String]) {
     for (path, text) in found {
         for placeholder in placeholders(text) {
             let root = placeholder.split('.').next().unwrap_or(placeholder);
@@ -142,5 +141,35 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
                 check.report.warn(path.clone(), problem, "name a group in `matches`, or add `result_of`");
             }
         }
+    }
+}
+
+/// A task agent answers its stage, or calls a tool; it has no status to lead to.
+fn serves(check: &mut Check<'_>, path: &str, action: Option<&Value>, response: Option<&Value>) {
+    if action.is_none() && response.is_none() {
+        let hint = "write `response: …`, or `action: {type: TOOL, target: …}`";
+        check.report.error(path, "has neither `response` nor `action`", hint);
+    }
+    let kind = action.and_then(|action| action.get("type")).and_then(Value::as_str);
+    if let Some(kind @ ("SKILL" | "FLOW" | "SYSTEM")) = kind {
+        let problem = format!("found `{kind}`; a task agent calls tools only");
+        check.report.error(format!("{path}.action.type"), problem, "write `type: TOOL`");
+    }
+}
+
+/// What a chat agent's decision needs for the status that it leads to.
+fn leads_on(check: &mut Check<'_>, path: &str, decided: (&str, Option<&Value>, Option<&Value>)) {
+    match decided {
+        (status @ ("typing" | "transferred"), _, None) => {
+            check.report.error(path, format!("`{status}` needs a `response`"), "say what the user reads");
+        }
+        ("ready", _, Some(_)) => {
+            let hint = "use `typing` to send it";
+            check.report.warn(format!("{path}.response"), "is dropped, since `ready` is silent", hint);
+        }
+        ("processing", None, None) => {
+            check.report.warn(path, "`processing` without an action makes no progress", "give it an `action`");
+        }
+        _ => {}
     }
 }

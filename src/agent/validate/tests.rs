@@ -118,6 +118,42 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
 }
 
 #[test]
+fn the_rules_of_a_task_agent_need_no_status_and_call_tools_only() {
+    let task = |decide: Value| {
+        report(&json!({
+            "id": "task", "system_prompt": "Summarise.", "tools": [{"id": "now", "builtin": "now"}],
+            "rules": [{"when": {"always": true}, "decide": decide}],
+        }))
+        .to_string()
+    };
+    let tool = json!({"type": "TOOL", "target": "now", "params": {}});
+    for right in [
+        json!({"response": "{message}"}),
+        json!({"action": tool, "response": null}),
+        json!({"next_status": "typing", "action": tool}),
+    ] {
+        assert_eq!(task(right), "");
+    }
+    for (wrong, parts) in [
+        (json!({}), vec!["error: rules[0].decide: ", "neither `response` nor `action`"]),
+        (json!({"next_status": "ready"}), vec!["error: rules[0].decide: "]),
+        (json!({"next_status": "typng", "response": "x"}), vec!["error: rules[0].decide.next_status: ", "`typing`?"]),
+        (json!({"response": 5}), vec!["error: rules[0].decide.response: "]),
+        (
+            json!({"action": {"type": "SYSTEM", "target": "handoff"}}),
+            vec!["error: rules[0].decide.action.type: ", "write `type: TOOL`"],
+        ),
+        (json!({"action": {"type": "TOOL", "target": "no"}}), vec!["error: rules[0].decide.action.target: ", "`now`"]),
+        (json!({"response": "{result.x}"}), vec!["warning: rules[0].decide.response: ", "`result_of`"]),
+    ] {
+        let found = task(wrong.clone());
+        for part in parts {
+            assert!(found.contains(part), "{wrong}: {part}\n{found}");
+        }
+    }
+}
+
+#[test]
 fn what_is_probably_a_mistake_is_a_warning() {
     for (pointer, value, parts) in [
         ("/greating", json!("x"), vec!["warning: greating: ", "did you mean `greeting`?"]),

@@ -183,8 +183,16 @@ fn an_early_missing_cancelled_or_second_timer_is_found() {
     assert!(broken(cancelled.clone(), not_fired).contains(&Promise::Timers));
     let pending = |facts: &mut Facts| {
         let (due_at, name) = (Timestamp::from_millis(0), "nudge".to_owned());
-        let timer =
-            crate::timer::Timer { timer_id: "t".into(), name, due_at, generation: 1, action: None, message: None };
+        let timer_id = "t".to_owned();
+        let timer = crate::timer::Timer {
+            timer_id,
+            name,
+            due_at,
+            generation: 1,
+            action: None,
+            message: None,
+            traceparent: None,
+        };
         facts.sessions[0].timers.push(timer);
     };
     assert_eq!(broken(cancelled, pending), [Promise::Timers]);

@@ -1,6 +1,7 @@
 //! Which jobs wait, which are out, and which lane they belong to: a work queue in memory over the jobs in the file. Pure;
 //! the caller brings the time. A restart begins with everything waiting.
 
+use crate::telemetry::TraceContext;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ struct Job {
     delivered: u64,
     /// When it comes again, while it is out or put off.
     due: Option<Instant>,
+    /// The trace that it is a part of. Not in the file: after a restart its turn begins a trace of its own.
+    trace: Option<Box<TraceContext>>,
 }
 
 /// The jobs that are not acknowledged.
@@ -33,11 +36,11 @@ pub(super) struct Taken {
 
 impl Deliveries {
     /// A job has been stored.
-    pub(super) fn add(&mut self, seq: u64, session: &str) {
+    pub(super) fn add(&mut self, seq: u64, session: &str, trace: Option<TraceContext>) {
         let session =
             self.lanes.get_key_value(session).map_or_else(|| Arc::from(session), |(known, _)| Arc::clone(known));
         self.lanes.entry(Arc::clone(&session)).or_default().insert(seq);
-        self.jobs.insert(seq, Job { session, delivered: 0, due: None });
+        self.jobs.insert(seq, Job { session, delivered: 0, due: None, trace: trace.map(Box::new) });
         self.ready.insert(seq);
     }
 
@@ -112,6 +115,11 @@ impl Deliveries {
         self.lanes.get(session)?.range(after.checked_add(1)?..).next().copied()
     }
 
+    /// The trace that a job is a part of.
+    pub(super) fn trace(&self, seq: u64) -> Option<TraceContext> {
+        self.jobs.get(&seq)?.trace.as_deref().cloned()
+    }
+
     /// How many jobs are in all lanes, and the first of them.
     pub(super) fn backlog(&self) -> (u64, Option<u64>) {
         let first = self.lanes.values().filter_map(|lane| lane.first().copied()).min();
@@ -137,8 +145,8 @@ mod tests {
     #[test]
     fn what_is_not_acknowledged_comes_again_after_the_ack_wait() {
         let (mut jobs, start) = (Deliveries::default(), Instant::now());
-        jobs.add(1, "a");
-        jobs.add(2, "b");
+        jobs.add(1, "a", None);
+        jobs.add(2, "b", None);
         let first = jobs.take(10, start, WAIT);
         assert_eq!(seqs(&first), [1, 2]);
         assert!(jobs.take(10, start, WAIT).is_empty());
@@ -157,7 +165,7 @@ mod tests {
     fn a_lane_knows_its_own_jobs_in_order() {
         let mut jobs = Deliveries::default();
         for (seq, session) in [(1, "甲"), (2, "乙"), (3, "甲"), (7, "甲")] {
-            jobs.add(seq, session);
+            jobs.add(seq, session, None);
         }
         assert_eq!((jobs.next("甲", 0), jobs.next("甲", 1), jobs.next("甲", 7)), (Some(1), Some(3), None));
         assert_eq!((jobs.depth("甲"), jobs.depth("丙"), jobs.next("乙", u64::MAX)), (3, 0, None));

@@ -115,6 +115,7 @@ impl EmbeddedQueue {
                 msg_id: msg_id.map(str::to_owned),
                 default_id: format!("{}-{seq}", self.state.created),
                 at: Timestamp::from_millis(at),
+                trace: self.state.lock().deliveries.trace(seq),
             }
         }))
     }
@@ -194,11 +195,11 @@ impl Queue for EmbeddedQueue {
     async fn publish(&self, job: Publish) -> Result<Published> {
         check_size(&job.payload)?;
         let (state, max_depth) = (Arc::clone(&self.state), self.max_depth);
-        let (ready, session) = (Arc::clone(&self.state), job.session_id.clone());
+        let (ready, session, trace) = (Arc::clone(&self.state), job.session_id.clone(), TraceContext::current());
         let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, max_depth);
         let then = move |published: &Result<Published>| {
             if let Ok(Published { seq, duplicate: false }) = published {
-                ready.published(&session, *seq);
+                ready.published(&session, *seq, trace);
             }
         };
         self.file.write_then(work, then).await?

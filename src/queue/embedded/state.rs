@@ -6,6 +6,7 @@ use super::window::{WINDOW, Window};
 use crate::clock::{self, Timestamp};
 use crate::queue::{From, Publish, Published, QueueError};
 use crate::store::embedded::{DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Tables};
+use crate::telemetry::TraceContext;
 use redb::ReadableTable;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,7 +124,7 @@ impl State {
     }
 
     /// The job is on the disk.
-    pub(super) fn published(&self, session: &str, seq: u64) {
+    pub(super) fn published(&self, session: &str, seq: u64, trace: Option<TraceContext>) {
         let mut inner = self.lock();
         if let Some(reserved) = inner.reserved.get_mut(session) {
             *reserved -= 1;
@@ -131,7 +132,7 @@ impl State {
                 inner.reserved.remove(session);
             }
         }
-        inner.deliveries.add(seq, session);
+        inner.deliveries.add(seq, session, trace);
         drop(inner);
         self.wake.notify_one();
     }
@@ -149,7 +150,7 @@ impl Inner {
         inner.last_event = inner.events.last;
         for row in read.open_table(JOBS)?.iter()? {
             let (seq, job) = row?;
-            inner.deliveries.add(seq.value(), job.value().1);
+            inner.deliveries.add(seq.value(), job.value().1, None);
         }
         for row in read.open_table(JOB_IDS)?.iter()? {
             let (seq, value) = row?;

@@ -5,6 +5,8 @@ use super::{NatsQueue, REQUEST_TIMEOUT};
 use crate::clock::Timestamp;
 use crate::metrics::metrics;
 use crate::queue::{Backlog, Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
+use crate::telemetry::TraceContext;
+use crate::telemetry::trace_context::{TRACEPARENT, TRACESTATE};
 use async_nats::HeaderMap;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
@@ -103,7 +105,8 @@ impl NatsQueue {
         let session_id = subject.strip_prefix(&self.names.job("")).unwrap_or(subject).to_owned();
         let msg_id = headers.and_then(|headers| headers.get(MSG_ID)).map(ToString::to_string);
         let default_id = format!("{}-{seq}", self.created.load(std::sync::atomic::Ordering::Relaxed));
-        Message { session_id, seq, payload, msg_id, default_id, at }
+        let trace = headers.and_then(trace_of);
+        Message { session_id, seq, payload, msg_id, default_id, at, trace }
     }
 
     pub(super) async fn next_message(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
@@ -166,12 +169,26 @@ pub(super) fn stored_at(message: &StreamMessage) -> Timestamp {
     Timestamp::from_millis(millis(message.time.unix_timestamp_nanos()))
 }
 
+/// The headers of a message: its id, and the trace that is current, if any.
 pub(super) fn headers(msg_id: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(msg_id) = msg_id {
         headers.insert(MSG_ID, msg_id);
     }
+    if let Some(trace) = TraceContext::current() {
+        headers.insert(TRACEPARENT, trace.traceparent().as_str());
+        if let Some(state) = trace.tracestate() {
+            headers.insert(TRACESTATE, state.as_str());
+        }
+    }
     headers
+}
+
+fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+    // Some clients write all headers like those of HTTP.
+    let parent = headers.get(TRACEPARENT).or_else(|| headers.get("Traceparent"))?;
+    let state = headers.get(TRACESTATE).or_else(|| headers.get("Tracestate"));
+    TraceContext::parse(parent.as_str(), state.map(|state| state.as_str()))
 }
 
 fn millis(nanos: i128) -> i64 {

@@ -1,15 +1,18 @@
 //! The store in one file of this process, for `turnwheel dev` and for tests.
 //!
 //! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
-//! they write → [`mod@file`], the group commit. [`catalog`] has plans and agents, `knowledge` what agents answer from, [`queries`] what only reads, [`tables`] the
-//! layout. The queue's part of the file is in [`crate::queue::embedded`].
+//! they write → [`mod@file`], the group commit. [`catalog`] has plans and leaders, [`shelf`] agents and workflows, `knowledge`
+//! what agents answer from, [`runs`] what its name says, [`queries`] what only reads, [`tables`] the layout. The queue's part of
+//! the file is in [`crate::queue::embedded`].
 
 mod catalog;
 mod fault;
 mod file;
 mod knowledge;
 mod queries;
+mod runs;
 mod sessions;
+mod shelf;
 mod tables;
 mod turns;
 
@@ -141,27 +144,59 @@ impl Store for EmbeddedStore {
     }
 
     async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
-        Ok(self.catalog.agent(&self.file, agent_id)?)
+        Ok(self.catalog.agents.current(&self.file, agent_id)?)
     }
 
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
-        Ok(self.catalog.version(&self.file, agent_id, hash)?)
+        Ok(self.catalog.agents.version(&self.file, agent_id, hash)?)
     }
 
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
-        let (catalog, agent) = (Arc::clone(&self.catalog), Arc::new(agent));
-        let applied = Arc::clone(&agent);
-        let work = move |tables: &mut Tables<'_>| catalog::put_agent(tables, &agent);
-        let then = move |changed: &bool| {
-            if *changed {
-                catalog.applied(applied);
-            }
-        };
-        Ok(self.file.write_then(work, then).await?)
+        Ok(self.catalog.agents.put(&self.file, agent).await?)
+    }
+
+    async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
+        Ok(self.catalog.agents.put_version(&self.file, agent).await?)
     }
 
     async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
-        Ok(self.catalog.agents(&self.file)?)
+        Ok(self.catalog.agents.all(&self.file)?)
+    }
+
+    async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        Ok(self.catalog.workflows.current(&self.file, workflow_id)?)
+    }
+
+    async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        Ok(self.catalog.workflows.version(&self.file, workflow_id, hash)?)
+    }
+
+    async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
+        Ok(self.catalog.workflows.put(&self.file, workflow).await?)
+    }
+
+    async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
+        Ok(self.catalog.workflows.put_version(&self.file, workflow).await?)
+    }
+
+    async fn workflows(&self) -> Result<Vec<Arc<WorkflowRecord>>> {
+        Ok(self.catalog.workflows.all(&self.file)?)
+    }
+
+    async fn put_run(&self, run: RunRecord) -> Result<bool> {
+        Ok(self.file.write(move |tables| runs::put(tables, &run)).await?)
+    }
+
+    async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()> {
+        Ok(self.file.write(move |tables| runs::update(tables, &run, epoch)).await?)
+    }
+
+    async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {
+        Ok(self.file.read(|read| runs::one(read, run_id))?)
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+        Ok(self.file.read(|read| runs::list(read, &query))?)
     }
 
     async fn put_knowledge(&self, source: Source) -> Result<bool> {
@@ -214,6 +249,7 @@ impl Store for EmbeddedStore {
     async fn prune(&self) -> Result<u64> {
         let before = clock::now().minus(self.keep_turns);
         let mut pruned = 0;
+        while self.file.write(move |tables| runs::prune(tables, before)).await? {}
         loop {
             let (turns, more) = self.file.write(move |tables| turns::prune(tables, before)).await?;
             pruned += turns;

@@ -5,7 +5,7 @@ use super::sessions::{IDLE, history};
 use super::tables::{SESSIONS, STEPS, TIMERS, TURNS, decode};
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
-use crate::session::Session;
+use crate::session::{Kind, Session};
 use crate::store::{DueTimer, SessionQuery, TurnRecord};
 use redb::{ReadTransaction, ReadableTable};
 use std::cmp::Reverse;
@@ -52,6 +52,7 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
             break;
         }
         if let Some(session) = head(&table, &id)?
+            && session.kind != Kind::Run
             && query.status.is_none_or(|status| session.workflow_state.status == status)
             && query.agent_id.as_ref().is_none_or(|agent| session.agent_id == *agent)
         {

@@ -36,6 +36,16 @@ pub(crate) const AGENT_VERSIONS: Definition<(Text, Text), Bytes> = TableDefiniti
 pub(crate) const KNOWLEDGE: Definition<(Text, Text), Bytes> = TableDefinition::new("knowledge");
 /// (Agent, source) → its passages.
 pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::new("passages");
+/// Workflow → stored workflow.
+pub(crate) const WORKFLOWS: Definition<Text, Bytes> = TableDefinition::new("workflows");
+/// (Workflow, hash) → stored workflow.
+pub(crate) const WORKFLOW_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("workflow_versions");
+/// Run → (epoch that it was written under, run).
+pub(crate) const RUNS: Definition<Text, (u64, Bytes)> = TableDefinition::new("workflow_runs");
+/// (When it was asked for, run).
+pub(crate) const RUN_TIMES: Definition<(i64, Text), ()> = TableDefinition::new("run_times");
+/// (When it ended, run): what `prune` looks at.
+pub(crate) const RUN_ENDS: Definition<(i64, Text), ()> = TableDefinition::new("run_ends");
 /// Role → (owner, until).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
@@ -78,6 +88,11 @@ tables! {
     agent_versions: (Text, Text) => Bytes = AGENT_VERSIONS;
     knowledge: (Text, Text) => Bytes = KNOWLEDGE;
     passages: (Text, Text) => Bytes = PASSAGES;
+    workflows: Text => Bytes = WORKFLOWS;
+    workflow_versions: (Text, Text) => Bytes = WORKFLOW_VERSIONS;
+    runs: Text => (u64, Bytes) = RUNS;
+    run_times: (i64, Text) => () = RUN_TIMES;
+    run_ends: (i64, Text) => () = RUN_ENDS;
     leaders: Text => (Text, i64) = LEADERS;
     jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
     job_ids: u64 => (i64, Text) = JOB_IDS;

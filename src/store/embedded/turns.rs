@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::queries::turn_name;
+use super::runs;
 use super::sessions::{Sessions, append_history};
 use super::tables::{Tables, decode, encode};
 use crate::clock::{self, Timestamp};
@@ -98,6 +99,9 @@ pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Com
     let committed = lane::finish(&mut session, request.last_seq, request.lease, now);
     let bytes = encode("the session", &session)?;
     if let Some(change) = &request.change {
+        if let Some(run) = &change.run {
+            runs::update(tables, run, request.epoch)?;
+        }
         write_change(tables, id, change)?;
         write_timers(tables, &armed, &session)?;
     }

@@ -114,13 +114,16 @@ fn armed(timer: &NewTimer, generation: u64) -> Result<Bson> {
         }
         None => Bson::Null,
     };
-    Ok(doc! {
+    let mut armed = doc! {
         "timer_id": literal(timer.timer_id.clone()),
         "name": literal(timer.name.clone()),
         "due_at": {"$add": ["$$NOW", millis(timer.delay)]},
         "generation": int(generation),
         "action": action,
         "message": literal(timer.message.clone()),
+    };
+    if let Some(traceparent) = &timer.traceparent {
+        armed.insert("traceparent", literal(traceparent.clone()));
     }
-    .into())
+    Ok(armed.into())
 }

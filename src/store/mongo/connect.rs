@@ -2,6 +2,8 @@
 
 use super::clock::ServerClock;
 use super::document::failed;
+use super::runs::RUNS;
+use super::shelf::Shelf;
 use super::{Db, MongoStore};
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -51,14 +53,15 @@ impl MongoStore {
         info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
         tasks.spawn("server clock", OnPanic::Log, db.clone().keep_time(tasks.stop_token()));
         let of = || db.clone();
-        let (acquires, records, commits, agents, reads) = (of(), of(), of(), of(), of());
+        let (acquires, records, commits, reads, runs) = (of(), of(), of(), of(), of());
         Ok(Self {
             acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
             records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
             commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
-            agent_hashes: Group::start(tasks, "agents", 1, move |items| agents.clone().agent_hashes(items)),
             reads: Group::start(tasks, "sessions", IN_FLIGHT, move |items| reads.clone().read_all(items)),
-            versions: Cache::new(1_000),
+            run_writes: Group::start(tasks, "runs", IN_FLIGHT, move |items| runs.clone().write_runs(items)),
+            agents: Shelf::open(&db, tasks),
+            workflows: Shelf::open(&db, tasks),
             plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),
             db,
         })
@@ -115,7 +118,7 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 }
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 8] {
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 12] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -127,7 +130,11 @@ pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 8] {
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
         ("knowledge", super::knowledge::listed(), None),
         ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
-        ("steps", doc! {"expires_at": 1}, Some(expiring)),
+        ("steps", doc! {"expires_at": 1}, Some(expiring.clone())),
+        (RUNS, doc! {"workflow_id": 1, "created_at": -1}, None),
+        (RUNS, doc! {"status": 1, "created_at": -1}, None),
+        (RUNS, doc! {"origin_session": 1, "created_at": -1}, None),
+        (RUNS, doc! {"expires_at": 1}, Some(expiring)),
     ]
 }
 

@@ -3,6 +3,7 @@
 use super::Db;
 use super::document::{self, failed, int, raw, read, sealed, unseal};
 use super::lane::{Bulk, Failure, Term};
+use super::runs::{RUNS, run_document};
 use crate::clock::{self, Timestamp};
 use crate::journal::{StepRecord, Tokens};
 use crate::store::{Commit, Outcome, Record, Recorded, Result, StatusAt, StoreError, TurnRecord};
@@ -80,13 +81,16 @@ impl Db {
         found.iter().map(read_step).collect()
     }
 
-    /// Writes the turns' records and the steps that are not recorded yet; see [`Db::bulk_before`]. Answers the term of the
+    /// Writes the turns' records, their runs' and the steps that are not recorded yet; see [`Db::bulk_before`]. Answers the term of the
     /// primary, `None` when there was nothing to write.
     pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
         let expires_at = self.expiry();
-        let (mut turns, mut steps) = (Vec::new(), Vec::new());
+        let (mut turns, mut steps, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
             turns.push(turn_document(&change.turn, item.epoch, expires_at)?);
+            if let Some(run) = &change.run {
+                runs.push(run_document(run, item.epoch, expires_at)?);
+            }
             let turn = (change.turn.session_id.as_str(), change.turn.turn_id.as_str());
             for step in &change.steps {
                 steps.push(step_document(turn, item.epoch, step, expires_at)?);
@@ -95,9 +99,10 @@ impl Db {
         if turns.is_empty() {
             return Ok(None);
         }
-        let (turns, steps) = futures::join!(self.put("turns", &turns), self.put("steps", &steps));
+        let (turns, steps, runs) =
+            futures::join!(self.put("turns", &turns), self.put("steps", &steps), self.put(RUNS, &runs));
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
-        for (failed, term) in turns?.into_iter().chain(steps?) {
+        for (failed, term) in turns?.into_iter().chain(steps?).chain(runs?) {
             failures.extend(failed.into_values());
             terms.push(term);
         }
@@ -150,7 +155,7 @@ impl Db {
         found.as_ref().map(document::read_turn).transpose()
     }
 
-    fn expiry(&self) -> Timestamp {
+    pub(super) fn expiry(&self) -> Timestamp {
         clock::now().plus(self.retention)
     }
 }

@@ -1,10 +1,9 @@
 //! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
 //! is [`known`](super::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
-//! [`queries`], [`agents`] and `knowledge` the rest.
+//! [`shelf`] has agents and workflows, [`plans`], `knowledge` and [`runs`] what their names say, [`queries`] the rest.
 //! [`document`] maps to and from BSON.
 
 mod acquire;
-mod agents;
 mod clock;
 mod commit;
 pub(crate) mod connect;
@@ -14,14 +13,17 @@ mod journal;
 mod knowledge;
 mod lane;
 mod plain;
+mod plans;
 mod queries;
+mod runs;
+mod shelf;
 mod timers;
 
 use super::group::Group;
 use super::known::Known;
 use super::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Record, Recorded, Result, SessionQuery,
-    Store, StoreError, TurnRecord,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Record, Recorded, Result, RunQuery,
+    RunRecord, SessionQuery, Store, StoreError, TurnRecord,
 };
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
@@ -29,10 +31,13 @@ use crate::journal::StepRecord;
 use crate::knowledge::{Source, SourceEntry};
 use crate::plan::Plan;
 use crate::session::Session;
+use crate::workflow::orchestration::definition::WorkflowRecord;
 use async_trait::async_trait;
 use clock::ServerClock;
 use moka::future::Cache;
 use mongodb::{Client, Database};
+use runs::RunWrite;
+use shelf::Shelf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,10 +47,10 @@ pub struct MongoStore {
     acquires: Group<Acquire, Acquired>,
     records: Group<Record, Vec<Recorded>>,
     commits: Group<Commit, Committed>,
-    agent_hashes: Group<String, Option<String>>,
     reads: Group<String, Option<Session>>,
-    /// Configurations by (agent, hash), which never change.
-    versions: Cache<(String, String), Arc<AgentRecord>>,
+    run_writes: Group<RunWrite, bool>,
+    agents: Shelf<AgentRecord>,
+    workflows: Shelf<WorkflowRecord>,
     /// Plans by (agent, hash), for a moment: one that was deleted is missed soon.
     plans: Cache<(String, String), Arc<Plan>>,
 }
@@ -100,22 +105,59 @@ impl Store for MongoStore {
     }
 
     async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
-        match self.agent_hashes.submit(agent_id.to_owned()).await? {
-            Some(hash) => self.agent_version(agent_id, &hash).await,
-            None => Ok(None),
-        }
+        self.agents.current(agent_id).await
     }
 
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
-        cached(&self.versions, (agent_id, hash), self.db.agent_version(agent_id, hash)).await
+        self.agents.version(agent_id, hash).await
     }
 
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
-        self.db.put_agent(agent).await
+        self.agents.put(&agent).await
+    }
+
+    async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
+        self.agents.put_version(agent).await
     }
 
     async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
-        self.db.agents().await
+        self.agents.all().await
+    }
+
+    async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        self.workflows.current(workflow_id).await
+    }
+
+    async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        self.workflows.version(workflow_id, hash).await
+    }
+
+    async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
+        self.workflows.put(&workflow).await
+    }
+
+    async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
+        self.workflows.put_version(workflow).await
+    }
+
+    async fn workflows(&self) -> Result<Vec<Arc<WorkflowRecord>>> {
+        self.workflows.all().await
+    }
+
+    async fn put_run(&self, run: RunRecord) -> Result<bool> {
+        self.run_writes.submit(RunWrite::New(run)).await
+    }
+
+    async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()> {
+        self.run_writes.submit(RunWrite::State(run, epoch)).await.map(|_| ())
+    }
+
+    async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {
+        self.db.run(run_id).await
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+        self.db.runs(query).await
     }
 
     async fn put_knowledge(&self, source: Source) -> Result<bool> {

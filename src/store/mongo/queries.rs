@@ -26,7 +26,7 @@ impl Db {
     }
 
     pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
-        let mut filter = Document::new();
+        let mut filter = doc! {"kind": {"$ne": "run"}};
         if let Some(status) = query.status {
             filter.insert("workflow_state.status", status.as_str());
         }

@@ -96,6 +96,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         closed_at: None,
         handoff: None,
         turn: turn(&session.session_id, turn_id),
+        run: None,
         steps: Vec::new(),
         outbox: Vec::new(),
     }
@@ -180,7 +181,12 @@ pub fn event(text: &str) -> OutEvent {
 
 pub fn timer(id: &str, delay: Duration) -> NewTimer {
     NewTimer {
-        timer_id: id.into(), name: "follow_up".into(), delay, action: None, message: Some("还在吗？".into())
+        timer_id: id.into(),
+        name: "follow_up".into(),
+        delay,
+        action: None,
+        message: Some("还在吗？".into()),
+        traceparent: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every backend must do: [`store`], [`lanes`] and [`queue`] hold the cases, each on a fresh backend; [`embedded`] runs them
+//! What every backend must do: [`store`], [`lanes`], [`runs`] and [`queue`] hold the cases, each on a fresh backend; [`embedded`] runs them
 //! in memory and on a file, `cluster` on NATS and MongoDB.
 
 mod cluster;
@@ -6,6 +6,7 @@ mod embedded;
 pub mod kit;
 mod lanes;
 mod queue;
+mod runs;
 pub mod store;
 mod values;
 
@@ -63,6 +64,15 @@ macro_rules! store_suite {
             due_timers_come_in_order_within_horizon_and_limit
             idle_sessions_are_open_ready_chats
             one_leads_until_it_resigns_or_its_lease_ends
+        }
+        $crate::conformance::cases! { $open, runs:
+            a_registered_workflow_is_seen_at_once_and_its_older_version_stays
+            a_version_is_kept_without_being_current
+            a_run_is_put_once
+            a_run_is_written_by_its_lane_s_last_holder
+            a_run_ends_with_its_turn_s_commit
+            runs_are_listed_newest_first_and_filtered
+            lanes_of_runs_are_no_sessions
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

@@ -13,6 +13,7 @@ use turnwheel::plan::Plan;
 use turnwheel::queue::{self, *};
 use turnwheel::session::Session;
 use turnwheel::store::{self, *};
+use turnwheel::workflow::orchestration::definition::WorkflowRecord;
 
 /// See the module.
 pub struct FaultyQueue {
@@ -212,6 +213,47 @@ impl Store for FaultyStore {
 
     async fn knowledge(&self, agent_id: &str) -> store::Result<Vec<Source>> {
         self.wire.plainly(self.inner.knowledge(agent_id)).await
+    }
+
+    async fn put_agent_version(&self, agent: &AgentRecord) -> store::Result<()> {
+        self.wire.counted("put_agent_version", "", self.inner.put_agent_version(agent)).await
+    }
+
+    async fn workflow(&self, workflow_id: &str) -> store::Result<Option<Arc<WorkflowRecord>>> {
+        self.wire.counted("workflow", "", self.inner.workflow(workflow_id)).await
+    }
+
+    async fn workflow_version(&self, workflow_id: &str, hash: &str) -> store::Result<Option<Arc<WorkflowRecord>>> {
+        self.wire.counted("workflow_version", "", self.inner.workflow_version(workflow_id, hash)).await
+    }
+
+    async fn put_workflow(&self, workflow: WorkflowRecord) -> store::Result<bool> {
+        self.wire.plainly(self.inner.put_workflow(workflow)).await
+    }
+
+    async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> store::Result<()> {
+        self.wire.counted("put_workflow_version", "", self.inner.put_workflow_version(workflow)).await
+    }
+
+    async fn workflows(&self) -> store::Result<Vec<Arc<WorkflowRecord>>> {
+        self.wire.plainly(self.inner.workflows()).await
+    }
+
+    async fn put_run(&self, run: RunRecord) -> store::Result<bool> {
+        self.wire.plainly(self.inner.put_run(run)).await
+    }
+
+    async fn update_run(&self, run: RunRecord, epoch: u64) -> store::Result<()> {
+        let lane = run.lane.clone();
+        self.wire.counted("update_run", &lane, self.inner.update_run(run, epoch)).await
+    }
+
+    async fn run(&self, run_id: &str) -> store::Result<Option<RunRecord>> {
+        self.wire.counted("run", run_id, self.inner.run(run_id)).await
+    }
+
+    async fn runs(&self, query: RunQuery) -> store::Result<Vec<RunRecord>> {
+        self.wire.plainly(self.inner.runs(query)).await
     }
 
     async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {

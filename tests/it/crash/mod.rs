@@ -42,6 +42,10 @@ scenarios! {
     timer_is_cancelled_despite_every_crash_point: timer_cancelled, Fault::ALL;
     merge_survives_every_crash_point: merge, Fault::ALL;
     flow_survives_every_crash_point: flow, Fault::ALL;
+    run_survives_every_crash: run, Fault::CRASHES;
+    run_survives_every_error: run, Fault::ERRORS;
+    run_survives_every_pause: run, Fault::PAUSES;
+    cancelled_run_survives_every_crash_point: cancelled_run, Fault::ALL;
     dead_letter_survives_every_crash_point: dead_letter, Fault::ALL;
     two_sessions_at_once_survive_every_crash_point: two_sessions, Fault::ALL;
     three_messages_in_one_lane_survive_every_crash_point: three_messages, Fault::ALL;

@@ -61,6 +61,8 @@ impl Fault {
     ];
     /// Those that a worker outlives its lease in.
     pub const PAUSES: [Self; 3] = [Self::PauseBefore, Self::PauseAfter, Self::PauseBeforeBrief];
+    /// Those that a call ends in, for its caller.
+    pub const ERRORS: [Self; 2] = [Self::ErrorBefore, Self::ErrorAfter];
     /// Those that kill.
     pub const CRASHES: [Self; 2] = [Self::CrashBefore, Self::CrashAfter];
 

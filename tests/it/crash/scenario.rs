@@ -241,13 +241,42 @@ pub fn merge() -> Scenario {
         .wave(vec![says("m-4", "四")])
 }
 
-/// A flow with three model calls at once.
+/// A workflow within a turn, with three model calls at once.
 pub fn flow() -> Scenario {
     let model = |asked: &Asked| match asked.schema.as_str() {
         "" => Answer::Content("可行".into()),
         _ => decided(asked, acts("processing", "FLOW", "parallel_analysis", &json!({}))),
     };
     Scenario::new("flow", model).wave(vec![says("m-1", "分析一下")])
+}
+
+/// A model that answers task agents so that the inner loop of `research_workflow` goes round twice, and the outer one once.
+fn researches(asked: &Asked) -> Answer {
+    let text = match asked.user.as_str() {
+        user if user.contains("当前迭代: 1") => "资料甲",
+        user if user.contains("当前迭代") => "资料乙",
+        user if user.contains("检索结果: 资料甲") => "CONTINUE",
+        _ => "可行",
+    };
+    Answer::Content(text.into())
+}
+
+fn runs(workflow_id: &str) -> Message {
+    let job = json!({"type": "run", "session_id": "r1", "job_id": "r1", "workflow_id": workflow_id, "query": "研究量子计算的最新进展"});
+    ("r1", job)
+}
+
+/// A workflow of loops and branches in a lane of its own.
+pub fn run() -> Scenario {
+    Scenario::new("run", researches).wave(vec![runs("research_workflow")])
+}
+
+/// One that an operator cancels while it may still run.
+pub fn cancelled_run() -> Scenario {
+    let cancel =
+        json!({"type": "control", "session_id": "r1", "job_id": "c-1", "command": Command::Cancel, "by": "op"});
+    let scenario = Scenario { learns: true, same: false, ..Scenario::new("cancelled run", researches) };
+    scenario.wave(vec![runs("research_workflow"), ("r1", cancel)])
 }
 
 /// Messages that cannot be handled, before, between and without good ones.
@@ -281,7 +310,8 @@ pub fn refused_flow() -> Scenario {
         _ if asked.system.contains("scripted") => decided(asked, answer("分析不了")),
         _ => decided(asked, acts("processing", "FLOW", "parallel_analysis", &json!({}))),
     };
-    let scenario = Scenario { same: false, ..Scenario::new("refused flow", model) };
+    // Which branches were ended by the one that failed depends on who ran it: so does what is told of them.
+    let scenario = Scenario { same: false, learns: true, ..Scenario::new("refused flow", model) };
     scenario.wave(vec![says("m-1", "分析一下")])
 }
 

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use turnwheel::invariants::Seen;
 
 pub fn called(call: &Called) -> Seen {
-    let Called { path, body, idempotency_key, at, began, ended } = call.clone();
+    let Called { path, body, idempotency_key, at, began, ended, .. } = call.clone();
     Seen { key: decoded(&idempotency_key), what: format!("{path} {body}"), at, began, ended }
 }
 

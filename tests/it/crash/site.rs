@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use std::sync::{Arc, Mutex};
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
-use turnwheel::config::Settings;
+use turnwheel::config::{Settings, WorkflowLimits};
 use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::Queue;
+use turnwheel::run::StoredDefinitions;
 use turnwheel::store::Store;
 use turnwheel::turn::Services;
 use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
@@ -58,6 +59,8 @@ impl Kit {
         Services {
             knowledge: Library::new(Arc::clone(&store)),
             queue,
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
+            limits: WorkflowLimits::default(),
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),

@@ -37,7 +37,7 @@ impl Drop for Gateway {
 }
 
 /// Events of one session, as they come.
-pub struct Events(BoxStream<'static, Sse>);
+pub struct Events(pub BoxStream<'static, Sse>);
 
 impl Events {
     async fn next(&mut self) -> Option<Sse> {
@@ -65,7 +65,7 @@ fn addressed(agent: &Value) -> Value {
     serde_json::from_str(&agent.to_string().replace("{api}", "http://127.0.0.1:9")).unwrap()
 }
 
-fn data(event: &Sse) -> Value {
+pub fn data(event: &Sse) -> Value {
     serde_json::from_str(event.data.as_deref().unwrap()).unwrap()
 }
 
@@ -104,6 +104,11 @@ impl Gateway {
         Self::start(&engine.queue, &engine.store, &engine.settings).await
     }
 
+    /// Ends its streams and takes no more.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
     pub async fn get(&self, path: &str) -> Response {
         self.client.get(format!("{}{path}", self.base)).send().await.unwrap()
     }
@@ -114,7 +119,7 @@ impl Gateway {
         response.json().await.unwrap()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Response {
+    pub async fn post(&self, path: &str, body: &Value) -> Response {
         self.client.post(format!("{}{path}", self.base)).json(body).send().await.unwrap()
     }
 
@@ -146,7 +151,7 @@ impl Gateway {
     }
 }
 
-async fn refusal(response: Response) -> (u16, String) {
+pub async fn refusal(response: Response) -> (u16, String) {
     let status = response.status().as_u16();
     let body: Value = response.json().await.unwrap();
     for field in ["message", "hint"] {

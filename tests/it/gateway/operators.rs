@@ -26,7 +26,9 @@ async fn operators_commands_go_onto_the_lane() {
         let expected = JobBody::Control { command, name: None, reason: Some("错单".into()), by: Some("li".into()) };
         assert_eq!(job.body, expected);
         let url = format!("{}/api/v1/sessions/s1/{verb}", gateway.base);
-        assert_eq!(gateway.client.post(url).send().await.unwrap().status(), 202, "without a body");
+        assert_eq!(gateway.client.post(&url).send().await.unwrap().status(), 202, "without a body");
+        let list = gateway.client.post(url).json(&json!([null, "错单"])).send().await.unwrap();
+        assert_eq!(refusal(list).await, (400, "invalid_json".to_owned()), "the fields of an order have names");
     }
 }
 

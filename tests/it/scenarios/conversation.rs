@@ -180,7 +180,7 @@ async fn s08_flow_takes_the_turn_over(backend: Backend) {
     let said = engine.said("s1").await;
     let (kind, text) = said.last().unwrap();
     assert_eq!(*kind, Final);
-    assert!(text.contains("## 技术分析") && text.contains("## 风险分析"), "{text}");
+    assert!(text.contains("## 技术分析") && text.contains("## 风险评估"), "{text}");
     assert_eq!(engine.model.asked().len(), 1 + 1 + 3, "plan, decision, three sides, and no response after the flow");
     assert!(engine.session("s1").await.timers.is_empty(), "a flow arms no timers");
 }

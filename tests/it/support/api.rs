@@ -16,6 +16,7 @@ pub struct Called {
     pub path: String,
     pub body: Value,
     pub idempotency_key: String,
+    pub traceparent: String,
     /// When it came, by the clock that the engine's records go by.
     pub at: Timestamp,
     pub began: Instant,
@@ -73,9 +74,13 @@ impl Api {
     }
 }
 
+fn header(request: &Request, name: &str) -> String {
+    request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
 async fn answer(State(api): State<Arc<Inner>>, request: Request) -> Response {
     let path = request.uri().to_string();
-    let key = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
+    let (key, traceparent) = (header(&request, "idempotency-key"), header(&request, "traceparent"));
     let bytes: Bytes = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap_or_default();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     let began = Instant::now();
@@ -84,7 +89,8 @@ async fn answer(State(api): State<Arc<Inner>>, request: Request) -> Response {
         calls.push(Called {
             path: path.clone(),
             body: body.clone(),
-            idempotency_key: key.unwrap_or_default(),
+            idempotency_key: key,
+            traceparent,
             at: clock::now(),
             began,
             ended: None,

@@ -18,6 +18,7 @@ use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::{Cause, Event, Publish, Queue, Reply, ReplyKind};
+use turnwheel::run::StoredDefinitions;
 use turnwheel::session::{Session, Status};
 use turnwheel::store::{Store, TurnRecord};
 use turnwheel::timer::scheduler::Scheduler;
@@ -120,6 +121,8 @@ impl Engine {
             tools: self.tools.clone(),
             flows: self.flows.clone(),
             knowledge: Library::new(Arc::clone(&self.store)),
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
+            limits: self.settings.workflow.clone(),
         }
     }
 

@@ -5,6 +5,7 @@ pub mod api;
 pub mod backend;
 pub mod engine;
 pub mod model_server;
+pub mod model_stream;
 pub mod process;
 pub mod script;
 pub mod servers;

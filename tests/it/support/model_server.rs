@@ -1,4 +1,5 @@
 //! An OpenAI-compatible server on a local port that answers by script and remembers what it was asked.
+use super::model_stream::Stream;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -40,6 +41,12 @@ impl Call {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
+    /// Names of the tools that are offered.
+    pub fn tools(&self) -> Vec<&str> {
+        let tools = self.body["tools"].as_array().into_iter().flatten();
+        tools.filter_map(|tool| tool["function"]["name"].as_str()).collect()
+    }
+
     /// The last message of a role.
     pub fn message(&self, role: &str) -> &str {
         let mut messages = self.body["messages"].as_array().into_iter().flatten().rev();
@@ -51,8 +58,12 @@ impl Call {
 /// What the server does with a call.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// A chat completion with this content.
+    /// A chat completion with this content, in one piece even where a stream was asked for.
     Content(String),
+    /// A chat completion that wants these tools called, each with these arguments.
+    Calls(Vec<(String, String)>),
+    /// An answer in pieces.
+    Stream(Stream),
     /// A body as it is, with status 200.
     Raw(String),
     /// A status, headers and a body.
@@ -74,6 +85,11 @@ impl Answer {
     /// A decision to reply.
     pub fn typing(response: &str) -> Self {
         Self::json(&json!({"reasoning": "scripted", "next_status": "typing", "action": null, "response": response}))
+    }
+
+    /// A chat completion that wants one tool called.
+    pub fn call(tool: &str, arguments: &Value) -> Self {
+        Self::Calls(vec![(tool.to_owned(), arguments.to_string())])
     }
 
     /// A failure without headers.
@@ -186,7 +202,16 @@ async fn respond(mut answer: Answer, call: &Call) -> Response {
         answer = *then;
     }
     match answer {
-        Answer::Content(content) => completion(&content, call).into_response(),
+        Answer::Content(content) => completion(&json!({"content": content}), "stop", call).into_response(),
+        Answer::Calls(calls) => {
+            let calls = calls.iter().enumerate().map(|(at, (name, arguments))| {
+                let function = json!({"name": name, "arguments": arguments});
+                json!({"id": format!("call-{}-{at}", call.number), "type": "function", "function": function})
+            });
+            let message = json!({"content": null, "tool_calls": calls.collect::<Value>()});
+            completion(&message, "tool_calls", call).into_response()
+        }
+        Answer::Stream(stream) => stream.respond(),
         Answer::Raw(body) => body.into_response(),
         Answer::Status(status, headers, body) => {
             let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
@@ -204,10 +229,12 @@ async fn respond(mut answer: Answer, call: &Call) -> Response {
     }
 }
 
-fn completion(content: &str, call: &Call) -> String {
+fn completion(message: &Value, finish_reason: &str, call: &Call) -> String {
+    let mut message = message.clone();
+    message["role"] = json!("assistant");
     json!({
         "id": format!("call-{}", call.number), "object": "chat.completion", "model": call.body["model"],
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
         "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
     })
     .to_string()

@@ -18,7 +18,11 @@ impl Process {
     /// The same with these variables in its environment.
     pub fn start_with(dir: &Path, settings: &Settings, args: &[&str], env: &[(&str, &str)]) -> Self {
         let config = dir.join("turnwheel.toml");
-        std::fs::write(&config, toml(settings)).unwrap();
+        let content = toml(settings);
+        // One that was started just now may be reading it.
+        if std::fs::read_to_string(&config).ok().as_ref() != Some(&content) {
+            std::fs::write(&config, content).unwrap();
+        }
         let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_turnwheel"))
             .arg("--config")

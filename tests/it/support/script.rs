@@ -16,9 +16,14 @@ pub struct Asked {
     pub system: String,
     /// The last user message.
     pub user: String,
+    /// Names of the tools that it may call.
+    pub tools: Vec<String>,
+    /// The last message, if that is a tool's result.
+    pub result: Option<String>,
     /// How many calls came before.
     pub index: usize,
     pub idempotency_key: String,
+    pub traceparent: String,
     pub at: Timestamp,
     pub began: Instant,
     pub ended: Option<Instant>,
@@ -30,8 +35,16 @@ impl From<&Call> for Asked {
             schema: call.body["response_format"]["json_schema"]["name"].as_str().unwrap_or_default().to_owned(),
             system: call.message("system").to_owned(),
             user: call.message("user").to_owned(),
+            tools: call.tools().into_iter().map(str::to_owned).collect(),
+            result: call.body["messages"]
+                .as_array()
+                .and_then(|messages| messages.last())
+                .filter(|message| message["role"] == "tool")
+                .and_then(|message| message["content"].as_str())
+                .map(str::to_owned),
             index: call.number,
             idempotency_key: call.header("idempotency-key").to_owned(),
+            traceparent: call.header("traceparent").to_owned(),
             at: call.at,
             began: call.began,
             ended: call.ended,

@@ -1,0 +1,166 @@
+//! Reads YAML and JSON files, one by one or by the folder.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// More than any configuration needs; stops a mistaken path before it fills the memory.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// Why a file cannot be read.
+#[derive(Debug, Error)]
+pub enum DocumentError {
+    /// The text is neither YAML nor JSON, or has a key twice.
+    #[error("line {line}, column {column}: {problem}")]
+    Syntax {
+        /// From 1; 0 when it is not known.
+        line: u64,
+        /// From 1; 0 when it is not known.
+        column: u64,
+        /// What.
+        problem: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read it: {0}")]
+    Read(std::io::Error),
+    /// Another kind of file.
+    #[error("the file's name has to end in .yaml, .yml or .json")]
+    Extension,
+    /// Larger than any configuration.
+    #[error("it has {0} bytes; at most {MAX_BYTES} are read")]
+    TooLarge(u64),
+}
+
+/// What each file came to; the error does not repeat the file's name.
+pub type Loaded<T, E> = Vec<(PathBuf, Result<T, E>)>;
+
+/// A text as files have it, without the mark that some editors put at its beginning.
+pub fn plain(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}')
+}
+
+/// What a text says; `name` decides between YAML and JSON.
+pub fn parse(name: &Path, text: &str) -> Result<Value, DocumentError> {
+    match name.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => json(plain(text)),
+        Some("yaml" | "yml") => yaml(plain(text)),
+        _ => Err(DocumentError::Extension),
+    }
+}
+
+/// The text of a file.
+pub fn text(path: &Path) -> Result<String, DocumentError> {
+    let length = std::fs::metadata(path).map_err(DocumentError::Read)?.len();
+    if length > MAX_BYTES {
+        return Err(DocumentError::TooLarge(length));
+    }
+    std::fs::read_to_string(path).map_err(DocumentError::Read)
+}
+
+/// Reads files, and those in folders by name, each once. Folders in folders, hidden and other files are passed over. A bad
+/// file does not stop the others.
+pub fn read_paths<T, E: From<DocumentError>>(paths: &[PathBuf], read: impl Fn(&Path) -> Result<T, E>) -> Loaded<T, E> {
+    let mut files: Vec<(PathBuf, Option<DocumentError>)> = Vec::new();
+    for path in paths {
+        let found = if path.is_dir() { listing(path) } else { Ok(vec![path.clone()]) };
+        match found {
+            Ok(found) => files.extend(found.into_iter().map(|file| (file, None))),
+            Err(error) => files.push((path.clone(), Some(DocumentError::Read(error)))),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    files.retain(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    let read = |(path, error): (PathBuf, Option<DocumentError>)| {
+        let result = error.map_or_else(|| read(&path), |error| Err(error.into()));
+        (path, result)
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Which of two files of one id was meant cannot be known, so neither is taken; `refuse` is given the id and the other file.
+pub fn without_duplicates<T, E>(
+    mut loaded: Loaded<T, E>,
+    id: impl Fn(&T) -> &str,
+    refuse: impl Fn(String, PathBuf) -> E,
+) -> Loaded<T, E> {
+    let mut files: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, (_, read)) in loaded.iter().enumerate() {
+        if let Ok(read) = read {
+            files.entry(id(read).to_owned()).or_default().push(at);
+        }
+    }
+    for (id, same) in files.into_iter().filter(|(_, same)| same.len() > 1) {
+        let paths: Vec<PathBuf> = same.iter().map(|at| loaded[*at].0.clone()).collect();
+        for (nth, at) in same.into_iter().enumerate() {
+            let other = paths[usize::from(nth == 0)].clone();
+            loaded[at].1 = Err(refuse(id.clone(), other));
+        }
+    }
+    loaded
+}
+
+fn listing(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if is_document(&file) && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// True for what a folder's listing takes.
+pub fn is_document(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|e| EXTENSIONS.contains(&e)) && !name.starts_with('.') && !name.ends_with(".schema.json")
+}
+
+/// What a value is, in the words of those who write files.
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a table",
+    }
+}
+
+fn yaml(text: &str) -> Result<Value, DocumentError> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error))
+}
+
+fn syntax(error: &serde_saphyr::Error) -> DocumentError {
+    let at = error.location();
+    DocumentError::Syntax {
+        line: at.map_or(0, |at| at.line()),
+        column: at.map_or(0, |at| at.column()),
+        problem: match error {
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
+                format!("the key `{key}` is there twice; take one out")
+            }
+            other => other.to_string().trim().to_owned(),
+        },
+    }
+}
+
+fn json(text: &str) -> Result<Value, DocumentError> {
+    let value = serde_json::from_str(text).map_err(|error| DocumentError::Syntax {
+        line: error.line() as u64,
+        column: error.column() as u64,
+        problem: error.to_string(),
+    })?;
+    // A JSON reader keeps the last of two equal keys and says nothing. All JSON is YAML, whose reader does.
+    match yaml(text) {
+        Err(error @ DocumentError::Syntax { .. }) if error.to_string().contains("is there twice") => Err(error),
+        _ => Ok(value),
+    }
+}

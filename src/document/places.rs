@@ -1,0 +1,177 @@
+//! Where in a file's text each value stands, for those who have to find it.
+
+use serde::Serialize;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A place in a text, both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Place {
+    /// The line.
+    pub line: u64,
+    /// The column, in characters.
+    pub column: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Deeper texts, which nobody writes by hand, have no places: each level takes its part of the stack.
+const MAX_DEPTH: usize = 24;
+
+/// The places of all values of a text; JSON is YAML, too.
+pub struct Places(Option<Node>);
+
+impl Places {
+    /// Those of `text`; of one that cannot be read none is known.
+    pub fn read(text: &str) -> Self {
+        let budget = serde_saphyr::budget! { max_depth: MAX_DEPTH };
+        let options = serde_saphyr::options! { with_snippet: false, budget: budget };
+        Self(serde_saphyr::from_str_with_options(text, options).ok())
+    }
+
+    /// Where the value at a path such as `skills[0].http.url` stands; of one that is missing, where the table stands that
+    /// it is missing from.
+    pub fn of(&self, path: &str) -> Option<Place> {
+        let mut node = self.0.as_ref()?;
+        let mut rest = path;
+        while let Some((below, left)) = node.step(rest) {
+            node = below;
+            rest = left;
+        }
+        node.place
+    }
+}
+
+/// A value and what is below it.
+struct Node {
+    place: Option<Place>,
+    below: Below,
+}
+
+enum Below {
+    Nothing,
+    List(Vec<Node>),
+    Table(BTreeMap<String, Node>),
+}
+
+impl Node {
+    /// The value that `path` begins with, and the rest of the path.
+    fn step<'p>(&self, path: &'p str) -> Option<(&Self, &'p str)> {
+        match &self.below {
+            Below::Nothing => None,
+            Below::List(items) => {
+                let (at, rest) = path.strip_prefix('[')?.split_once(']')?;
+                Some((items.get(at.parse::<usize>().ok()?)?, rest))
+            }
+            // A key may have dots in it: the longest that fits is meant.
+            Below::Table(fields) => {
+                let path = path.strip_prefix('.').unwrap_or(path);
+                let fits = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+                let fitting = fields.iter().filter_map(|(key, node)| {
+                    let rest = path.strip_prefix(key.as_str())?;
+                    (!key.is_empty() && fits(rest)).then_some((node, rest))
+                });
+                fitting.min_by_key(|(_, rest)| rest.len())
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Below>::deserialize(deserializer)?;
+        let (line, column) = (spanned.referenced.line(), spanned.referenced.column());
+        Ok(Self { place: (line > 0).then_some(Place { line, column }), below: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Below {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+struct Visitor;
+
+macro_rules! nothing_below {
+    ($($visit:ident: $type:ty),*) => {
+        $(fn $visit<E: de::Error>(self, _: $type) -> Result<Below, E> {
+            Ok(Below::Nothing)
+        })*
+    };
+}
+
+impl<'de> de::Visitor<'de> for Visitor {
+    type Value = Below;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    nothing_below!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128, visit_f64: f64,
+        visit_str: &str, visit_bytes: &[u8]);
+
+    fn visit_unit<E: de::Error>(self) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Below, E> {
+        Ok(Below::Nothing)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Below, D::Error> {
+        Below::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Below, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Below::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Below, A::Error> {
+        let mut fields = BTreeMap::new();
+        while let Some((key, node)) = map.next_entry::<String, Node>()? {
+            fields.insert(key, node);
+        }
+        Ok(Below::Table(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_has_its_place_in_block_flow_and_json() {
+        let block = "# 注释\nid: 小店\nskills:\n  - id: a\n    http:\n      url: x\n      headers: {a.b: 值, a: y}\n  - id: b\n";
+        let places = Places::read(block);
+        for (path, place) in [
+            ("id", "line 2, column 5"),
+            ("skills[0].id", "line 4, column 9"),
+            ("skills[0].http.url", "line 6, column 12"),
+            ("skills[0].http.headers.a.b", "line 7, column 22"),
+            ("skills[0].http.headers.a", "line 7, column 28"),
+            ("skills[0].http.timeout", "line 6, column 7"),
+            ("skills[1].id", "line 8, column 9"),
+            ("sop", "line 2, column 1"),
+        ] {
+            assert_eq!(places.of(path).map(|place| place.to_string()).as_deref(), Some(place), "{path}");
+        }
+        let json = Places::read("{\"id\": \"a\",\n \"tools\": [{\"id\": 5}]}");
+        assert_eq!(json.of("tools[0].id"), Some(Place { line: 2, column: 19 }));
+        assert_eq!(Places::read("[").of("id"), None);
+        for levels in [MAX_DEPTH - 2, 64, 100, 10_000] {
+            let deep = format!("id: 5\nx: {}1{}\n", "[".repeat(levels), "]".repeat(levels));
+            assert_eq!(Places::read(&deep).of("id").is_some(), levels < MAX_DEPTH, "{levels}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The events of one run: filtered from the stream that it publishes to, with an end. A run tells its end itself; one that
+//! could not, or whose events have expired, ends here by its record.
+
+use super::feed::Feed;
+use super::{Reject, runs};
+use crate::queue::{EventType, From, Queue, StreamEvent};
+use crate::store::{RunRecord, RunStatus, Store};
+use crate::workflow::orchestration::event::RunEventType;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How often a stream looks at whether there is something to ask.
+const TICK: Duration = Duration::from_millis(200);
+/// How many of them may pass without an event before the run's record is asked.
+const QUIET: u32 = 20;
+/// How long retained events may take to come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a stream has to know of a run's event.
+#[derive(Debug, Deserialize)]
+struct Head {
+    #[serde(rename = "type")]
+    kind: RunEventType,
+    run_id: String,
+    root_run_id: String,
+    depth: u32,
+}
+
+/// An event of the run that is followed.
+pub(super) struct Told {
+    /// As it is on the stream.
+    pub(super) event: StreamEvent,
+    /// What has happened.
+    pub(super) kind: RunEventType,
+    /// It is the outermost run that tells it.
+    root: bool,
+}
+
+impl Told {
+    /// The event, if it is one of that run.
+    fn of(event: StreamEvent, run_id: &str) -> Option<Self> {
+        if event.event_type != EventType::Run {
+            return None;
+        }
+        let head: Head = serde_json::from_slice(&event.payload).ok()?;
+        let root = head.depth == 0 && head.run_id == head.root_run_id;
+        (head.root_run_id == run_id).then_some(Self { event, kind: head.kind, root })
+    }
+
+    fn ends(&self) -> bool {
+        self.root && matches!(self.kind, RunEventType::RunCompleted | RunEventType::RunFailed)
+    }
+}
+
+/// The stream that a run publishes to.
+pub(super) fn stream_of(run: &RunRecord) -> &str {
+    run.origin_session.as_deref().unwrap_or(&run.run_id)
+}
+
+/// True when nothing of an ended run is left to tell after `seq`: a client that asks again and again may stop.
+pub(super) async fn has_told(queue: &dyn Queue, run: &RunRecord, seq: u64) -> Result<bool, Reject> {
+    let mut events = queue.events(stream_of(run), From::After(seq.saturating_sub(1))).await?;
+    let deadline = Instant::now() + PATIENCE;
+    // Retained events come at once; when none comes, there is none.
+    while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
+        let Some(told) = Told::of(event?, &run.run_id) else { continue };
+        if told.event.seq > seq {
+            return Ok(false);
+        }
+        // A failed run that was resumed has more to tell than its failure.
+        let last = told.ends() && (told.kind == RunEventType::RunFailed) == (run.status != RunStatus::Completed);
+        if told.event.seq == seq && last {
+            return Ok(true);
+        }
+    }
+    Ok(true)
+}
+
+/// The events of a run as they come, until its end.
+pub(super) fn follow(feed: Feed, store: Arc<dyn Store>, run_id: String) -> impl Stream<Item = Told> + Send + 'static {
+    let ticks = stream::unfold((), |()| async { Some((None, sleep(TICK).await)) });
+    let source = stream::select(feed.into_stream().map(Some), ticks).boxed();
+    let following = Following { source, store, run_id, failed: false, over: false, quiet: 0 };
+    stream::unfold(following, |mut following| async move { following.next().await.map(|told| (told, following)) })
+}
+
+struct Following {
+    source: BoxStream<'static, Option<StreamEvent>>,
+    store: Arc<dyn Store>,
+    run_id: String,
+    /// It has told its failure; one that is resumed goes on after it.
+    failed: bool,
+    over: bool,
+    quiet: u32,
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Told> {
+        while !self.over {
+            match self.source.next().await? {
+                Some(event) => {
+                    let Some(told) = Told::of(event, &self.run_id) else { continue };
+                    self.quiet = 0;
+                    self.failed = told.ends() && told.kind == RunEventType::RunFailed;
+                    self.over = told.ends() && told.kind == RunEventType::RunCompleted;
+                    return Some(told);
+                }
+                None => self.tick().await,
+            }
+        }
+        None
+    }
+
+    /// Looks at the run's record after a failure, and when nothing has come for a while.
+    async fn tick(&mut self) {
+        self.quiet = self.quiet.saturating_add(1);
+        let silent = self.quiet.is_multiple_of(QUIET);
+        if !self.failed && !silent {
+            return;
+        }
+        self.over = match runs::load(self.store.as_ref(), &self.run_id).await {
+            Ok(run) if run.status == RunStatus::Completed => silent,
+            Ok(run) => run.status.has_ended(),
+            // A store that is away is asked again.
+            Err(_) => false,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(kind: &str, run_id: &str, root: &str, depth: u32) -> StreamEvent {
+        let payload = json!({"type": kind, "run_id": run_id, "root_run_id": root, "event_id": "e", "depth": depth});
+        StreamEvent { seq: 1, event_type: EventType::Run, payload: payload.to_string().into() }
+    }
+
+    #[test]
+    fn only_the_outermost_run_ends_the_stream() {
+        let ends = |kind, run_id, depth| Told::of(event(kind, run_id, "r1", depth), "r1").unwrap().ends();
+        assert!(ends("run_completed", "r1", 0) && ends("run_failed", "r1", 0));
+        assert!(!ends("run_completed", "r2", 1) && !ends("run_started", "r1", 0));
+    }
+
+    #[test]
+    fn other_runs_and_other_events_of_the_session_are_passed_over() {
+        assert!(Told::of(event("run_started", "r2", "r2", 0), "r1").is_none());
+        assert!(Told::of(StreamEvent { event_type: EventType::Reply, ..event("x", "r1", "r1", 0) }, "r1").is_none());
+    }
+}

@@ -1,0 +1,250 @@
+//! Asking for runs of workflows, cancelling them, letting them go on: for the HTTP handlers and for whoever reaches queue
+//! and store directly.
+
+use super::Reject;
+use super::intake::{self, Order, fresh_id, place};
+use super::openapi::Id;
+use crate::clock;
+use crate::ids;
+use crate::queue::{Command, Job, JobBody, Queue};
+use crate::run::{self, Beginning};
+use crate::session::Kind;
+use crate::store::{RunRecord, RunStatus, Store};
+use crate::workflow::orchestration::definition::Workflow;
+use crate::workflow::orchestration::outcome::RunUsage;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tracing::warn;
+
+/// A run as it is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct NewRun {
+    /// The workflow; with `from_run` it is that run's.
+    #[schema(value_type = Id)]
+    #[serde(default)]
+    pub workflow_id: String,
+    /// What it is asked; with `from_run` it is what that run was asked.
+    #[serde(default)]
+    pub query: String,
+    /// The session whose conversation it knows, and which its events go to.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The channel of its events.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The same id twice is one run; a fresh one unless given.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// A run that it repeats from `from_stage` on: what came before that stage counts as it was.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_run: Option<String>,
+    /// The stage, such as `plan` or `outer_loop[2]/parallel_result`; without one all is repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_stage: Option<String>,
+}
+
+impl NewRun {
+    /// A run of a workflow, under a fresh id.
+    pub fn new(workflow_id: impl Into<String>, query: impl Into<String>) -> Self {
+        Self { workflow_id: workflow_id.into(), query: query.into(), ..Self::default() }
+    }
+}
+
+/// A run that the queue holds, or an order for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct StartedRun {
+    /// The run.
+    pub run_id: String,
+    /// Its workflow.
+    pub workflow_id: String,
+}
+
+/// Puts a run onto a lane of its own. Durable on return; the same `run_id` again is the same run.
+pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Result<StartedRun, Reject> {
+    let new = complete(store, new).await?;
+    check(store, &new).await?;
+    let run_id = new.run_id.clone().unwrap_or_else(fresh_id);
+    let started = StartedRun { run_id: run_id.clone(), workflow_id: new.workflow_id.clone() };
+    if let Some(known) = store.run(&run_id).await? {
+        return if is_repeat(&known, &new) { Ok(started) } else { Err(taken(&run_id)) };
+    }
+    if store.session(&run_id).await?.is_some_and(|session| session.kind != Kind::Run) {
+        return Err(taken(&run_id));
+    }
+    let NewRun { workflow_id, query, session_id: origin_session, channel, from_run, from_stage, .. } = new;
+    let body = JobBody::Run { workflow_id, query, origin_session, channel, from_run, from_stage };
+    let job = Job { session_id: run_id.clone(), job_id: run_id, body };
+    job.check()?;
+    let pending = pending(&job);
+    place(queue, job).await?;
+    if let Some(run) = pending
+        && let Err(error) = store.put_run(run).await
+    {
+        warn!(run_id = started.run_id, "the run is on the queue and not listed before it begins: {error}");
+    }
+    Ok(started)
+}
+
+/// What the run that is repeated says, where the new one says nothing.
+async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, Reject> {
+    let Some(from_run) = &new.from_run else { return Ok(new) };
+    ids::check("from_run", from_run)?;
+    let source = load(store, from_run).await?;
+    if let Some(stage) = &new.from_stage {
+        check_stage(store, &source, stage).await?;
+    }
+    if !new.workflow_id.is_empty() && new.workflow_id != source.workflow_id {
+        let message =
+            format!("run `{from_run}` is one of workflow `{}`, not of `{}`", source.workflow_id, new.workflow_id);
+        return Err(Reject::invalid("other_workflow", message, "leave `workflow_id` out"));
+    }
+    // What it was asked is a part of what counts as it was.
+    Ok(NewRun {
+        workflow_id: source.workflow_id,
+        query: source.query,
+        session_id: new.session_id.or(source.origin_session),
+        channel: new.channel.or(Some(source.channel).filter(|channel| !channel.is_empty())),
+        ..new
+    })
+}
+
+async fn check(store: &dyn Store, new: &NewRun) -> Result<(), Reject> {
+    let NewRun { workflow_id, query, session_id, run_id, .. } = new;
+    for (field, id) in [("workflow_id", &Some(workflow_id.clone())), ("session_id", session_id), ("run_id", run_id)] {
+        if let Some(id) = id {
+            ids::check(field, id)?;
+        }
+    }
+    if query.trim().is_empty() {
+        return Err(Reject::invalid("empty_query", "query is empty", "say what the workflow is to do as `query`"));
+    }
+    if new.from_run.is_none() && run::workflow(store, workflow_id).await?.is_none() {
+        return Err(Reject::unknown_workflow(workflow_id));
+    }
+    Ok(())
+}
+
+/// Refuses a stage that the repeated run has not.
+async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Result<(), Reject> {
+    let steps = store.steps(&source.lane, &source.turn_id).await?;
+    let Some(Beginning { manifest, .. }) = Beginning::of(&steps, &source.prefix) else {
+        let message = format!("the steps of run `{}` are not kept, or there are none yet", source.run_id);
+        let hint = "steps are kept for `retention.turns`; start the workflow anew";
+        return Err(Reject::new(StatusCode::CONFLICT, "no_steps", message, hint));
+    };
+    let mut by_id: HashMap<String, Arc<Workflow>> = HashMap::new();
+    for (id, hash) in &manifest.workflows {
+        let version = store.workflow_version(id, hash).await?;
+        by_id.extend(version.map(|version| (id.clone(), Arc::clone(&version.workflow))));
+    }
+    let Some(root) = by_id.get(&manifest.workflow_id).cloned() else {
+        return Err(Reject::unknown_workflow(&manifest.workflow_id));
+    };
+    let checked = run::check_stage(&root, &|id| by_id.get(id).cloned(), stage);
+    let hint = "`from_stage` is a path, such as `plan` or `outer_loop[2]/parallel_result`";
+    checked.map_err(|problem| Reject::invalid("unknown_stage", problem, hint))
+}
+
+fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
+    known.workflow_id == new.workflow_id && known.query == new.query && known.from_run == new.from_run
+}
+
+fn taken(run_id: &str) -> Reject {
+    let message = format!("`{run_id}` is another run, or a session");
+    Reject::new(StatusCode::CONFLICT, "run_id_taken", message, "leave `run_id` out for a fresh one")
+}
+
+/// The record of a run that waits on the queue.
+fn pending(job: &Job) -> Option<RunRecord> {
+    let JobBody::Run { workflow_id, query, origin_session, channel, from_run, from_stage } = &job.body else {
+        return None;
+    };
+    Some(RunRecord {
+        run_id: job.session_id.clone(),
+        workflow_id: workflow_id.clone(),
+        hash: String::new(),
+        status: RunStatus::Pending,
+        query: query.clone(),
+        origin_session: origin_session.clone(),
+        channel: channel.clone().unwrap_or_else(|| "default".to_owned()),
+        lane: job.session_id.clone(),
+        turn_id: job.job_id.clone(),
+        prefix: String::new(),
+        output: None,
+        error: None,
+        usage: RunUsage::default(),
+        from_run: from_run.clone(),
+        from_stage: from_stage.clone(),
+        created_at: clock::now(),
+        started_at: None,
+        ended_at: None,
+    })
+}
+
+async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, Reject> {
+    ids::check("run_id", run_id)?;
+    store.run(run_id).await?.ok_or_else(|| Reject::unknown_run(run_id))
+}
+
+/// Ends a run, or the turn that it is a part of. Durable on return.
+pub async fn cancel_run(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    run_id: &str,
+    reason: Option<String>,
+    by: Option<String>,
+) -> Result<StartedRun, Reject> {
+    let run = load(store, run_id).await?;
+    if run.status.has_ended() {
+        let message = format!("run `{run_id}` has ended: it is `{}`", run.status.as_str());
+        return Err(Reject::new(
+            StatusCode::CONFLICT,
+            "run_ended",
+            message,
+            "only a run that goes on can be cancelled",
+        ));
+    }
+    let order = Order { command: Command::Cancel, name: None, reason, by };
+    intake::command(queue, store, &run.lane, order).await?;
+    Ok(StartedRun { run_id: run.run_id, workflow_id: run.workflow_id })
+}
+
+/// Lets a failed or cancelled run go on: finished stages count as they are, failed ones are tried again. Durable on return.
+pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> Result<StartedRun, Reject> {
+    let run = load(store, run_id).await?;
+    let conflict = |code, message: String, hint: &str| Err(Reject::new(StatusCode::CONFLICT, code, message, hint));
+    if run.lane != run.run_id {
+        let message = format!("run `{run_id}` was a part of turn `{}` of session `{}`", run.turn_id, run.lane);
+        return conflict("run_of_turn", message, "restart it from a stage, which makes a run of its own");
+    }
+    // One that waits to go on may wait for an order that got lost.
+    let waits = run.status == RunStatus::Pending && run.started_at.is_some();
+    if !waits && !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
+        let message = format!("run `{run_id}` is `{}`", run.status.as_str());
+        return conflict("run_not_failed", message, "only a failed or cancelled run goes on");
+    }
+    let epoch = store.session(run_id).await?.map_or(0, |session| session.epoch);
+    let waiting = RunRecord { status: RunStatus::Pending, output: None, ended_at: None, ..run.clone() };
+    // Before the order: whoever follows it sees the run under a later epoch.
+    store.update_run(waiting, epoch).await?;
+    let body = JobBody::Run {
+        workflow_id: run.workflow_id.clone(),
+        query: run.query.clone(),
+        origin_session: run.origin_session.clone(),
+        channel: Some(run.channel.clone()).filter(|channel| !channel.is_empty()),
+        from_run: Some(run.run_id.clone()),
+        from_stage: None,
+    };
+    let job = Job { session_id: run.run_id.clone(), job_id: fresh_id(), body };
+    if let Err(refused) = place(queue, job).await {
+        store.update_run(run, epoch).await?;
+        return Err(refused);
+    }
+    Ok(StartedRun { run_id: run.run_id, workflow_id: run.workflow_id })
+}

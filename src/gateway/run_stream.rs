@@ -1,0 +1,243 @@
+//! Starting a run and following it (O-32, O-34), as server-sent events. The run is the queue's from the start on: a client
+//! that leaves does not end it.
+
+use super::feed::{self, Feed, Position};
+use super::input::{Body, Filter, Params};
+use super::intake::{self, NewRun, StartedRun};
+use super::openapi::Id;
+use super::run_feed::{self, Told, stream_of};
+use super::{GatewayState, Reject, events, runs};
+use crate::ids;
+use crate::queue::From;
+use crate::store::{RunRecord, Store};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use futures::{Stream, StreamExt, stream};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What a run is asked.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+pub(super) struct RunRequest {
+    /// What the workflow is given.
+    query: String,
+    /// The session that it belongs to: its history goes before the query, its stream has the events.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default)]
+    session_id: Option<String>,
+    /// The channel of its events.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default)]
+    channel: Option<String>,
+    /// The same id twice is one run; a fresh one unless given.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default)]
+    run_id: Option<String>,
+}
+
+/// The same in an address.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Asked {
+    /// What the workflow is given; not needed with a `Last-Event-ID`.
+    #[serde(default)]
+    query: Option<String>,
+    /// The session that it belongs to.
+    #[param(value_type = Option<Id>)]
+    #[serde(default)]
+    session_id: Option<String>,
+    /// The channel of its events.
+    #[param(value_type = Option<Id>)]
+    #[serde(default)]
+    channel: Option<String>,
+    /// The same id twice is one run.
+    #[param(value_type = Option<Id>)]
+    #[serde(default)]
+    run_id: Option<String>,
+    /// As the header `Last-Event-ID`, which wins.
+    #[serde(default)]
+    last_event_id: Option<String>,
+}
+
+/// How events are framed.
+#[derive(Clone, Copy)]
+enum Form {
+    /// `event:` is what has happened.
+    Named,
+    /// Without `event:`, for a browser's `onmessage`.
+    Unnamed,
+    /// As in a session's stream.
+    Plain,
+}
+
+impl Form {
+    fn frame(self, run_id: &str, told: &Told) -> Event {
+        let frame = match self {
+            Self::Plain => return events::frame(&told.event),
+            Self::Named => Event::default().event(told.kind.as_str()),
+            Self::Unnamed => Event::default(),
+        };
+        frame.id(format!("{run_id}:{}", told.event.seq)).data(feed::data(&told.event.payload))
+    }
+
+    /// Where the client stands, before anything is told: a browser that loses the connection so early comes back with it,
+    /// and starts no second run. No client sees it as an event, since it has no data.
+    fn opening(self, run_id: &str, after: u64) -> Option<Event> {
+        match self {
+            Self::Named | Self::Unnamed => Some(Event::default().id(format!("{run_id}:{after}"))),
+            Self::Plain => None,
+        }
+    }
+}
+
+/// Starts a run and follows it to its end. `event:` is the type, `data:` a `RunEvent`, `id:` `<run_id>:<sequence>`.
+#[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow", tag = "workflows",
+    params(("workflow_id" = Id, Path)), request_body = RunRequest,
+    responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream")))]
+pub(super) async fn post_run(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, Reject> {
+    start(state, workflow_id, request, Form::Named).await
+}
+
+/// The same for a browser's EventSource: events without a name. With the id of an event seen, that run goes on and none is
+/// started; after its end the answer is 204, so that the browser does not ask again.
+#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow_by_address", tag = "workflows",
+    params(
+        ("workflow_id" = Id, Path),
+        Asked,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen: that run goes on after it."),
+    ),
+    responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream"),
+              (status = 204, description = "The run has ended, and all was told")))]
+pub(super) async fn get_run(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+    Filter(asked): Filter<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Reject> {
+    ids::check("workflow_id", &workflow_id)?;
+    if let Some(last) = feed::last_event_id(&headers, asked.last_event_id.as_deref())? {
+        return resume(state, &workflow_id, &last).await;
+    }
+    if state.tokens.is_empty() && is_of_another_site(&headers) {
+        return Err(Reject::foreign("sec-fetch-site"));
+    }
+    let Asked { query, session_id, channel, run_id, .. } = asked;
+    let missing = || Reject::invalid("invalid_query", "query is missing", "add `?query=…`, percent-encoded");
+    let request = RunRequest { query: query.ok_or_else(missing)?, session_id, channel, run_id };
+    start(state, workflow_id, request, Form::Unnamed).await
+}
+
+/// A page of another site can have an address fetched without being asked first, as a picture; that must not start a run.
+/// Requests that may be read by the page have an `origin`, which is looked at elsewhere.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let from = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
+    matches!(from, Some("cross-site" | "same-site")) && !headers.contains_key("origin")
+}
+
+/// Starts a run without following it.
+#[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/runs", operation_id = "start_run", tag = "workflows",
+    params(("workflow_id" = Id, Path)), request_body = RunRequest,
+    responses((status = 202, description = "The queue holds it", body = StartedRun)))]
+pub(super) async fn post_start(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+    Body(request): Body<RunRequest>,
+) -> Result<(StatusCode, Json<StartedRun>), Reject> {
+    let new = request.of(workflow_id);
+    let started = intake::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
+    Ok((StatusCode::ACCEPTED, Json(started)))
+}
+
+/// Follows a run to its end. `id:` is the sequence in the stream, `event:` is `run`, `data:` a `RunEvent`.
+#[utoipa::path(get, path = "/api/v1/runs/{run_id}/events", operation_id = "follow_run", tag = "workflows",
+    params(
+        ("run_id" = Id, Path),
+        Position,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen: what came after it comes again. None: all that is retained."),
+    ),
+    responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream"),
+              (status = 204, description = "The run has ended, and all was told")))]
+pub(super) async fn follow(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+    Filter(position): Filter<Position>,
+    headers: HeaderMap,
+) -> Result<Response, Reject> {
+    let run = runs::load(state.store.as_ref(), &run_id).await?;
+    let after = match feed::last_event_id(&headers, position.last_event_id.as_deref())? {
+        Some(id) => id.parse().map_err(|_| feed::no_event_id(&id))?,
+        None => 0,
+    };
+    go_on(&state, &run, after, Form::Plain).await
+}
+
+impl RunRequest {
+    fn of(self, workflow_id: String) -> NewRun {
+        let Self { query, session_id, channel, run_id } = self;
+        NewRun { workflow_id, query, session_id, channel, run_id, ..NewRun::default() }
+    }
+}
+
+async fn start(state: GatewayState, workflow_id: String, request: RunRequest, form: Form) -> Result<Response, Reject> {
+    let slot = state.streams.take()?;
+    let (queue, store) = (state.queue.clone(), state.store.clone());
+    if request.run_id.is_some() {
+        // It may have been started before, by somebody else, and have told much.
+        let session_id = request.session_id.clone();
+        let StartedRun { run_id, .. } = intake::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+        let stream = match store.run(&run_id).await? {
+            Some(run) => stream_of(&run).to_owned(),
+            None => session_id.unwrap_or_else(|| run_id.clone()),
+        };
+        let feed = Feed::open(queue, stream, From::After(0)).await?;
+        return Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)));
+    }
+    let run_id = intake::fresh_id();
+    let stream = request.session_id.clone().unwrap_or_else(|| run_id.clone());
+    ids::check("session_id", &stream)?;
+    // Opened before the run is asked for, so that nothing is missed.
+    let feed = Feed::open(queue.clone(), stream, From::Now).await?;
+    let request = RunRequest { run_id: Some(run_id.clone()), ..request };
+    intake::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+    Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
+}
+
+/// The run whose event a client has seen last.
+async fn resume(state: GatewayState, workflow_id: &str, last: &str) -> Result<Response, Reject> {
+    let parsed = last.rsplit_once(':').and_then(|(run_id, seq)| Some((run_id, seq.parse().ok()?)));
+    let hint = "ids of a run's events are `<run_id>:<sequence>`";
+    let (run_id, seq) = parsed.ok_or_else(|| Reject { hint: hint.into(), ..feed::no_event_id(last) })?;
+    let run = runs::load(state.store.as_ref(), run_id).await?;
+    if run.workflow_id != workflow_id {
+        return Err(Reject::unknown_run(run_id));
+    }
+    go_on(&state, &run, seq, Form::Unnamed).await
+}
+
+async fn go_on(state: &GatewayState, run: &RunRecord, after: u64, form: Form) -> Result<Response, Reject> {
+    let slot = state.streams.take()?;
+    if run.status.has_ended() && run_feed::has_told(state.queue.as_ref(), run, after).await? {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let feed = Feed::open(state.queue.clone(), stream_of(run).to_owned(), From::After(after)).await?;
+    Ok(feed::answer(state, slot, frames(state.store.clone(), feed, run.run_id.clone(), after, form)))
+}
+
+fn frames(
+    store: Arc<dyn Store>,
+    feed: Feed,
+    run_id: String,
+    after: u64,
+    form: Form,
+) -> impl Stream<Item = Event> + Send + 'static {
+    let opening = stream::iter(form.opening(&run_id, after));
+    let told = run_feed::follow(feed, store, run_id.clone());
+    opening.chain(told.map(move |told| form.frame(&run_id, &told)))
+}

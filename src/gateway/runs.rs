@@ -1,0 +1,203 @@
+//! Runs of workflows: listed, looked at, and what operators do with them.
+
+use super::input::{Body, Filter, OptionalBody, Params};
+use super::intake::{self, NewRun, StartedRun};
+use super::openapi::Id;
+use super::sessions::bounded;
+use super::{GatewayState, Reject};
+use crate::clock::Timestamp;
+use crate::ids;
+use crate::queue::Queue;
+use crate::run::timeline;
+use crate::store::{RunQuery, RunRecord, RunStatus, Store};
+use crate::workflow::Flows;
+use crate::workflow::orchestration::TimelineEntry;
+use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a listing shows of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RunSummary {
+    /// Key of the run.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow_id: String,
+    /// How far it has come.
+    pub status: RunStatus,
+    /// What it was asked.
+    pub query: String,
+    /// The session that asked for it, if one did.
+    pub origin_session: Option<String>,
+    /// Why it has no output.
+    pub error: Option<RunFailure>,
+    /// What it has used.
+    pub usage: RunUsage,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it was begun.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl From<RunRecord> for RunSummary {
+    fn from(run: RunRecord) -> Self {
+        Self {
+            run_id: run.run_id,
+            workflow_id: run.workflow_id,
+            status: run.status,
+            query: run.query,
+            origin_session: run.origin_session,
+            error: run.error,
+            usage: run.usage,
+            created_at: run.created_at,
+            started_at: run.started_at,
+            ended_at: run.ended_at,
+        }
+    }
+}
+
+/// A run, and what happened in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RunDetails {
+    /// The run.
+    #[serde(flatten)]
+    pub run: RunRecord,
+    /// Its parts as far as they have come, in the order of the workflow.
+    pub timeline: Vec<TimelineEntry>,
+}
+
+/// Runs.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct RunList {
+    runs: Vec<RunSummary>,
+}
+
+/// Which runs, and how many.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only those of this workflow.
+    #[param(value_type = Option<Id>)]
+    #[serde(default)]
+    workflow_id: Option<String>,
+    /// Only those in this status.
+    #[serde(default)]
+    status: Option<RunStatus>,
+    /// Only those that this session asked for.
+    #[param(value_type = Option<Id>)]
+    #[serde(default)]
+    session_id: Option<String>,
+    /// 50 unless given.
+    #[param(minimum = 1, maximum = 1000)]
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// Why, and by whom.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+pub(super) struct Cancellation {
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    by: Option<String>,
+}
+
+/// From where a run is repeated.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+pub(super) struct Restart {
+    /// The stage, such as `plan` or `outer_loop[2]/parallel_result`; what comes before it counts as it was.
+    #[schema(min_length = 1)]
+    from_stage: String,
+}
+
+/// One run; 404 when there is none.
+pub(super) async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, Reject> {
+    ids::check("run_id", run_id)?;
+    store.run(run_id).await?.ok_or_else(|| Reject::unknown_run(run_id))
+}
+
+/// Runs, newest first.
+#[utoipa::path(get, path = "/api/v1/runs", operation_id = "list_runs", tag = "workflows", params(Which),
+    responses((status = 200, description = "Runs", body = RunList)))]
+pub(super) async fn list(
+    State(state): State<GatewayState>,
+    Filter(which): Filter<Which>,
+) -> Result<Json<RunList>, Reject> {
+    for (field, id) in [("workflow_id", &which.workflow_id), ("session_id", &which.session_id)] {
+        id.iter().try_for_each(|id| ids::check(field, id))?;
+    }
+    let Which { workflow_id, status, session_id: origin_session, limit } = which;
+    let query = RunQuery { workflow_id, status, origin_session, limit: bounded(limit)? };
+    let runs = state.store.runs(query).await?;
+    Ok(Json(RunList { runs: runs.into_iter().map(RunSummary::from).collect() }))
+}
+
+/// One run with its timeline: each stage, when it ran, what it was given and what it took.
+#[utoipa::path(get, path = "/api/v1/runs/{run_id}", operation_id = "show_run", tag = "workflows", params(("run_id" = Id, Path)),
+    responses((status = 200, description = "The run", body = RunDetails)))]
+pub(super) async fn show(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+) -> Result<Json<RunDetails>, Reject> {
+    Ok(Json(details(&state.store, &state.flows, &run_id).await?))
+}
+
+/// Ends a run.
+#[utoipa::path(post, path = "/api/v1/runs/{run_id}/cancel", operation_id = "cancel_run", tag = "workflows", params(("run_id" = Id, Path)),
+    request_body(content = Option<Cancellation>), responses((status = 202, description = "The queue holds it", body = StartedRun)))]
+pub(super) async fn cancel(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+    OptionalBody(why): OptionalBody<Cancellation>,
+) -> Result<(StatusCode, Json<StartedRun>), Reject> {
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    let cancelled = intake::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
+    Ok((StatusCode::ACCEPTED, Json(cancelled)))
+}
+
+/// Lets a failed or cancelled run go on: what is recorded counts, what failed is tried again.
+#[utoipa::path(post, path = "/api/v1/runs/{run_id}/resume", operation_id = "resume_run", tag = "workflows", params(("run_id" = Id, Path)),
+    responses((status = 202, description = "The queue holds it", body = StartedRun)))]
+pub(super) async fn resume(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+) -> Result<(StatusCode, Json<StartedRun>), Reject> {
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    Ok((StatusCode::ACCEPTED, Json(intake::resume_run(queue, store, &run_id).await?)))
+}
+
+/// Repeats a run from a stage on, as a new run.
+#[utoipa::path(post, path = "/api/v1/runs/{run_id}/restart", operation_id = "restart_run", tag = "workflows", params(("run_id" = Id, Path)),
+    request_body = Restart, responses((status = 202, description = "The queue holds the new run", body = StartedRun)))]
+pub(super) async fn restart(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+    Body(restart): Body<Restart>,
+) -> Result<(StatusCode, Json<StartedRun>), Reject> {
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    let started = again(queue, store, &run_id, restart.from_stage).await?;
+    Ok((StatusCode::ACCEPTED, Json(started)))
+}
+
+/// Starts a new run that repeats `run_id` from a stage on.
+pub async fn again(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    run_id: &str,
+    from_stage: String,
+) -> Result<StartedRun, Reject> {
+    let (from_run, from_stage) = (Some(run_id.to_owned()), Some(from_stage));
+    intake::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
+}
+
+/// A run, and what happened in it so far.
+pub async fn details(store: &Arc<dyn Store>, flows: &Flows, run_id: &str) -> Result<RunDetails, Reject> {
+    let run = load(store.as_ref(), run_id).await?;
+    let timeline = timeline::of(store, flows, &run).await?;
+    Ok(RunDetails { run, timeline })
+}

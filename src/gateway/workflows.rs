@@ -1,0 +1,165 @@
+//! Workflows: listed, shown, registered.
+
+use super::input::{Body, Params};
+use super::openapi::Id;
+use super::{GatewayState, Reject};
+use crate::clock::{self, Timestamp};
+use crate::document::Finding;
+use crate::ids;
+use crate::run;
+use crate::store::Store;
+use crate::workflow::Flows;
+use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
+use crate::workflow::orchestration::structure;
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Where a definition comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// It was registered.
+    Store,
+    /// It comes with the program; one of the same id in the store goes before it.
+    Builtin,
+}
+
+impl Source {
+    /// The lower-case name used on every wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Builtin => "builtin",
+        }
+    }
+}
+
+/// What a listing shows of a workflow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkflowSummary {
+    /// Key of the workflow.
+    pub workflow_id: String,
+    /// `pipeline`, `loop`, `parallel` or `conditional`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What it is for.
+    pub description: String,
+    /// md5 of its definition.
+    pub hash: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// When it was registered; null for what comes with the program.
+    pub updated_at: Option<Timestamp>,
+}
+
+impl WorkflowSummary {
+    fn new(workflow: &WorkflowRecord, source: Source) -> Self {
+        Self {
+            workflow_id: workflow.id().to_owned(),
+            kind: workflow.workflow.shape.as_str().to_owned(),
+            description: workflow.workflow.description.clone(),
+            hash: workflow.hash.clone(),
+            source,
+            updated_at: (source == Source::Store).then_some(workflow.updated_at),
+        }
+    }
+}
+
+/// Every workflow that can be run, by id.
+pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Reject> {
+    let stored: BTreeSet<String> = store.workflows().await?.iter().map(|workflow| workflow.id().to_owned()).collect();
+    let source = |id: &str| if stored.contains(id) { Source::Store } else { Source::Builtin };
+    let all = run::workflows(store).await?;
+    Ok(all.iter().map(|workflow| WorkflowSummary::new(workflow, source(workflow.id()))).collect())
+}
+
+/// The workflow of that id: as registered, else as it comes with the program.
+pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, Reject> {
+    ids::check("workflow_id", workflow_id)?;
+    Ok(run::workflow(store, workflow_id).await?)
+}
+
+/// What came of a workflow that was registered.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Registered {
+    /// Key of the workflow.
+    pub workflow_id: String,
+    /// md5 of its definition.
+    pub hash: String,
+    /// False when it was there already.
+    pub changed: bool,
+    /// What is probably a mistake.
+    pub warnings: Vec<Finding>,
+}
+
+/// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust.
+pub async fn register(store: &dyn Store, flows: &Flows, workflow: WorkflowRecord) -> Result<Registered, Reject> {
+    let known = run::runnables(store, flows.ids()).await?;
+    let (workflow, warnings) = known.check(workflow)?;
+    let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
+    let changed = store.put_workflow(workflow).await?;
+    Ok(Registered { workflow_id, hash, changed, warnings })
+}
+
+async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord>, Reject> {
+    find(store, workflow_id).await?.ok_or_else(|| Reject::unknown_workflow(workflow_id))
+}
+
+/// Workflows.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct WorkflowList {
+    workflows: Vec<WorkflowSummary>,
+}
+
+/// All workflows, by id.
+#[utoipa::path(get, path = "/api/v1/workflows", operation_id = "list_workflows", tag = "workflows",
+    responses((status = 200, description = "Workflows", body = WorkflowList)))]
+pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<WorkflowList>, Reject> {
+    Ok(Json(WorkflowList { workflows: summaries(state.store.as_ref()).await? }))
+}
+
+/// One workflow as registered.
+#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}", operation_id = "show_workflow", tag = "workflows",
+    params(("workflow_id" = Id, Path)), responses((status = 200, description = "The workflow", body = StoredWorkflow)))]
+pub(super) async fn show(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+) -> Result<Json<StoredWorkflow>, Reject> {
+    Ok(Json(load(state.store.as_ref(), &workflow_id).await?.to_stored()))
+}
+
+/// Its structure for display: types, ids, stages, branches and routes, inputs, conditions and limits, nested.
+#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/structure", operation_id = "show_workflow_structure",
+    tag = "workflows", params(("workflow_id" = Id, Path)),
+    responses((status = 200, description = "The structure", body = Value)))]
+pub(super) async fn structure(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+) -> Result<Json<Value>, Reject> {
+    let workflow = load(state.store.as_ref(), &workflow_id).await?;
+    let known = run::runnables(state.store.as_ref(), state.flows.ids()).await?;
+    Ok(Json(structure::describe_known(&workflow.workflow, &known)))
+}
+
+/// Registers a document: a workflow file as JSON. Every run that starts after the answer uses it.
+#[utoipa::path(put, path = "/api/v1/workflows/{workflow_id}", operation_id = "register_workflow", tag = "workflows",
+    params(("workflow_id" = Id, Path)),
+    request_body(content = HashMap<String, Value>, description = "See docs/workflows.md"),
+    responses((status = 200, description = "It is stored", body = Registered)))]
+pub(super) async fn put(
+    State(state): State<GatewayState>,
+    Params(workflow_id): Params<String>,
+    Body(document): Body<Value>,
+) -> Result<Json<Registered>, Reject> {
+    ids::check("workflow_id", &workflow_id)?;
+    let workflow = WorkflowRecord::from_document(document, clock::now())?;
+    if workflow.id() != workflow_id {
+        let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
+        return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
+    }
+    Ok(Json(register(state.store.as_ref(), &state.flows, workflow).await?))
+}

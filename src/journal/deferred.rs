@@ -1,0 +1,45 @@
+//! Steps that are done and not written yet.
+
+use super::StepRecord;
+use super::lock;
+use std::sync::Mutex as StdMutex;
+use tokio::sync::{Mutex, Notify};
+
+/// With so many, whoever adds one waits until they are written.
+pub(super) const MAX_DEFERRED: usize = 256;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Deferred {
+    steps: StdMutex<Vec<StepRecord>>,
+    /// Held while steps are written: their order is kept, and nobody takes a write on its way for done.
+    pub(super) writing: Mutex<()>,
+    pub(super) pushed: Notify,
+}
+
+impl Deferred {
+    /// Adds a step; answers how many there are.
+    pub(super) fn push(&self, step: StepRecord) -> usize {
+        let count = {
+            let mut steps = lock(&self.steps);
+            steps.push(step);
+            steps.len()
+        };
+        self.pushed.notify_one();
+        count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.steps).is_empty()
+    }
+
+    /// Copies: they wait on until they are [`Deferred::written`], since whoever writes them may be dropped meanwhile.
+    pub(super) fn waiting(&self) -> Vec<StepRecord> {
+        lock(&self.steps).clone()
+    }
+
+    /// The first so many are durable.
+    pub(super) fn written(&self, count: usize) {
+        lock(&self.steps).drain(..count);
+    }
+}

@@ -1,0 +1,105 @@
+//! What all parts of a turn's journal share: what is recorded, noted and deferred, and how that gets into the store.
+
+use super::deferred::Deferred;
+use super::{Guard, JournalError, StepRecord, Stepped, lock};
+use crate::store::{Record, Recorded, Store};
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+pub(super) struct TurnJournal {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) session_id: String,
+    pub(super) turn_id: String,
+    pub(super) epoch: u64,
+    pub(super) guard: Guard,
+    pub(super) recorded: Mutex<HashMap<String, StepRecord>>,
+    pub(super) notes: Mutex<Vec<StepRecord>>,
+    pub(super) deferred: Deferred,
+    /// No further step begins.
+    pub(super) halted: AtomicBool,
+}
+
+impl TurnJournal {
+    /// Writes the deferred steps, together.
+    pub(super) async fn settle(&self) -> Result<(), JournalError> {
+        // Whoever comes meanwhile waits for what is on its way, too.
+        let _writing = self.deferred.writing.lock().await;
+        let steps = self.deferred.waiting();
+        if steps.is_empty() {
+            return Ok(());
+        }
+        // What another worker has been given meanwhile is not written under its hands.
+        if !self.guard.holds().await? {
+            return Err(JournalError::Lost);
+        }
+        let request = Record {
+            session_id: self.session_id.clone(),
+            turn_id: self.turn_id.clone(),
+            epoch: self.epoch,
+            steps: steps.clone(),
+            status: None,
+        };
+        let answers = self.store.record(request).await?;
+        self.deferred.written(steps.len());
+        for (step, answer) in steps.iter().zip(answers) {
+            // What came after has used our result: it stands only if the record says the same.
+            if let Recorded::Existing(earlier) = answer
+                && (earlier.input_hash != step.input_hash || earlier.output != step.output)
+            {
+                return Err(JournalError::Overtaken { turn_id: self.turn_id.clone(), key: earlier.key });
+            }
+        }
+        Ok(())
+    }
+
+    /// Records `step` with the pending notes; answers the record that was there before, if any.
+    pub(super) async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
+        let notes = std::mem::take(&mut *lock(&self.notes));
+        let key = step.key.clone();
+        let mut steps = vec![step.clone()];
+        steps.extend(notes.iter().cloned());
+        let request = Record {
+            session_id: self.session_id.clone(),
+            turn_id: self.turn_id.clone(),
+            epoch: self.epoch,
+            steps,
+            status: None,
+        };
+        let answer = match self.store.record(request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                lock(&self.notes).extend(notes);
+                return Err(error.into());
+            }
+        };
+        let earlier = match answer.into_iter().next() {
+            Some(Recorded::Existing(earlier)) => Some(*earlier),
+            Some(Recorded::New) | None => None,
+        };
+        lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
+        Ok(earlier)
+    }
+
+    pub(super) fn replay<O: DeserializeOwned>(
+        &self,
+        step: StepRecord,
+        input_hash: &str,
+    ) -> Result<Stepped<O>, JournalError> {
+        if step.input_hash != input_hash {
+            return Err(JournalError::Mismatch {
+                turn_id: self.turn_id.clone(),
+                key: step.key,
+                recorded: step.input_hash,
+                asked: input_hash.to_owned(),
+            });
+        }
+        let output = serde_json::from_value(step.output).map_err(|error| JournalError::Unreadable {
+            turn_id: self.turn_id.clone(),
+            key: step.key.clone(),
+            problem: error.to_string(),
+        })?;
+        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key })
+    }
+}

@@ -1,0 +1,210 @@
+//! What a question looks like on the wire.
+
+use super::OpenAi;
+use crate::model::{ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec};
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+
+/// The longest name that a tool may have there.
+const MAX_NAME: usize = 64;
+
+/// How a structure is asked for, from the best to the last resort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Format {
+    Schema,
+    Object,
+    Prompt,
+}
+
+impl Format {
+    pub(super) fn next(self) -> Option<Self> {
+        match self {
+            Self::Schema => Some(Self::Object),
+            Self::Object => Some(Self::Prompt),
+            Self::Prompt => None,
+        }
+    }
+
+    pub(super) fn from_u8(code: u8) -> Self {
+        match code {
+            0 => Self::Schema,
+            1 => Self::Object,
+            _ => Self::Prompt,
+        }
+    }
+}
+
+/// How a stream is asked for, from the best to the last resort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Streaming {
+    WithUsage,
+    Plain,
+    Not,
+}
+
+impl Streaming {
+    pub(super) fn next(self) -> Option<Self> {
+        match self {
+            Self::WithUsage => Some(Self::Plain),
+            Self::Plain => Some(Self::Not),
+            Self::Not => None,
+        }
+    }
+
+    pub(super) fn from_u8(code: u8) -> Self {
+        match code {
+            0 => Self::WithUsage,
+            1 => Self::Plain,
+            _ => Self::Not,
+        }
+    }
+}
+
+/// What a request's tools are called on the wire, where names are ASCII: an id that is no such name goes by its place.
+pub(super) struct Names<'r> {
+    tools: &'r [ToolSpec],
+    wire: Vec<String>,
+}
+
+impl<'r> Names<'r> {
+    pub(super) fn of(request: &'r ModelRequest) -> Self {
+        let tools = request.tools.as_slice();
+        let is_name = |id: &str| {
+            (1..=MAX_NAME).contains(&id.len())
+                && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        };
+        let taken: HashSet<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let wire = tools.iter().enumerate().map(|(at, tool)| {
+            if is_name(&tool.name) {
+                return tool.name.clone();
+            }
+            let mut name = format!("tool_{}", at + 1);
+            while taken.contains(name.as_str()) {
+                name.push('_');
+            }
+            name
+        });
+        Self { tools, wire: wire.collect() }
+    }
+
+    /// True when no tool is offered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// A tool's name on the wire.
+    fn on_wire<'a>(&'a self, id: &'a str) -> &'a str {
+        let found = self.tools.iter().position(|tool| tool.name == id);
+        found.map_or(id, |at| self.wire[at].as_str())
+    }
+
+    /// The id of the tool that the wire calls so; what no tool is called stays as it is.
+    pub(super) fn id_of<'a>(&'a self, name: &'a str) -> &'a str {
+        let found = self.wire.iter().position(|wire| wire == name);
+        found.map_or(name, |at| self.tools[at].name.as_str())
+    }
+}
+
+impl OpenAi {
+    pub(super) fn body(
+        &self,
+        request: &ModelRequest,
+        names: &Names<'_>,
+        (format, streaming): (Format, Streaming),
+    ) -> Value {
+        let mut messages: Vec<Value> = request.messages.iter().map(|message| written(message, names)).collect();
+        let mut body = Map::new();
+        if let Some(schema) = &request.schema {
+            match format {
+                Format::Schema => {
+                    let wanted = json!({"name": schema.name, "strict": schema.strict, "schema": schema.schema});
+                    body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": wanted}));
+                }
+                Format::Object => {
+                    body.insert("response_format".into(), json!({"type": "json_object"}));
+                    write_schema(&mut messages, schema);
+                }
+                Format::Prompt => write_schema(&mut messages, schema),
+            }
+        }
+        body.insert("model".into(), json!(self.settings.model));
+        body.insert("messages".into(), Value::Array(messages));
+        if !names.is_empty() {
+            body.insert("tools".into(), names.tools.iter().map(|tool| offered(tool, names)).collect());
+        }
+        if streaming != Streaming::Not {
+            body.insert("stream".into(), json!(true));
+        }
+        if streaming == Streaming::WithUsage {
+            body.insert("stream_options".into(), json!({"include_usage": true}));
+        }
+        if let Some(temperature) = self.settings.temperature {
+            body.insert("temperature".into(), json!(temperature));
+        }
+        if let Some(max_tokens) = self.settings.max_tokens {
+            body.insert("max_tokens".into(), json!(max_tokens));
+        }
+        Value::Object(body)
+    }
+}
+
+fn written(message: &PromptMessage, names: &Names<'_>) -> Value {
+    let mut value = json!(message);
+    if message.tool_calls.is_empty() {
+        return value;
+    }
+    if message.content.is_empty() {
+        // Some servers refuse an empty text.
+        value["content"] = Value::Null;
+    }
+    for (call, written) in message.tool_calls.iter().zip(value["tool_calls"].as_array_mut().into_iter().flatten()) {
+        written["function"]["name"] = json!(names.on_wire(&call.name));
+    }
+    value
+}
+
+fn offered(tool: &ToolSpec, names: &Names<'_>) -> Value {
+    let name = names.on_wire(&tool.name);
+    let description =
+        if name == tool.name { tool.description.clone() } else { format!("{}: {}", tool.name, tool.description) };
+    // Servers want an object with properties, even where there are none.
+    let mut parameters = tool.parameters.as_object().cloned().unwrap_or_default();
+    parameters.entry("type").or_insert_with(|| json!("object"));
+    parameters.entry("properties").or_insert_with(|| json!({}));
+    json!({"type": "function", "function": {"name": name, "description": description, "parameters": parameters}})
+}
+
+/// Puts the schema into the prompt's system message, for servers that take it nowhere else.
+fn write_schema(messages: &mut Vec<Value>, schema: &ResponseSchema) {
+    let order = format!(
+        "Answer with one JSON object and nothing else: no code fence, no explanation. It must conform to this JSON Schema:\n{}",
+        schema.schema
+    );
+    let system = messages.iter_mut().find(|message| message["role"] == json!(PromptRole::System));
+    match system.and_then(|message| message.get_mut("content")) {
+        Some(Value::String(content)) => {
+            content.push_str("\n\n");
+            content.push_str(&order);
+        }
+        _ => messages.insert(0, json!({"role": PromptRole::System, "content": order})),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn every_id_has_a_name_of_its_own_on_the_wire() {
+        let tool =
+            |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: Arc::new(Value::Null) };
+        let ids = ["query_order", "查订单", "tool_2", "a:b", &"x".repeat(65)];
+        let request = ModelRequest::new(Vec::new()).with_tools(ids.map(tool).to_vec());
+        let names = Names::of(&request);
+        assert_eq!(ids.map(|id| names.on_wire(id)), ["query_order", "tool_2_", "tool_2", "tool_4", "tool_5"]);
+        for id in ids.into_iter().chain(["made up"]) {
+            assert_eq!(names.id_of(names.on_wire(id)), id);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Reading an answer that comes in pieces, as server-sent events.
+//!
+//! The limit is for the wait between two events, so that a long answer may take its time; a server's comments, which only
+//! keep a connection open, do not count. A server that does not know `stream` answers in one piece: that is read as such.
+
+use super::reply::{CallPart, Found, Message, Usage, message_of, read_whole};
+use super::{MAX_ANSWER, too_large};
+use crate::config::duration;
+use crate::config::mask::Masker;
+use crate::config::mask::pieces::Pieces;
+use crate::http_client::retry::Fault;
+use crate::http_client::{self, bounded};
+use crate::model::{DeltaSink, ToolCall};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use reqwest::Response;
+use serde::Deserialize;
+use serde_json::Value;
+use sse_stream::SseStream;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+/// What a stream's last event holds.
+const DONE: &str = "[DONE]";
+
+/// Reads an answer to a question that asked for a stream.
+pub(super) async fn read(
+    mut response: Response,
+    limit: Duration,
+    masker: &Masker,
+    deltas: &DeltaSink,
+) -> Result<Found, Fault> {
+    let headers = response.headers().clone();
+    let (mut head, mut first) = (Vec::new(), None);
+    while first.is_none()
+        && let Some(chunk) = within(limit, async { Ok(response.chunk().await?) }).await?
+    {
+        first = chunk.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+        head.extend_from_slice(&chunk);
+        if head.len() > MAX_ANSWER {
+            return Err(too_large());
+        }
+    }
+    let body = body(head, response);
+    // No event begins like this, but a JSON document or a page does.
+    if matches!(first, None | Some(b'{' | b'[' | b'<')) {
+        let bytes = within(
+            limit,
+            body.try_fold(Vec::new(), async |mut whole, chunk| {
+                whole.extend_from_slice(&chunk);
+                Ok(whole)
+            }),
+        );
+        let text = masker.mask(&http_client::decode(&headers, bytes.await?).await);
+        let found = read_whole(&text)?;
+        deltas.send(&masker.mask(&found.content));
+        return Ok(found);
+    }
+    let pieces = Pieces::new(masker);
+    let mut answer = Answer { masker, pieces, deltas, found: Found::default(), calls: BTreeMap::new() };
+    match events(body, limit, &mut answer).await {
+        // What comes after the reason is no part of the answer, and some servers leave it out.
+        Err(_) if answer.found.finish_reason.is_some() => Ok(answer.finish()),
+        Err(fault) => Err(fault),
+        Ok(()) => Ok(answer.finish()),
+    }
+}
+
+/// The whole body, within its bound.
+fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, Fault>> {
+    let head = stream::once(async move { Ok(Bytes::from(head)) });
+    let mut size = 0;
+    head.chain(response.bytes_stream().map_err(Fault::from)).map(move |chunk| {
+        let chunk = chunk?;
+        size += chunk.len();
+        if size > MAX_ANSWER { Err(too_large()) } else { Ok(chunk) }
+    })
+}
+
+/// Takes every event up to the last one. A stream that ends without it has broken off.
+async fn events(
+    body: impl Stream<Item = Result<Bytes, Fault>>,
+    limit: Duration,
+    answer: &mut Answer<'_>,
+) -> Result<(), Fault> {
+    let mut events = Box::pin(SseStream::from_bytes_stream(body));
+    loop {
+        let next = within(limit, async {
+            loop {
+                match events.next().await.transpose().map_err(unreadable)? {
+                    Some(event) if event.data.as_deref().is_none_or(|data| data.trim().is_empty()) => {}
+                    event => return Ok(event.and_then(|event| event.data)),
+                }
+            }
+        });
+        match next.await? {
+            None => return Err(Fault::transient("the stream broke off before its end")),
+            Some(data) if data.trim() == DONE => return Ok(()),
+            Some(data) => answer.take(&data)?,
+        }
+    }
+}
+
+fn unreadable(error: sse_stream::Error) -> Fault {
+    match error {
+        sse_stream::Error::Body(cause) => match cause.downcast::<Fault>() {
+            Ok(fault) => *fault,
+            Err(cause) => Fault::transient(cause.to_string()),
+        },
+        other => Fault::transient(format!("the stream cannot be read: {other}")),
+    }
+}
+
+async fn within<T>(limit: Duration, next: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    match tokio::time::timeout(limit, next).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let limit = duration::format(limit);
+            Err(Fault::transient(format!("the stream stands still: nothing came for {limit}, the model's `timeout`")))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    choices: Vec<ChunkChoice>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    error: Value,
+}
+
+#[derive(Deserialize)]
+struct ChunkChoice {
+    #[serde(default)]
+    delta: Message,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+/// An answer as far as it has come.
+struct Answer<'a> {
+    masker: &'a Masker,
+    pieces: Pieces<'a>,
+    deltas: &'a DeltaSink,
+    found: Found,
+    calls: BTreeMap<u64, ToolCall>,
+}
+
+impl Answer<'_> {
+    fn take(&mut self, data: &str) -> Result<(), Fault> {
+        let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
+            let piece = bounded(&self.masker.mask(data), 200);
+            Fault::transient(format!("a piece of the stream cannot be read ({error}): {piece}"))
+        })?;
+        if !chunk.error.is_null() {
+            return Err(told(&chunk.error, &self.masker.mask(data)));
+        }
+        self.found.usage = chunk.usage.or(self.found.usage.take());
+        self.found.model = chunk.model.or(self.found.model.take());
+        let Some(ChunkChoice { delta, finish_reason }) = chunk.choices.into_iter().next() else { return Ok(()) };
+        let text = delta.text();
+        self.deltas.send(&self.pieces.push(&text));
+        self.found.content.push_str(&text);
+        if let Some(refusal) = delta.refusal {
+            self.found.refusal.get_or_insert_default().push_str(&refusal);
+        }
+        delta.tool_calls.into_iter().flatten().for_each(|part| self.call(part));
+        self.found.finish_reason = finish_reason.or(self.found.finish_reason.take());
+        Ok(())
+    }
+
+    fn call(&mut self, CallPart { index, id, function }: CallPart) {
+        let last = self.calls.last_key_value().map(|(index, call)| (*index, call.id.clone()));
+        let id = id.unwrap_or_default();
+        // Without an index, another id begins another call.
+        let index = index.unwrap_or_else(|| match last {
+            None => 0,
+            Some((last, known)) if id.is_empty() || id == known => last,
+            Some((last, _)) => last.saturating_add(1),
+        });
+        let arguments = function.arguments();
+        let name = function.name.unwrap_or_default();
+        let call = self.calls.entry(index).or_insert_with(|| ToolCall {
+            id: String::new(),
+            name: String::new(),
+            arguments: String::new(),
+        });
+        // Some servers repeat both in every piece.
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        if call.name.is_empty() {
+            call.name = name;
+        }
+        call.arguments.push_str(&arguments);
+    }
+
+    fn finish(self) -> Found {
+        self.deltas.send(&self.pieces.finish());
+        let refusal = self.found.refusal.map(|refusal| self.masker.mask(&refusal));
+        Found { calls: self.calls.into_values().collect(), refusal, ..self.found }
+    }
+}
+
+/// An error in the midst of a stream. What it says of itself decides whether a repeat may help.
+fn told(error: &Value, data: &str) -> Fault {
+    let problem = format!("the server ended the stream with an error: {}", message_of(data));
+    let code = error["code"].as_u64().or(error["status"].as_u64()).unwrap_or_default();
+    if (400..500).contains(&code) && !matches!(code, 408 | 429) {
+        Fault::permanent(problem)
+    } else {
+        Fault::transient(problem)
+    }
+}

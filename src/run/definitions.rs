@@ -1,0 +1,110 @@
+//! Workflows and task agents by id: those of the store, then those that come with the program, which need no apply.
+
+use crate::agent::AgentRecord;
+use crate::agent::load;
+use crate::store::{self, Store};
+use crate::workflow::orchestration::definition::WorkflowRecord;
+use crate::workflow::orchestration::pinned::{Definitions, Pinned};
+use crate::workflow::orchestration::read;
+use async_trait::async_trait;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use tracing::error;
+
+/// The compiled-in workflows by id.
+static WORKFLOWS: LazyLock<BTreeMap<String, Arc<WorkflowRecord>>> = LazyLock::new(|| {
+    let good = read::builtin().into_iter().filter_map(|(path, workflow)| {
+        let workflow = workflow.inspect_err(|problem| error!("{}: {problem}", path.display())).ok()?;
+        Some((workflow.id().to_owned(), Arc::new(workflow)))
+    });
+    good.collect()
+});
+
+/// The compiled-in agents by id.
+static AGENTS: LazyLock<BTreeMap<String, Arc<AgentRecord>>> = LazyLock::new(|| {
+    let good = load::builtin().into_iter().filter_map(|(path, agent)| {
+        let agent = agent.inspect_err(|problem| error!("{}: {problem}", path.display())).ok()?;
+        Some((agent.id().to_owned(), Arc::new(agent)))
+    });
+    good.collect()
+});
+
+/// The ids of the workflows that come with the program.
+pub fn builtin_workflows() -> impl Iterator<Item = String> {
+    WORKFLOWS.keys().cloned()
+}
+
+/// The workflow of that id: as registered last, or as it comes with the program.
+pub async fn workflow(store: &dyn Store, id: &str) -> store::Result<Option<Arc<WorkflowRecord>>> {
+    Ok(store.workflow(id).await?.or_else(|| WORKFLOWS.get(id).cloned()))
+}
+
+/// All of them, by id.
+pub async fn workflows(store: &dyn Store) -> store::Result<Vec<Arc<WorkflowRecord>>> {
+    let mut by_id = WORKFLOWS.clone();
+    by_id.extend(store.workflows().await?.into_iter().map(|workflow| (workflow.id().to_owned(), workflow)));
+    Ok(by_id.into_values().collect())
+}
+
+/// See the module.
+pub struct StoredDefinitions {
+    store: Arc<dyn Store>,
+    /// Ids and hashes of versions that the store surely has.
+    kept: Mutex<HashSet<(String, String)>>,
+}
+
+impl StoredDefinitions {
+    /// Those that runs on `store` see.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, kept: Mutex::default() }
+    }
+
+    /// Makes sure that the store has what a run begins with: a program of another version has other definitions in it.
+    pub(super) async fn keep(&self, pinned: &Pinned) -> store::Result<()> {
+        let (workflows, agents) = pinned.definitions();
+        for workflow in workflows {
+            if !self.has_kept(workflow.id(), &workflow.hash) {
+                self.store.put_workflow_version(workflow).await?;
+                self.note(workflow.id(), &workflow.hash);
+            }
+        }
+        for agent in agents {
+            if !self.has_kept(agent.id(), &agent.hash) {
+                self.store.put_agent_version(agent).await?;
+                self.note(agent.id(), &agent.hash);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_kept(&self, id: &str, hash: &str) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.contains(&(id.to_owned(), hash.to_owned()))
+    }
+
+    fn note(&self, id: &str, hash: &str) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert((id.to_owned(), hash.to_owned()));
+    }
+}
+
+#[async_trait]
+impl Definitions for StoredDefinitions {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+        workflow(self.store.as_ref(), id).await.map_err(|error| error.to_string())
+    }
+
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+        let kept = self.store.workflow_version(id, hash).await.map_err(|error| error.to_string())?;
+        Ok(kept.or_else(|| WORKFLOWS.get(id).filter(|workflow| workflow.hash == hash).cloned()))
+    }
+
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+        let applied = self.store.agent(id).await.map_err(|error| error.to_string())?;
+        Ok(applied.or_else(|| AGENTS.get(id).cloned()))
+    }
+
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+        let kept = self.store.agent_version(id, hash).await.map_err(|error| error.to_string())?;
+        Ok(kept.or_else(|| AGENTS.get(id).filter(|agent| agent.hash == hash).cloned()))
+    }
+}

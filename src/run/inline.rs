@@ -1,0 +1,210 @@
+//! A workflow within a session's turn: what a FLOW action runs that names one. Its steps are the turn's, its events go to
+//! the session's stream, and its output is the turn's final text.
+
+use super::beginning::{self, Begun};
+use super::sink::{self, Outlet};
+use super::{Working, completed, failed, status_of, used, work};
+use crate::clock::{self, Timestamp};
+use crate::journal::{Done, Guard, Journal, Label, StepError};
+use crate::queue::OutEvent;
+use crate::store::{RunQuery, RunRecord, RunStatus};
+use crate::turn::{CancelReason, Services, TurnError};
+use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
+use crate::workflow::orchestration::{RunEnd, broken_off};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+
+/// The key of the step that says how the run has ended: it is told only when it is sure.
+const END: &str = "end";
+/// Runs of one turn that are looked at when it is given up.
+const RUNS: usize = 20;
+
+/// What a FLOW action runs, and where.
+pub(crate) struct Inline<'t> {
+    pub(crate) session_id: &'t str,
+    pub(crate) turn_id: &'t str,
+    pub(crate) channel: &'t str,
+    pub(crate) epoch: u64,
+    /// An earlier holder began the turn.
+    pub(crate) resumed: bool,
+    pub(crate) guard: &'t Guard,
+    /// The turn's journal.
+    pub(crate) journal: Journal,
+    /// Where in it the run's steps are: `<iteration>/<target>`.
+    pub(crate) prefix: String,
+    pub(crate) workflow_id: &'t str,
+    pub(crate) query: &'t str,
+    pub(crate) begun_at: Timestamp,
+}
+
+/// How a run has ended, as a step's output.
+#[derive(Serialize, Deserialize)]
+struct End {
+    output: Option<String>,
+    failure: Option<RunFailure>,
+    usage: RunUsage,
+    event: RunEvent,
+}
+
+impl Inline<'_> {
+    /// Its id, the same however often the turn is repeated.
+    fn run_id(&self) -> String {
+        let digest = md5::compute(format!("{}/{}/{}", self.session_id, self.turn_id, self.prefix));
+        format!("r{digest:x}")
+    }
+
+    fn outlet(&self) -> Outlet {
+        Outlet {
+            channel: self.channel.to_owned(),
+            stream: self.session_id.to_owned(),
+            run_id: self.run_id(),
+            turn_id: self.turn_id.to_owned(),
+        }
+    }
+
+    /// Runs it to its output, or to what the model reads in place of one.
+    pub(crate) async fn run(&self, services: &Services) -> Result<Result<String, String>, TurnError> {
+        let journal = self.journal.scope(&self.prefix);
+        let begun = beginning::begin(services, &journal, self.workflow_id, (self.query, None)).await?;
+        let Begun { beginning, pinned } = match begun {
+            Ok(begun) => begun,
+            Err(problem) => return Ok(Err(format!("flow `{}`: {problem}", self.workflow_id))),
+        };
+        let record = self.record(beginning.manifest.hash());
+        let again = journal.has(END, END);
+        if !again {
+            services.store.update_run(record.clone(), self.epoch).await?;
+        }
+        let outlet = self.outlet();
+        let published = match self.resumed {
+            true => sink::published(services, &outlet, (self.epoch, self.guard)).await?,
+            false => HashSet::new(),
+        };
+        let end = self.end(services, &journal, Begun { beginning, pinned }, published.clone()).await?;
+        if !published.contains(&end.event.event_id) {
+            self.tell(services, &end.event).await?;
+        }
+        let End { output, failure, usage, .. } = end;
+        let (record, outcome) = match failure {
+            None => {
+                let output = output.unwrap_or_default();
+                (completed(record, &output, usage), Ok(output))
+            }
+            Some(failure) => {
+                let problem = format!("flow `{}`: {failure}", self.workflow_id);
+                (failed(record, failure, usage), Err(problem))
+            }
+        };
+        services.store.update_run(record, self.epoch).await?;
+        Ok(outcome)
+    }
+
+    /// Executes it unless its end is on record.
+    async fn end(
+        &self,
+        services: &Services,
+        journal: &Journal,
+        begun: Begun,
+        published: HashSet<String>,
+    ) -> Result<End, TurnError> {
+        let run_id = self.run_id();
+        let working = Working {
+            run_id: &run_id,
+            journal: journal.clone(),
+            guard: self.guard,
+            published,
+            begun_at: self.begun_at,
+        };
+        let label = Label { kind: "run", target: self.workflow_id };
+        let step = journal.step(END, label, END, |_| async {
+            let RunEnd { outcome, usage, event } = work(services, self.outlet(), begun, working).await?;
+            let (output, failure) = match outcome {
+                Ok(output) => (Some(output), None),
+                Err(failure) => (None, Some(failure)),
+            };
+            let ok = failure.is_none();
+            Ok(Done { ok, ..Done::ok(End { output, failure, usage, event }) })
+        });
+        match Box::pin(step).await {
+            Ok(stepped) => Ok(stepped.output),
+            Err(StepError::Journal(error)) => Err(error.into()),
+            Err(StepError::Operation(error)) => Err(error),
+        }
+    }
+
+    async fn tell(&self, services: &Services, event: &RunEvent) -> Result<(), TurnError> {
+        if !self.guard.holds().await? {
+            return Err(TurnError::Lost);
+        }
+        let event = self.outlet().publication(event, services.queue.max_payload());
+        Ok(services.queue.emit(vec![event]).await?)
+    }
+
+    fn record(&self, hash: &str) -> RunRecord {
+        RunRecord {
+            run_id: self.run_id(),
+            workflow_id: self.workflow_id.to_owned(),
+            hash: hash.to_owned(),
+            status: RunStatus::Running,
+            query: self.query.to_owned(),
+            origin_session: Some(self.session_id.to_owned()),
+            channel: self.channel.to_owned(),
+            lane: self.session_id.to_owned(),
+            turn_id: self.turn_id.to_owned(),
+            prefix: self.prefix.clone(),
+            output: None,
+            error: None,
+            usage: RunUsage::default(),
+            from_run: None,
+            from_stage: None,
+            created_at: self.begun_at,
+            started_at: Some(self.begun_at),
+            ended_at: None,
+        }
+    }
+}
+
+/// Ends the runs within a turn that is given up, and answers what is to be told of it once the turn is committed. One whose
+/// end is on record has ended so.
+pub(crate) async fn break_off(
+    services: &Services,
+    (session_id, turn_id, epoch): (&str, &str, u64),
+    reason: &CancelReason,
+) -> Result<Vec<OutEvent>, TurnError> {
+    let origin_session = Some(session_id.to_owned());
+    let query = RunQuery { origin_session, status: Some(RunStatus::Running), limit: RUNS, ..RunQuery::default() };
+    let running = services.store.runs(query).await?;
+    let of_turn: Vec<_> = running.into_iter().filter(|run| run.lane == session_id && run.turn_id == turn_id).collect();
+    if of_turn.is_empty() {
+        return Ok(Vec::new());
+    }
+    let steps = services.store.steps(session_id, turn_id).await?;
+    let mut told = Vec::new();
+    for run in of_turn {
+        let outlet = Outlet {
+            channel: run.channel.clone(),
+            stream: session_id.to_owned(),
+            run_id: run.run_id.clone(),
+            turn_id: turn_id.to_owned(),
+        };
+        let key = format!("{}/{END}", run.prefix);
+        let end = steps.iter().find(|step| step.key == key);
+        let end = end.and_then(|step| serde_json::from_value::<End>(step.output.clone()).ok());
+        let (run, event) = match end {
+            Some(End { output: Some(output), usage, event, .. }) => (completed(run, &output, usage), event),
+            Some(End { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage), event),
+            _ => {
+                let event = broken_off(&run.run_id, &reason.to_string());
+                let own = super::earlier::of_run(steps.clone(), &run.prefix);
+                let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
+                let ended_at = Some(clock::now());
+                let (status, usage) = (status_of(reason), used(&own));
+                (RunRecord { status, error: Some(error), usage, ended_at, ..run }, event)
+            }
+        };
+        services.store.update_run(run, epoch).await?;
+        told.push(outlet.publication(&event, services.queue.max_payload()));
+    }
+    Ok(told)
+}

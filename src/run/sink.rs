@@ -1,0 +1,165 @@
+//! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
+
+use crate::journal::Guard;
+use crate::queue::{Event, EventType, OutEvent, Queue, StepEvent};
+use crate::session::history;
+use crate::turn::{Services, TurnError, read_back};
+use crate::workflow::orchestration::EventSink;
+use crate::workflow::orchestration::event::RunEvent;
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The key of the step event that marks the end of what is read back.
+const MARK: &str = "resumed";
+/// Room in a payload's limit for its headers.
+const HEADERS: usize = 4 * 1024;
+/// No event is larger, whatever the queue takes: a run's last one goes through its lane's document.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// A run's place among the streams of events.
+#[derive(Clone)]
+pub(super) struct Outlet {
+    pub(super) channel: String,
+    /// The session that asked for the run, or the run.
+    pub(super) stream: String,
+    pub(super) run_id: String,
+    pub(super) turn_id: String,
+}
+
+impl Outlet {
+    /// An event as it is published. One that the queue would not take loses its texts.
+    pub(super) fn publication(&self, event: &RunEvent, limit: usize) -> OutEvent {
+        OutEvent {
+            channel: self.channel.clone(),
+            session_id: self.stream.clone(),
+            event_type: EventType::Run,
+            msg_id: Some(event.event_id.clone()),
+            payload: payload(event, limit.saturating_sub(HEADERS).min(MAX_BYTES)).into(),
+        }
+    }
+}
+
+fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
+    // Plain data with text keys always serialises.
+    let bytes = serde_json::to_vec(event).unwrap_or_default();
+    if bytes.len() <= limit {
+        return bytes;
+    }
+    let mut event = event.clone();
+    let data = event.data.get_or_insert_with(Map::new);
+    data.retain(|name, _| !matches!(name.as_str(), "output" | "branch_outputs"));
+    data.insert("truncated".into(), Value::Bool(true));
+    data.insert("bytes".into(), bytes.len().into());
+    if let Some(snapshot) = &mut event.snapshot {
+        // Escaped, a byte takes six at most.
+        snapshot.content = history::cut(&snapshot.content, limit / 8).into_owned();
+        snapshot.tool_calls = None;
+    }
+    if let Some(error) = &mut event.error {
+        *error = history::cut(error, limit / 8).into_owned();
+    }
+    serde_json::to_vec(&event).unwrap_or_default()
+}
+
+/// The ids of a run's events that are on the stream, up to a mark that is put there now: the stream's own window for
+/// repeats ends.
+pub(super) async fn published(
+    services: &Services,
+    outlet: &Outlet,
+    (epoch, guard): (u64, &Guard),
+) -> Result<HashSet<String>, TurnError> {
+    let mark = StepEvent {
+        session_id: outlet.stream.clone(),
+        turn_id: outlet.turn_id.clone(),
+        key: format!("{}/{MARK}", outlet.run_id),
+        kind: MARK.into(),
+        target: epoch.to_string(),
+        ok: true,
+        ms: 0,
+    };
+    let event = OutEvent {
+        channel: outlet.channel.clone(),
+        session_id: outlet.stream.clone(),
+        event_type: EventType::Step,
+        msg_id: Some(format!("{}/{}/step/{MARK}-{epoch}", outlet.run_id, outlet.turn_id)),
+        payload: serde_json::to_vec(&mark).unwrap_or_default().into(),
+    };
+    if !guard.holds().await? {
+        return Err(TurnError::Lost);
+    }
+    services.queue.emit(vec![event]).await?;
+    let id_of = |event| match event {
+        Event::Run(event) if event.get("root_run_id").and_then(Value::as_str) == Some(&outlet.run_id) => {
+            event.get("event_id").and_then(Value::as_str).map(str::to_owned)
+        }
+        _ => None,
+    };
+    Ok(read_back(services.queue.as_ref(), &mark, id_of).await?.into_iter().collect())
+}
+
+/// See the module.
+pub(super) struct QueueSink {
+    queue: Arc<dyn Queue>,
+    outlet: Outlet,
+    guard: Guard,
+    published: HashSet<String>,
+    problem: Mutex<Option<TurnError>>,
+}
+
+impl QueueSink {
+    pub(super) fn new(services: &Services, outlet: Outlet, guard: Guard, published: HashSet<String>) -> Self {
+        Self { queue: Arc::clone(&services.queue), outlet, guard, published, problem: Mutex::default() }
+    }
+
+    /// What a publication came to that failed with this `problem`.
+    pub(super) fn why(&self, problem: String) -> TurnError {
+        let known = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take();
+        known.unwrap_or(TurnError::Infrastructure(problem))
+    }
+
+    async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
+        let limit = self.queue.max_payload();
+        let fresh = events.iter().filter(|event| !self.published.contains(&event.event_id));
+        let publications: Vec<_> = fresh.map(|event| self.outlet.publication(event, limit)).collect();
+        match publications.is_empty() {
+            true => Ok(()),
+            false if !self.guard.holds().await? => Err(TurnError::Lost),
+            false => Ok(self.queue.emit(publications).await?),
+        }
+    }
+}
+
+#[async_trait]
+impl EventSink for QueueSink {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+        self.emit(events).await.map_err(|error| {
+            let problem = error.to_string();
+            *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            problem
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::orchestration::broken_off;
+    use crate::workflow::orchestration::event::Snapshot;
+
+    #[test]
+    fn an_event_that_is_too_large_says_so_in_place_of_its_texts() {
+        let mut event = broken_off("r", "x");
+        event.data =
+            Some(Map::from_iter([("output".into(), "长".repeat(10_000).into()), ("iterations".into(), 2.into())]));
+        event.snapshot = Some(Snapshot { role: "assistant".into(), content: "\u{1}".repeat(10_000), tool_calls: None });
+        assert_eq!(payload(&event, 1_000_000), serde_json::to_vec(&event).unwrap());
+        let cut = payload(&event, 8_000);
+        assert!(cut.len() <= 8_000, "{}", cut.len());
+        let cut: RunEvent = serde_json::from_slice(&cut).unwrap();
+        let data = cut.data.unwrap();
+        assert_eq!((data.get("output"), &data["truncated"], &data["iterations"]), (None, &true.into(), &2.into()));
+        assert!(data["bytes"].as_u64().unwrap() > 30_000 && cut.event_id == event.event_id);
+    }
+}

@@ -1,0 +1,109 @@
+//! Agents and workflows, with their versions.
+
+use super::document::{damaged, date, failed, free, read, unseal};
+use super::{Db, cached};
+use crate::store::group::Group;
+use crate::store::versioned::{Kept, Versioned};
+use crate::store::{Result, StoreError};
+use crate::tasks::Tasks;
+use bson::{Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use moka::future::Cache;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Versions that are remembered: they never change.
+const REMEMBERED: u64 = 1_000;
+
+/// All agents, or all workflows.
+pub(super) struct Shelf<T> {
+    db: Db,
+    /// The hashes of those that are current.
+    hashes: Group<String, Option<String>>,
+    /// By id and hash.
+    versions: Cache<(String, String), Arc<T>>,
+}
+
+impl<T: Versioned> Shelf<T> {
+    pub(super) fn open(db: &Db, tasks: &Tasks) -> Self {
+        let of = db.clone();
+        let hashes = Group::start(tasks, T::CURRENT, 1, move |items| hashes::<T>(of.clone(), items));
+        Self { db: db.clone(), hashes, versions: Cache::new(REMEMBERED) }
+    }
+
+    /// As it is now: never older than the last [`Shelf::put`] that had returned when this was called.
+    pub(super) async fn current(&self, id: &str) -> Result<Option<Arc<T>>> {
+        match self.hashes.submit(id.to_owned()).await? {
+            Some(hash) => self.version(id, &hash).await,
+            None => Ok(None),
+        }
+    }
+
+    /// As it was under `hash`.
+    pub(super) async fn version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
+        let load = async {
+            let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
+            let found = collection.find_one(doc! {"_id": version_id(id, hash)}).await.map_err(failed)?;
+            found.map(|raw| revive(&raw)).transpose()
+        };
+        cached(&self.versions, (id, hash), load).await
+    }
+
+    /// Makes it current; false when it was.
+    pub(super) async fn put(&self, record: &T) -> Result<bool> {
+        // The version first, so that whoever sees the hash finds its document.
+        self.put_version(record).await?;
+        let collection = self.db.database.collection::<Document>(T::CURRENT);
+        let current = collection.find_one(doc! {"_id": record.id()}).await.map_err(failed)?;
+        if current.is_some_and(|current| current.get_str("hash").is_ok_and(|hash| hash == record.hash())) {
+            return Ok(false);
+        }
+        let update = doc! {"$set": fields(record)?};
+        collection.update_one(doc! {"_id": record.id()}, update).upsert(true).await.map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Keeps a version that others may ask for by its hash.
+    pub(super) async fn put_version(&self, record: &T) -> Result<()> {
+        let id = version_id(record.id(), record.hash());
+        let collection = self.db.database.collection::<Document>(T::VERSIONS);
+        let put = collection.update_one(doc! {"_id": id}, doc! {"$set": fields(record)?}).upsert(true);
+        put.await.map_err(failed).map(|_| ())
+    }
+
+    /// All that are current, by id.
+    pub(super) async fn all(&self) -> Result<Vec<Arc<T>>> {
+        let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
+        let find = collection.find(doc! {}).sort(doc! {"_id": 1});
+        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        found.iter().map(revive).collect()
+    }
+}
+
+fn version_id(id: &str, hash: &str) -> String {
+    format!("{id}/{hash}")
+}
+
+fn fields<T: Versioned>(record: &T) -> Result<Document> {
+    let file = free(record.document())?;
+    Ok(doc! {T::KEY: record.id(), "hash": record.hash(), T::DOCUMENT: file, "updated_at": date(record.updated_at())})
+}
+
+async fn hashes<T: Versioned>(db: Db, items: Arc<Vec<String>>) -> Result<Vec<Result<Option<String>>>> {
+    let mut ids: Vec<&str> = items.iter().map(String::as_str).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let collection = db.database.collection::<Document>(T::CURRENT);
+    let find = collection.find(doc! {"_id": {"$in": ids}}).projection(doc! {"hash": 1});
+    let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+    let text = |document: &Document, field: &str| document.get_str(field).unwrap_or_default().to_owned();
+    let by_id: HashMap<_, _> = found.iter().map(|found| (text(found, "_id"), text(found, "hash"))).collect();
+    Ok(items.iter().map(|id| Ok(by_id.get(id).cloned())).collect())
+}
+
+fn revive<T: Versioned>(raw: &RawDocumentBuf) -> Result<Arc<T>> {
+    let what = T::named(raw.get_str("_id").unwrap_or("?"));
+    let mut kept: Kept = read(raw, &what)?;
+    kept.document = unseal(kept.document);
+    T::revive(kept).map(Arc::new).map_err(|problem: String| -> StoreError { damaged(&what, &problem) })
+}

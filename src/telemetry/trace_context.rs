@@ -1,0 +1,156 @@
+//! Which trace something belongs to (W3C Trace Context): the headers `traceparent` and `tracestate` of requests, jobs and
+//! events.
+
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{SpanContext, Status, TraceContextExt, TraceFlags};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use reqwest::header::{HeaderMap, HeaderValue};
+use tracing::{Span, debug};
+use tracing_opentelemetry::{OpenTelemetrySpanExt, SetParentError};
+
+/// The header that names the trace, and the span in it that comes before.
+pub const TRACEPARENT: &str = "traceparent";
+/// The header in which tracing systems keep what is theirs.
+pub const TRACESTATE: &str = "tracestate";
+/// A longer `tracestate` is dropped: it would travel with every job.
+const MAX_STATE: usize = 512;
+
+/// A trace, and the span in it that comes before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceContext(SpanContext);
+
+impl TraceContext {
+    /// That of the current span; `None` when nobody traces.
+    pub fn current() -> Option<Self> {
+        Self::of(&Span::current())
+    }
+
+    fn of(span: &Span) -> Option<Self> {
+        let context = span.context();
+        let span = context.span();
+        let context = span.span_context();
+        context.is_valid().then(|| Self(context.clone()))
+    }
+
+    /// Reads the values of the two headers; `None` for what is no `traceparent`.
+    pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
+        let headers = Headers { parent, state: state.filter(|state| state.len() <= MAX_STATE) };
+        let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &headers);
+        let span = context.span();
+        let context = span.span_context();
+        context.is_valid().then(|| Self(context.clone()))
+    }
+
+    /// The trace that a request's headers name.
+    pub fn of_request(headers: &HeaderMap) -> Option<Self> {
+        let get = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        Self::parse(get(TRACEPARENT)?, get(TRACESTATE))
+    }
+
+    /// The value of `traceparent`.
+    pub fn traceparent(&self) -> String {
+        let flags = self.0.trace_flags() & TraceFlags::SAMPLED;
+        format!("00-{}-{}-{:02x}", self.0.trace_id(), self.0.span_id(), flags)
+    }
+
+    /// The value of `tracestate`, where there is one.
+    pub fn tracestate(&self) -> Option<String> {
+        Some(self.0.trace_state().header()).filter(|state| !state.is_empty())
+    }
+
+    /// Makes `span`, which has just been made, a part of this trace.
+    pub fn adopt(&self, span: &Span) {
+        match span.set_parent(Context::new().with_remote_span_context(self.0.clone())) {
+            // Nobody traces.
+            Ok(()) | Err(SetParentError::LayerNotFound | SetParentError::SpanDisabled) => {}
+            Err(problem) => debug!("the span begins a trace of its own: {problem}"),
+        }
+    }
+}
+
+/// Puts the current trace, where there is one, into the headers of a request to others, unless they name one already.
+pub fn pass_on(headers: &mut HeaderMap) {
+    let Some(trace) = TraceContext::current() else { return };
+    if headers.contains_key(TRACEPARENT) {
+        return;
+    }
+    let mut put = |name, value: String| HeaderValue::from_str(&value).map(|value| headers.insert(name, value)).ok();
+    put(TRACEPARENT, trace.traceparent());
+    trace.tracestate().and_then(|state| put(TRACESTATE, state));
+}
+
+/// Gives a traced span a name that says more than its kind.
+pub fn name(span: &Span, name: impl FnOnce() -> String) {
+    let context = span.context();
+    if context.span().span_context().is_valid() {
+        context.span().update_name(name());
+    }
+}
+
+/// Notes how a traced request was answered.
+pub fn answered(span: &Span, status: u16) {
+    let context = span.context();
+    context.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+    if status >= 500 {
+        context.span().set_status(Status::error(""));
+    }
+}
+
+/// Notes that what a traced span stands for has failed.
+pub fn failed(span: &Span) {
+    span.set_status(Status::error(""));
+}
+
+struct Headers<'h> {
+    parent: &'h str,
+    state: Option<&'h str>,
+}
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        match key {
+            TRACEPARENT => Some(self.parent),
+            TRACESTATE => self.state,
+            _ => None,
+        }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![TRACEPARENT, TRACESTATE]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn what_is_read_is_written_again_and_other_texts_are_none() {
+        let trace = TraceContext::parse(GOOD, Some("vendor=a,other=b")).unwrap();
+        assert_eq!((trace.traceparent().as_str(), trace.tracestate().as_deref()), (GOOD, Some("vendor=a,other=b")));
+        let not_sampled = GOOD.replace("-01", "-00");
+        assert_eq!(TraceContext::parse(&not_sampled, None).unwrap().traceparent(), not_sampled);
+        let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+        for bad in ["", "00", "你好", &GOOD.replace("4bf9", "4BF9"), &GOOD.replacen("00", "ff", 1), zeros] {
+            assert_eq!(TraceContext::parse(bad, None), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_none_or_too_long_is_left_out() {
+        for state in ["no state", &format!("vendor={}", "x".repeat(MAX_STATE))] {
+            assert_eq!(TraceContext::parse(GOOD, Some(state)).unwrap().tracestate(), None, "{state}");
+        }
+    }
+
+    #[test]
+    fn nobody_traces_where_nothing_is_exported() {
+        assert_eq!(TraceContext::current(), None);
+        let mut headers = HeaderMap::new();
+        pass_on(&mut headers);
+        assert!(headers.is_empty());
+    }
+}

@@ -1,0 +1,328 @@
+//! Conditions: `{stage}`, `not {stage}`, `{x} == 'value'`, `{score} > 0.8`, `{x} contains 'keyword'`, `true`, `false`.
+//!
+//! A condition is read before anything is put in, so no output can change what it asks (OP-O6). What it cannot say is an
+//! error (OP-O7): taken for text, it would always hold.
+
+use super::scope::{Found, Scope};
+use super::template::{InputMapping, escaped, variable};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a text is no condition.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the condition `{condition}` {problem}; {remedy}")]
+pub struct ConditionError {
+    /// The text.
+    pub condition: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// When a stage runs, a route is taken or a loop goes on (O-13, O-14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    text: Arc<str>,
+    negated: bool,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Test {
+    Holds(Operand),
+    Compares(Operand, Operator, Operand),
+}
+
+/// One side of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Operand {
+    text: InputMapping,
+    /// Whether it was between quotes, which are gone by now.
+    quoted: bool,
+}
+
+/// What a condition compares with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equals,
+    Greater,
+    Contains,
+}
+
+impl Operator {
+    const ALL: [(&'static str, Self); 3] = [("==", Self::Equals), (">", Self::Greater), ("contains", Self::Contains)];
+}
+
+impl Condition {
+    /// Reads a condition. The error names it, and says how to write what may be meant.
+    pub fn parse(text: &str) -> Result<Self, ConditionError> {
+        let (negated, test) = read(text).map_err(|fault| ConditionError {
+            condition: text.trim().to_owned(),
+            problem: fault.problem,
+            remedy: fault.remedy.unwrap_or(FORMS).to_owned(),
+        })?;
+        Ok(Self { text: text.into(), negated, test })
+    }
+
+    /// `true`.
+    pub fn always() -> Self {
+        let text = "true";
+        Self { text: text.into(), negated: false, test: Test::Holds(Operand::of(text)) }
+    }
+
+    /// The condition as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it holds. What is missing or was skipped is empty.
+    pub fn holds(&self, scope: &Scope) -> bool {
+        let holds = match &self.test {
+            Test::Holds(operand) => is_true(&operand.value(scope)),
+            Test::Compares(left, operator, right) => {
+                let (left_value, value) = (left.value(scope), right.value(scope));
+                match operator {
+                    Operator::Equals => plain(&left_value) == plain(&value),
+                    Operator::Greater => {
+                        number(&left_value).zip(number(&value)).is_some_and(|(left, right)| left > right)
+                    }
+                    Operator::Contains => {
+                        let word = if right.quoted { &value } else { value.trim().trim_matches(QUOTES) };
+                        left_value.trim().to_lowercase().contains(&word.to_lowercase())
+                    }
+                }
+            }
+        };
+        holds != self.negated
+    }
+
+    /// The variables that it names, each once, in the order of the text.
+    pub fn get_dependencies(&self) -> Vec<String> {
+        self.operands().into_iter().fold(Vec::new(), |mut names, operand| {
+            for path in operand.text.variables() {
+                if names.iter().all(|name: &String| name != path) {
+                    names.push(path.to_owned());
+                }
+            }
+            names
+        })
+    }
+
+    /// What it comes to however a run goes, if it names no variable.
+    pub fn constant(&self) -> Option<bool> {
+        let nothing = Scope::root("", None);
+        self.operands().into_iter().all(Operand::is_constant).then(|| self.holds(&nothing))
+    }
+
+    /// A text compared by `>` that is no number: it never holds.
+    pub fn no_number(&self) -> Option<&str> {
+        let Test::Compares(left, Operator::Greater, right) = &self.test else { return None };
+        let written = [left, right].into_iter().filter(|operand| operand.is_constant());
+        written.map(|operand| operand.text.template()).find(|text| number(text).is_none())
+    }
+
+    fn operands(&self) -> Vec<&Operand> {
+        match &self.test {
+            Test::Holds(operand) => vec![operand],
+            Test::Compares(left, _, right) => vec![left, right],
+        }
+    }
+}
+
+impl Operand {
+    fn of(text: &str) -> Self {
+        Self { text: InputMapping::parse(text), quoted: false }
+    }
+
+    fn value(&self, scope: &Scope) -> String {
+        self.text.fill(|path, filled| match scope.find_for_condition(path) {
+            Found::Text(text) => filled.push_str(&text),
+            Found::Empty | Found::Unknown | Found::Through => {}
+        })
+    }
+
+    fn is_constant(&self) -> bool {
+        self.text.variables().next().is_none()
+    }
+}
+
+const QUOTES: [char; 2] = ['\'', '"'];
+
+/// Models like to put their one word between quotes.
+fn plain(text: &str) -> &str {
+    text.trim().trim_matches(QUOTES).trim()
+}
+
+fn number(text: &str) -> Option<f64> {
+    plain(text).parse().ok()
+}
+
+fn is_true(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && !text.eq_ignore_ascii_case("false")
+}
+
+/// What is wrong, and what to do unless it is to take another form.
+struct Fault {
+    problem: String,
+    remedy: Option<&'static str>,
+}
+
+const FORMS: &str = "write `{x} == 'value'`, `{x} > 0.8`, `{x} contains 'word'` or `{x}`, or `not` before one of them; \
+                     a text with signs in it goes between quotes";
+
+fn fault(problem: impl Into<String>, remedy: Option<&'static str>) -> Fault {
+    Fault { problem: problem.into(), remedy }
+}
+
+fn read(text: &str) -> Result<(bool, Test), Fault> {
+    let mut rest = text.trim();
+    let mut negated = false;
+    while let Some(after) = word(rest, "not") {
+        negated = !negated;
+        rest = after.trim_start();
+        if rest.is_empty() {
+            return Err(fault("has nothing after `not`", None));
+        }
+    }
+    let (left, after) = operand(rest)?;
+    let Some((sign, operator, after)) = operator(after) else {
+        // An empty condition is an empty text.
+        let operand = left.unwrap_or_else(|| Operand::of(""));
+        return if after.is_empty() { Ok((negated, Test::Holds(operand))) } else { Err(unknown_operator(after)) };
+    };
+    let (right, after) = operand(after.trim_start())?;
+    match (left, right) {
+        _ if operator_of(after).is_some() => Err(fault("compares twice", None)),
+        _ if !after.is_empty() => Err(unknown_operator(after)),
+        (None, _) => Err(fault(format!("has nothing before `{sign}`"), None)),
+        (Some(_), None) => Err(fault(format!("has nothing after `{sign}`"), None)),
+        (Some(left), Some(right)) => Ok((negated, Test::Compares(left, operator, right))),
+    }
+}
+
+/// What follows the word that `text` begins with, in any case.
+fn word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let found = text.get(..word.len()).filter(|found| found.eq_ignore_ascii_case(word))?;
+    let rest = &text[found.len()..];
+    let ends = rest.is_empty() || rest.starts_with(|c: char| c.is_whitespace() || c == '{' || QUOTES.contains(&c));
+    ends.then_some(rest)
+}
+
+fn operator_of(text: &str) -> Option<(&'static str, Operator)> {
+    Operator::ALL.into_iter().find(|(sign, _)| match sign.starts_with(char::is_alphabetic) {
+        true => word(text, sign).is_some(),
+        false => text.starts_with(sign),
+    })
+}
+
+/// The operator that `text` begins with, and what follows.
+fn operator(text: &str) -> Option<(&'static str, Operator, &str)> {
+    let (sign, operator) = operator_of(text)?;
+    let rest = &text[sign.len()..];
+    // `>=` and `===` are others.
+    (!rest.starts_with(['=', '>', '<'])).then_some((sign, operator, rest))
+}
+
+/// The operand that `text` begins with, if any, and what follows.
+fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
+    if let Some(quote) = QUOTES.into_iter().find(|quote| text.starts_with(*quote)) {
+        let inner = &text[1..];
+        let end = inner.find(quote).ok_or_else(|| fault("has a quote that is not closed", Some("close it")))?;
+        let after = &inner[end + 1..];
+        if !after.is_empty() && !after.starts_with(|c: char| c.is_whitespace() || is_sign(c)) {
+            let remedy = "a text that has quotes in it goes between quotes of the other kind";
+            return Err(fault("goes on right after a quote", Some(remedy)));
+        }
+        let text = InputMapping::parse(&inner[..end]);
+        return Ok((Some(Operand { text, quoted: true }), after.trim_start()));
+    }
+    let (found, after) = text.split_at(bare(text)?);
+    Ok(((!found.is_empty()).then(|| Operand::of(found)), after.trim_start()))
+}
+
+/// Where an operand without quotes ends: words, or variables and what is joined to them.
+fn bare(text: &str) -> Result<usize, Fault> {
+    if begins_operator(text) {
+        return Ok(0);
+    }
+    let mut at = 0;
+    let mut has_variable = false;
+    while let Some(next) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if let Some(path) = escaped(rest) {
+            at += path.len() + 4;
+        } else if let Some(path) = variable(rest) {
+            has_variable = true;
+            at += path.len() + 2;
+        } else if matches!(next, '{' | '}') {
+            return Err(brace(rest));
+        } else if next.is_whitespace() {
+            let after = rest.trim_start();
+            if has_variable || begins_operator(after) || after.starts_with(QUOTES) || after.starts_with('{') {
+                break;
+            }
+            at += rest.len() - after.len();
+        } else if is_sign(next) {
+            break;
+        } else {
+            at += next.len_utf8();
+        }
+    }
+    Ok(at)
+}
+
+/// True for signs that stand for something in other languages, and in ours only between quotes.
+fn is_sign(c: char) -> bool {
+    matches!(c, '=' | '>' | '<' | '!' | '&' | '|' | '(' | ')' | '＝' | '＞' | '＜' | '！' | '＆' | '｜' | '（' | '）')
+        || matches!(c, '“' | '”' | '‘' | '’' | '｛' | '｝' | '≥' | '≤' | '≠')
+}
+
+/// True for what can only be an operator, ours or one that others have.
+fn begins_operator(text: &str) -> bool {
+    const WORDS: [&str; 4] = ["and", "or", "not", "contains"];
+    text.starts_with(is_sign) || WORDS.iter().any(|known| word(text, known).is_some())
+}
+
+fn brace(text: &str) -> Fault {
+    let end = text.find('}').map_or(text.len(), |end| end + 1);
+    let found: String = text[..end].chars().take(40).collect();
+    let remedy = "a variable is written `{stage}`, without spaces; put a text with braces between quotes";
+    fault(format!("has `{found}` in it, which is no variable"), Some(remedy))
+}
+
+fn unknown_operator(text: &str) -> Fault {
+    let signs = |c: char| is_sign(c) && !matches!(c, '(' | ')' | '（' | '）');
+    let end = match text.starts_with(signs) {
+        true => text.find(|c| !signs(c)),
+        false => text.find(|c: char| c.is_whitespace() || c == '{' || QUOTES.contains(&c)),
+    };
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    let found = &text[..end.unwrap_or(text.len()).max(first)];
+    let remedy = match found {
+        found if found.starts_with(['“', '”', '‘', '’']) => {
+            return fault(format!("has `{found}` in it"), Some("write the quotes as `'` or `\"`"));
+        }
+        found if found.starts_with(['(', ')', '（', '）', '｛', '｝', '\'', '"', '{']) => {
+            return fault(format!("has `{found}` where it has no meaning"), None);
+        }
+        "&&" | "&" | "and" | "AND" | "＆＆" | "且" | "并且" | "||" | "|" | "or" | "OR" | "｜｜" | "或" | "或者" => {
+            "a condition asks one thing; let a stage decide, or use two routes or stages"
+        }
+        "!=" | "<>" | "！=" | "！＝" | "≠" => "write `not {x} == 'value'`",
+        ">=" | "=>" | "≥" | "＞=" | "＞＝" => "write `not {y} > {x}` for `{x} >= {y}`",
+        "<" | "＜" => "write `{y} > {x}` for `{x} < {y}`",
+        "<=" | "=<" | "≤" | "＜=" | "＜＝" => "write `not {x} > {y}` for `{x} <= {y}`",
+        "=" | "＝" | "===" | "＝＝" | "等于" | "is" => "write `{x} == 'value'`",
+        "＞" | "大于" => "write `{x} > 0.8`",
+        "!" | "！" => "write `not {x}`",
+        "not" | "NOT" => "`not` stands before the whole condition; a text goes between quotes",
+        "包含" | "includes" | "has" | "in" => "write `{x} contains 'word'`",
+        _ => FORMS,
+    };
+    fault(format!("has the operator `{found}`, which there is not"), Some(remedy))
+}
+
+#[cfg(test)]
+mod tests;

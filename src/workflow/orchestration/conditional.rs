@@ -1,0 +1,23 @@
+//! The first route whose condition holds (O-23).
+
+use super::definition::{Route, Stage};
+use super::failure::Failure;
+use super::part::Part;
+use super::scope::Scope;
+use super::stage;
+use super::workflow::Output;
+use std::sync::Arc;
+
+/// Runs the stage of the first route that fits, else the default; without either the output is empty.
+pub(super) async fn run(
+    part: &Part,
+    routes: &[Route],
+    default: Option<&Stage>,
+    scope: &Scope,
+) -> Result<Output, Failure> {
+    let fitting = routes.iter().find(|route| route.condition.holds(scope)).map(|route| &route.stage);
+    match fitting.or(default) {
+        Some(stage) => stage::told(&part.stage(&stage.id), stage, scope).await,
+        None => Ok(Arc::<str>::from("").into()),
+    }
+}

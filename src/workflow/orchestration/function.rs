@@ -1,0 +1,35 @@
+//! A function registered in Rust as a stage.
+
+use super::event::RunEventType;
+use super::failure::Failure;
+use super::part::{Part, Told};
+use crate::agent::AgentRecord;
+use crate::clock::Timestamp;
+use crate::workflow::{Flow, FlowContext, FlowError};
+use serde_json::{Map, json};
+use std::sync::Arc;
+
+/// Runs `flow`; its context has a bare agent of the function's id, and the model `default`.
+pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str) -> Result<Arc<str>, Failure> {
+    let model = part.services().models.get("default").map_err(|error| Failure::fatal(part, error))?;
+    let bare = AgentRecord::from_document(json!({ "id": id }), Timestamp::from_millis(0));
+    let context = FlowContext {
+        input: input.to_owned(),
+        params: Map::new(),
+        session_id: part.journal().session_id().to_owned(),
+        agent: Arc::new(bare.map_err(|error| Failure::fatal(part, error))?),
+        model,
+        journal: part.journal(),
+    };
+    part.tell(RunEventType::RunStarted, Told::default());
+    let failure = match flow.run(context).await {
+        Ok(output) => {
+            part.tell(RunEventType::RunCompleted, Told::output(&output));
+            return Ok(output.into());
+        }
+        Err(FlowError::Journal(error)) => return Err(error.into()),
+        Err(error) => error.to_string(),
+    };
+    part.tell(RunEventType::RunFailed, Told::error(&failure));
+    Err(Failure::of(part, failure))
+}

@@ -1,0 +1,215 @@
+//! What a stage may name: task agents, workflows, and flows registered in Rust, in one space of names (K-05).
+
+use super::check;
+use super::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};
+use super::read::WorkflowError;
+use super::reader::{self, join};
+use crate::agent::AgentRecord;
+use crate::config::nearest::question;
+use crate::document::{Finding, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct KnownRunnables {
+    /// Whether each is a task agent.
+    agents: BTreeMap<String, bool>,
+    workflows: BTreeMap<String, Arc<Workflow>>,
+    flows: BTreeSet<String>,
+}
+
+/// What an id names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An agent with a `system_prompt`.
+    TaskAgent,
+    /// An agent that takes chats: no stage can run it.
+    ChatAgent,
+    /// A workflow of its own.
+    Workflow,
+    /// A function registered in Rust.
+    Flow,
+}
+
+impl Kind {
+    /// For people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TaskAgent => "task agent",
+            Self::ChatAgent => "chat agent",
+            Self::Workflow => "workflow",
+            Self::Flow => "flow",
+        }
+    }
+}
+
+impl KnownRunnables {
+    /// With the flows of these ids.
+    pub fn new(flows: impl IntoIterator<Item = String>) -> Self {
+        Self { flows: flows.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Also with what comes with the program.
+    pub fn with_builtin(self) -> Self {
+        let agents = crate::agent::load::builtin().into_iter().filter_map(|(_, agent)| agent.ok());
+        let workflows = super::read::builtin().into_iter().filter_map(|(_, workflow)| workflow.ok());
+        let agents: Vec<AgentRecord> = agents.collect();
+        self.with_agents(&agents).with_workflows(workflows.map(|record| record.workflow))
+    }
+
+    /// Also with these agents; one of the same id is replaced.
+    pub fn with_agents<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>) -> Self {
+        let agents = agents.into_iter();
+        self.agents.extend(agents.map(|agent| (agent.id().to_owned(), agent.config.is_task_agent())));
+        self
+    }
+
+    /// Also with these workflows; one of the same id is replaced.
+    pub fn with_workflows(mut self, workflows: impl IntoIterator<Item = Arc<Workflow>>) -> Self {
+        self.workflows.extend(workflows.into_iter().map(|workflow| (workflow.id.clone(), workflow)));
+        self
+    }
+
+    /// What `id` names.
+    pub fn kind(&self, id: &str) -> Option<Kind> {
+        let agent = || self.agents.get(id).map(|task| if *task { Kind::TaskAgent } else { Kind::ChatAgent });
+        if self.flows.contains(id) {
+            Some(Kind::Flow)
+        } else if self.workflows.contains_key(id) {
+            Some(Kind::Workflow)
+        } else {
+            agent()
+        }
+    }
+
+    /// The workflow of that id.
+    pub fn workflow(&self, id: &str) -> Option<&Arc<Workflow>> {
+        self.workflows.get(id)
+    }
+
+    /// The workflow, with what is probably a mistake in it; an error when it cannot work.
+    pub fn check(&self, record: WorkflowRecord) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
+        let report = check::check(&record.workflow, self);
+        settle(record, report)
+    }
+
+    /// As [`KnownRunnables::check`], for one that is built in code: a name that leads nowhere stays visible in what a
+    /// stage is given, and is no error (OP-O4).
+    pub fn check_built(&self, record: WorkflowRecord) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
+        let mut report = Report::default();
+        self.check_runnables(&record.workflow, &mut report);
+        settle(record, report)
+    }
+
+    /// Every reference leads to something that can run, and none back to the workflow itself.
+    pub(super) fn check_runnables(&self, workflow: &Workflow, report: &mut Report) {
+        if let Some(kind @ (Kind::Flow | Kind::TaskAgent)) = self.other(&workflow.id) {
+            let problem = format!("there is a {} of the id `{}` already", kind.as_str(), workflow.id);
+            report.error("id", problem, "stages name all three by one id: give this one another");
+        }
+        let mut harmless = BTreeSet::new();
+        for (path, id) in references(workflow) {
+            if id == workflow.id {
+                report.error(path, "a workflow cannot run itself", "a loop repeats stages");
+            } else if let Some(way) = self.way(id, &workflow.id, &mut harmless) {
+                let way: Vec<String> = way.iter().map(|id| format!("`{id}`")).collect();
+                let problem = format!("`{}` runs itself: by way of {}", workflow.id, way.join(", then "));
+                report.error(path, problem, "take one of these references out");
+            } else {
+                self.reference(path, id, report);
+            }
+        }
+    }
+
+    /// What else has the id of a workflow.
+    fn other(&self, id: &str) -> Option<Kind> {
+        match self.kind(id) {
+            Some(Kind::Workflow) => self.agents.get(id).filter(|task| **task).map(|_| Kind::TaskAgent),
+            other => other,
+        }
+    }
+
+    fn reference(&self, path: String, id: &str, report: &mut Report) {
+        match self.kind(id) {
+            Some(Kind::TaskAgent | Kind::Workflow | Kind::Flow) => {}
+            Some(Kind::ChatAgent) => {
+                let hint = format!("`{id}` is an agent that takes chats; a stage needs one with a `system_prompt`");
+                report.error(path, format!("Runnable not found: {id}"), hint);
+            }
+            None => {
+                let tasks = self.agents.iter().filter(|(_, task)| **task).map(|(id, _)| id);
+                let known = tasks.chain(self.workflows.keys()).chain(&self.flows).map(String::as_str);
+                let remedy = "apply a task agent or put a workflow file of that id, or register a flow";
+                let hint = format!("{} {remedy}", question(id, known));
+                report.error(path, format!("Runnable not found: {id}"), hint.trim());
+            }
+        }
+    }
+
+    /// The workflows on the way from `from` to `to`, both included; `harmless` are those that do not lead there.
+    fn way<'a>(&'a self, from: &'a str, to: &str, harmless: &mut BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
+        // A stack of its own: a chain of references may be long. Each entry is an id and those of its references left.
+        let mut way = vec![(from, self.named(from))];
+        harmless.insert(from);
+        while let Some((_, left)) = way.last_mut() {
+            match left.pop() {
+                None => drop(way.pop()),
+                Some(id) if id == to => {
+                    return Some(way.into_iter().map(|(id, _)| id).chain([id]).collect());
+                }
+                Some(id) if harmless.insert(id) => way.push((id, self.named(id))),
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
+    fn named<'a>(&'a self, id: &str) -> Vec<&'a str> {
+        let workflow = self.workflows.get(id).map(Arc::as_ref);
+        workflow.into_iter().flat_map(references).map(|(_, id)| id).collect()
+    }
+}
+
+fn settle(record: WorkflowRecord, found: Report) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
+    let (_, mut report) = reader::read(&record.document);
+    report.errors.extend(found.errors);
+    report.warnings.extend(found.warnings);
+    if let Some(text) = &record.source {
+        report.find(text);
+    }
+    if report.is_ok() { Ok((record, report.warnings)) } else { Err(WorkflowError::Invalid(report.errors)) }
+}
+
+/// Every id that a workflow, or one within it, names, with its path.
+pub fn references(workflow: &Workflow) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    collect(workflow, "", &mut found);
+    found
+}
+
+fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a str)>) {
+    for (at, stage) in paths(&workflow.shape) {
+        let path = join(&join(path, &at), "runnable");
+        match &stage.runnable {
+            Target::Reference(id) => found.push((path, id)),
+            Target::Inline(within) => collect(within, &path, found),
+        }
+    }
+}
+
+/// Every stage of a workflow with its path in it.
+pub(super) fn paths(shape: &Shape) -> Vec<(String, &Stage)> {
+    let numbered = |list: &str, stages: &'_ [Stage]| -> Vec<String> {
+        (0..stages.len()).map(|at| format!("{list}[{at}]")).collect()
+    };
+    let paths = match shape {
+        Shape::Pipeline { stages, .. } | Shape::Loop { stages, .. } => numbered("stages", stages),
+        Shape::Parallel { branches, .. } => numbered("branches", branches),
+        Shape::Conditional { routes, default } => {
+            let routes = (0..routes.len()).map(|at| format!("routes[{at}].stage"));
+            routes.chain(default.iter().map(|_| "default".to_owned())).collect()
+        }
+    };
+    paths.into_iter().zip(shape.stages()).collect()
+}

@@ -1,0 +1,190 @@
+//! What a run may run: every definition that it can reach, as it was when the run began.
+
+use super::definition::{Target, Workflow, WorkflowRecord};
+use crate::agent::AgentRecord;
+use crate::workflow::{Flow, Flows};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Finds definitions, those that come with the program included.
+#[async_trait]
+pub trait Definitions: Send + Sync {
+    /// The workflow as registered last.
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String>;
+    /// The workflow as it was under `hash`.
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, String>;
+    /// The agent as applied last.
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, String>;
+    /// The agent as it was under `hash`.
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, String>;
+}
+
+/// Why a run cannot begin.
+#[derive(Debug, Error)]
+pub enum PinError {
+    /// The workflow, or one that it names, is not there, or cannot be run. For people.
+    #[error("{0}")]
+    Unfit(String),
+    /// The definitions cannot be read now: the same may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Which definitions a run began with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The workflow that runs.
+    pub workflow_id: String,
+    /// It and those that it names, with their hashes.
+    pub workflows: BTreeMap<String, String>,
+    /// The task agents that they name, with their hashes.
+    pub agents: BTreeMap<String, String>,
+}
+
+impl Manifest {
+    /// The hash of the workflow that runs.
+    pub fn hash(&self) -> &str {
+        self.workflows.get(&self.workflow_id).map_or("", String::as_str)
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Pinned {
+    root: Arc<WorkflowRecord>,
+    workflows: HashMap<String, Arc<WorkflowRecord>>,
+    agents: HashMap<String, Arc<AgentRecord>>,
+    flows: HashMap<String, Arc<dyn Flow>>,
+}
+
+/// What a reference names.
+pub(super) enum Runnable<'a> {
+    Workflow(&'a Workflow),
+    Agent(&'a Arc<AgentRecord>),
+    Flow(&'a Arc<dyn Flow>),
+}
+
+impl Pinned {
+    /// What a run of `workflow_id` can reach as of now; `flows` are the functions registered in Rust.
+    pub async fn resolve(definitions: &dyn Definitions, flows: &Flows, workflow_id: &str) -> Result<Self, PinError> {
+        let root = definitions.workflow(workflow_id).await.map_err(PinError::Unavailable)?;
+        let root = root.ok_or_else(|| PinError::Unfit(format!("there is no workflow `{workflow_id}`")))?;
+        let mut pinned = Self::of(Arc::clone(&root));
+        let mut left = vec![root];
+        while let Some(record) = left.pop() {
+            for id in references(&record.workflow) {
+                if pinned.find(&id).is_some() {
+                    continue;
+                }
+                if let Some(flow) = flows.get(&id) {
+                    pinned.flows.insert(id, flow);
+                } else if let Some(workflow) = definitions.workflow(&id).await.map_err(PinError::Unavailable)? {
+                    pinned.workflows.insert(id, Arc::clone(&workflow));
+                    left.push(workflow);
+                } else {
+                    let agent = definitions.agent(&id).await.map_err(PinError::Unavailable)?;
+                    let agent = task_agent(agent, record.id(), &id)?;
+                    pinned.agents.insert(id, agent);
+                }
+            }
+        }
+        Ok(pinned)
+    }
+
+    /// What a run began with, for its repetition.
+    pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, PinError> {
+        let gone =
+            |id: &str, hash: &str| PinError::Unfit(format!("`{id}` as it was under {hash} is not there any more"));
+        let mut workflows = HashMap::new();
+        for (id, hash) in &manifest.workflows {
+            let found = definitions.workflow_version(id, hash).await.map_err(PinError::Unavailable)?;
+            workflows.insert(id.clone(), found.ok_or_else(|| gone(id, hash))?);
+        }
+        let root = workflows.get(&manifest.workflow_id).cloned();
+        let root = root.ok_or_else(|| gone(&manifest.workflow_id, manifest.hash()))?;
+        let mut pinned = Self { workflows, ..Self::of(root) };
+        for (id, hash) in &manifest.agents {
+            let found = definitions.agent_version(id, hash).await.map_err(PinError::Unavailable)?;
+            pinned.agents.insert(id.clone(), found.ok_or_else(|| gone(id, hash))?);
+        }
+        let named: Vec<String> = pinned.workflows.values().flat_map(|record| references(&record.workflow)).collect();
+        for id in named {
+            if pinned.find(&id).is_none() {
+                let flow = flows.get(&id).ok_or_else(|| not_found(&id))?;
+                pinned.flows.insert(id, flow);
+            }
+        }
+        Ok(pinned)
+    }
+
+    fn of(root: Arc<WorkflowRecord>) -> Self {
+        let workflows = HashMap::from([(root.id().to_owned(), Arc::clone(&root))]);
+        Self { root, workflows, agents: HashMap::new(), flows: HashMap::new() }
+    }
+
+    /// The workflow that runs.
+    pub fn root(&self) -> &Arc<WorkflowRecord> {
+        &self.root
+    }
+
+    /// The workflows and task agents in it, for what keeps their versions.
+    pub fn definitions(&self) -> (impl Iterator<Item = &Arc<WorkflowRecord>>, impl Iterator<Item = &Arc<AgentRecord>>) {
+        (self.workflows.values(), self.agents.values())
+    }
+
+    /// Their ids and hashes.
+    pub fn manifest(&self) -> Manifest {
+        Manifest {
+            workflow_id: self.root.id().to_owned(),
+            workflows: self.workflows.iter().map(|(id, record)| (id.clone(), record.hash.clone())).collect(),
+            agents: self.agents.iter().map(|(id, record)| (id.clone(), record.hash.clone())).collect(),
+        }
+    }
+
+    /// The models that its agents ask.
+    pub(super) fn models(&self) -> Vec<String> {
+        self.agents.values().map(|agent| agent.config.model.clone()).collect()
+    }
+
+    pub(super) fn workflow(&self, id: &str) -> Option<Arc<Workflow>> {
+        self.workflows.get(id).map(|record| Arc::clone(&record.workflow))
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Runnable<'_>> {
+        let workflow = || self.workflows.get(id).map(|record| Runnable::Workflow(&record.workflow));
+        let agent = || self.agents.get(id).map(Runnable::Agent);
+        self.flows.get(id).map(Runnable::Flow).or_else(workflow).or_else(agent)
+    }
+}
+
+fn task_agent(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> Result<Arc<AgentRecord>, PinError> {
+    match agent {
+        None => Err(not_found(id)),
+        Some(agent) if agent.config.is_task_agent() => Ok(agent),
+        Some(_) => Err(PinError::Unfit(format!(
+            "workflow `{workflow_id}` names agent `{id}`, which takes chats; a stage needs an agent with a `system_prompt`"
+        ))),
+    }
+}
+
+/// What is said of a reference that leads nowhere (O-25).
+fn not_found(id: &str) -> PinError {
+    PinError::Unfit(format!(
+        "Runnable not found: {id}; apply an agent of that id, put a workflow of that id into workflows_dir, or register a flow"
+    ))
+}
+
+/// Every id that a workflow or one within it names.
+fn references(workflow: &Workflow) -> Vec<String> {
+    let mut found = Vec::new();
+    for stage in workflow.shape.stages() {
+        match &stage.runnable {
+            Target::Reference(id) => found.push(id.clone()),
+            Target::Inline(inner) => found.extend(references(inner)),
+        }
+    }
+    found
+}

@@ -1,0 +1,24 @@
+//! One stage after the other (O-18).
+
+use super::definition::Stage;
+use super::failure::Failure;
+use super::outputs::OutputStore;
+use super::part::Part;
+use super::stage;
+use super::workflow::Output;
+use std::sync::Arc;
+
+/// Runs the stages whose conditions hold; the output is that of the last one.
+pub(super) async fn run(part: &Part, stages: &[Stage], outputs: &mut OutputStore) -> Result<Output, Failure> {
+    let mut last = Arc::from("");
+    for stage in stages {
+        if stage.condition.as_ref().is_some_and(|condition| !condition.holds(outputs.scope())) {
+            continue;
+        }
+        let Output { text, branches, .. } = stage::told(&part.stage(&stage.id), stage, outputs.scope()).await?;
+        outputs.set(stage.id.as_str(), Arc::clone(&text));
+        outputs.merge(branches.into_iter().map(|(id, text)| (id, Some(text))));
+        last = text;
+    }
+    Ok(last.into())
+}

@@ -1,0 +1,179 @@
+//! A run of a workflow, from its input to its output.
+
+use super::event::{RunEvent, RunEventType};
+use super::failure::Failure;
+use super::outcome::{RunFailure, RunUsage};
+use super::outlet::Outlet;
+use super::part::{Part, Run, Told};
+use super::pinned::Pinned;
+use super::scope::Scope;
+use super::spent::{Limits, Spent};
+use super::timeline::Notes;
+use super::workflow;
+use crate::action::http::HttpCaller;
+use crate::action::tool::Tools;
+use crate::journal::{Journal, JournalError};
+use crate::model::Models;
+use async_trait::async_trait;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::time::timeout;
+
+/// Where a run's events go.
+#[async_trait]
+pub trait EventSink: Send + Sync {
+    /// Publishes events in order. All durable on return; one that was published before is dropped by its `event_id`.
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String>;
+}
+
+/// What the steps of a run work with. Cheap to clone.
+#[derive(Clone)]
+pub struct RunServices {
+    /// Models by name.
+    pub models: Models,
+    /// Calls tools over HTTP.
+    pub http: HttpCaller,
+    /// Functions registered as tools.
+    pub tools: Tools,
+}
+
+/// What a run begins with.
+pub struct RunStart {
+    /// Its id.
+    pub run_id: String,
+    /// What it may run; its root runs.
+    pub pinned: Pinned,
+    /// What its stages see as `{query}`.
+    pub input: String,
+    /// What the conditions of the outermost workflow see as `{query}` (OP-O20).
+    pub request: String,
+    /// The turn's journal, or the run's part of it.
+    pub journal: Journal,
+    /// See [`RunServices`].
+    pub services: RunServices,
+    /// Where its events go.
+    pub sink: Arc<dyn EventSink>,
+    /// The most that it may take.
+    pub limits: Limits,
+    /// How much of `limits.timeout` earlier workers have used.
+    pub elapsed: Duration,
+    /// For a run that is only looked at.
+    pub(super) notes: Option<Arc<Notes>>,
+}
+
+impl RunStart {
+    /// A run of `pinned` on `input`, with events to `sink`, within the limits; nothing of its time is used up.
+    pub fn new(run_id: &str, pinned: Pinned, input: &str, journal: Journal, (services, sink, limits): Means) -> Self {
+        let (run_id, input) = (run_id.to_owned(), input.to_owned());
+        let (request, elapsed) = (input.clone(), Duration::ZERO);
+        Self { run_id, pinned, input, request, journal, services, sink, limits, elapsed, notes: None }
+    }
+
+    /// The same, whose outermost conditions see `request` as `{query}` (OP-O20).
+    pub fn asked(self, request: &str) -> Self {
+        Self { request: request.to_owned(), ..self }
+    }
+
+    /// The same, of whose time so much is used up.
+    pub fn since(self, elapsed: Duration) -> Self {
+        Self { elapsed, ..self }
+    }
+}
+
+/// What a run works with, where its events go, and the most that it may take.
+pub type Means = (RunServices, Arc<dyn EventSink>, Limits);
+
+/// How a run has ended.
+#[derive(Debug)]
+pub struct RunEnd {
+    /// Its output, or why there is none.
+    pub outcome: Result<String, RunFailure>,
+    /// What it has used.
+    pub usage: RunUsage,
+    /// Its last event, `run_completed` or `run_failed`: to be published once the end is durable, and no other after it.
+    pub event: RunEvent,
+}
+
+/// Why a run has not come to an end. It is repeated, cancelled or given up as a turn is.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The journal's fault.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The events cannot be published.
+    #[error("{0}")]
+    Sink(String),
+}
+
+/// Runs a workflow. On return its steps are durable and its events published, but for the last one.
+pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
+    let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed, notes } = start;
+    let root = Arc::clone(pinned.root());
+    let run = Arc::new(Run {
+        id: run_id,
+        pinned,
+        services,
+        journal: journal.clone(),
+        outlet: Outlet::default(),
+        spent: Spent::new(limits),
+        max_parallel: limits.max_parallel,
+        notes,
+    });
+    let part = Part::root(Arc::clone(&run));
+    part.tell(RunEventType::RunStarted, Told::default());
+    let scope = Scope::root(input, Some(request.into()));
+    let work = workflow::stages(&part, &root.workflow, scope);
+    let mut work = pin!(timeout(limits.timeout.saturating_sub(elapsed), work));
+    let mut writing = pin!(run.outlet.drain(&journal, sink.as_ref()));
+    let worked = tokio::select! {
+        biased;
+        worked = &mut work => worked,
+        // While the run goes on it ends only when it cannot.
+        written = &mut writing => {
+            let error = written.err().unwrap_or_else(|| RunError::Sink("the outlet is closed".into()));
+            if let RunError::Sink(_) = error {
+                // What is under way is not to be asked again.
+                run.outlet.close();
+                journal.halt();
+                let _ = work.await;
+                journal.settle().await?;
+            }
+            return Err(error);
+        }
+    };
+    let outcome = match worked {
+        Ok(Ok(output)) => Ok(output),
+        Ok(Err(Failure::Journal(error))) => return Err(error.into()),
+        Ok(Err(Failure::Failed { failure, .. })) => Err(failure),
+        Err(_) => Err(RunFailure { path: String::new(), cause: run.spent.too_long(), attempts: 1 }),
+    };
+    run.outlet.close();
+    writing.await?;
+    let event = match &outcome {
+        Ok(output) => part.event(RunEventType::RunCompleted, output.told(&root.workflow.shape)),
+        Err(failure) => part.event(RunEventType::RunFailed, Told::error(failure.to_string())),
+    };
+    Ok(RunEnd { outcome: outcome.map(|output| output.text.to_string()), usage: run.spent.usage(), event })
+}
+
+/// The last event of a run that an operator, or the engine, has ended.
+pub fn broken_off(run_id: &str, reason: &str) -> RunEvent {
+    RunEvent {
+        kind: RunEventType::RunFailed,
+        run_id: run_id.to_owned(),
+        root_run_id: run_id.to_owned(),
+        event_id: format!("{run_id}/{}", RunEventType::RunFailed.as_str()),
+        step_id: None,
+        stage_id: None,
+        branch_id: None,
+        iteration: None,
+        depth: 0,
+        path: String::new(),
+        delta: None,
+        snapshot: None,
+        data: None,
+        error: Some(reason.to_owned()),
+    }
+}

@@ -1,0 +1,197 @@
+//! A workflow of one stage, `work`, that runs a task agent over a real store, a model server and an API.
+
+use crate::support::api::Api;
+use crate::support::backend::embedded;
+use crate::support::engine::Backend;
+use crate::support::model_server::ModelServer;
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use turnwheel::action::http::{HttpCaller, SecretFill};
+use turnwheel::action::tool::Tools;
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock;
+use turnwheel::config::duration::Text;
+use turnwheel::config::{self, Provider, Settings};
+use turnwheel::journal::{Guard, Journal, StepRecord};
+use turnwheel::model::Models;
+use turnwheel::store::{Acquire, Acquired, NewSession, Store};
+use turnwheel::workflow::Flows;
+use turnwheel::workflow::orchestration::definition::{
+    LimitsConfig, Retry, Shape, Stage, Target, Workflow, WorkflowRecord,
+};
+use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
+use turnwheel::workflow::orchestration::pinned::{Definitions, Pinned};
+use turnwheel::workflow::orchestration::template::InputMapping;
+use turnwheel::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
+
+/// See the module.
+pub struct Bench {
+    pub store: Arc<dyn Store>,
+    pub models: Models,
+    pub server: ModelServer,
+    pub api: Api,
+    pub tools: Tools,
+    pub limits: LimitsConfig,
+    agent: Arc<AgentRecord>,
+    epoch: u64,
+    events: Arc<Events>,
+}
+
+/// What a run has told.
+#[derive(Default)]
+struct Events(Mutex<Vec<RunEvent>>);
+
+#[async_trait]
+impl EventSink for Events {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+        self.0.lock().unwrap().extend(events);
+        Ok(())
+    }
+}
+
+impl Bench {
+    pub async fn of(backend: Backend, agent: Value) -> Self {
+        let (server, api) = (ModelServer::start().await, Api::start().await);
+        let text = agent.to_string().replace("{api}", &api.base_url);
+        let agent = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
+        let model = config::Model {
+            provider: Provider::Openai,
+            base_url: server.base_url(),
+            api_key_env: None,
+            model: "m".into(),
+            timeout: Text(Duration::from_secs(20)),
+            max_retries: 1,
+            temperature: None,
+            max_tokens: None,
+        };
+        let settings = Settings { models: [("default".to_owned(), model)].into(), ..Settings::default() };
+        let take = Acquire {
+            session_id: "r1".into(),
+            seq: 1,
+            owner: "w1".into(),
+            token: "w1".into(),
+            lease: Duration::from_secs(60),
+            new_session: NewSession::default(),
+            pin: None,
+        };
+        let Acquired::Granted(grant) = backend.store.acquire(take).await.unwrap() else { panic!("the lane is free") };
+        Self {
+            models: Models::from_settings(&settings, |_| None).unwrap(),
+            store: backend.store,
+            server,
+            api,
+            tools: Tools::default(),
+            limits: LimitsConfig::default(),
+            agent: Arc::new(agent),
+            epoch: grant.session.epoch,
+            events: Arc::default(),
+        }
+    }
+
+    pub async fn embedded(agent: Value) -> Self {
+        Self::of(embedded().await, agent).await
+    }
+
+    /// Runs the workflow over the journal as it is by now; answers its end, and what it told.
+    pub async fn run(&self, input: &str) -> (RunEnd, Vec<RunEvent>) {
+        let end = self.running(input).await.unwrap();
+        let mut events = std::mem::take(&mut *self.events.0.lock().unwrap());
+        events.push(end.event.clone());
+        (end, events)
+    }
+
+    /// Runs it until `broken`, as a worker does that is killed then.
+    pub async fn run_until(&self, input: &str, broken: impl Future<Output = ()>) {
+        tokio::select! {
+            ended = self.running(input) => panic!("it has ended: {ended:?}"),
+            () = broken => {}
+        }
+    }
+
+    /// What the run has told so far.
+    pub fn told(&self) -> Vec<RunEvent> {
+        self.events.0.lock().unwrap().clone()
+    }
+
+    async fn running(&self, input: &str) -> Result<RunEnd, RunError> {
+        let turn = ("r1", "r1");
+        let journal = Journal::open(Arc::clone(&self.store), turn, (self.epoch, Guard::always()), true).await?;
+        let pinned = Pinned::resolve(self, &Flows::builtin(), "case").await.unwrap();
+        let services = RunServices {
+            models: self.models.clone(),
+            http: HttpCaller::new(SecretFill::none(), &["*".to_owned()]).unwrap(),
+            tools: self.tools.clone(),
+        };
+        let limits = Limits::of(&Settings::default().workflow, &self.limits);
+        let means = (services, Arc::clone(&self.events) as Arc<dyn EventSink>, limits);
+        Box::pin(execute(RunStart::new("r1", pinned, input, journal, means))).await
+    }
+
+    /// The steps of the agent by key, those of one iteration in order.
+    pub async fn steps(&self) -> Vec<StepRecord> {
+        let mut steps = self.store.steps("r1", "r1").await.unwrap();
+        steps.sort_by(|a, b| a.key.cmp(&b.key));
+        steps
+    }
+}
+
+#[async_trait]
+impl Definitions for Bench {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+        let stage = Stage {
+            id: "work".into(),
+            runnable: Target::Reference(self.agent.id().to_owned()),
+            input: InputMapping::passthrough("query"),
+            condition: None,
+            retry: Retry::default(),
+            timeout: None,
+        };
+        let shape = Shape::Pipeline { stages: vec![stage], inherit_keys: Vec::new() };
+        let limits = LimitsConfig::default();
+        let workflow = Arc::new(Workflow { id: "case".into(), description: String::new(), shape, limits });
+        let (document, hash) = (json!({}), "h1".to_owned());
+        let record = WorkflowRecord { workflow, document, hash, updated_at: clock::now(), source: None };
+        Ok((id == "case").then(|| Arc::new(record)))
+    }
+
+    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+        self.workflow(id).await
+    }
+
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+        Ok((id == self.agent.id()).then(|| Arc::clone(&self.agent)))
+    }
+
+    async fn agent_version(&self, id: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+        self.agent(id).await
+    }
+}
+
+/// The agent's own events, without the pieces of its answers.
+pub fn of_agent(events: &[RunEvent]) -> Vec<&RunEvent> {
+    events.iter().filter(|event| event.depth == 1 && event.kind != RunEventType::StepDelta).collect()
+}
+
+/// Role and words of each message that was told.
+pub fn messages(events: &[RunEvent]) -> Vec<(&str, &str)> {
+    let told = events.iter().filter_map(|event| event.snapshot.as_ref());
+    told.map(|Snapshot { role, content, .. }| (role.as_str(), content.as_str())).collect()
+}
+
+/// The pieces that were told, by their stream.
+pub fn streams(events: &[RunEvent]) -> Vec<(String, String)> {
+    let mut streams: Vec<(String, String)> = Vec::new();
+    for delta in events.iter().filter_map(|event| event.delta.as_ref()) {
+        match streams.last_mut().filter(|(id, _)| *id == delta.stream_id) {
+            Some((_, text)) => text.push_str(&delta.content),
+            None => {
+                assert_eq!(delta.seq, 0, "a stream begins at its beginning");
+                streams.push((delta.stream_id.clone(), delta.content.clone()));
+            }
+        }
+    }
+    streams
+}

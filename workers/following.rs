@@ -1,0 +1,139 @@
+//! Following a run in the terminal: how it goes on stderr, its output on stdout.
+
+use crate::access::Access;
+use crate::failure::Failure;
+use crate::feed::Notice;
+use crate::progress::{Progress, took};
+use crate::signals::Signals;
+use crate::table::{one_line, print, printable};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use turnwheel::gateway::runs::RunDetails;
+use turnwheel::queue::Event;
+use turnwheel::store::RunStatus;
+use turnwheel::tasks::Tasks;
+use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType};
+
+/// How often the run's record is asked for: one whose events have expired tells nothing.
+const LOOK: Duration = Duration::from_secs(2);
+/// The exit status of a command that SIGINT has ended.
+const INTERRUPTED: u8 = 130;
+
+/// See the module.
+pub struct Following<'a> {
+    access: &'a Access,
+    run_id: &'a str,
+    json: bool,
+    progress: Progress,
+    /// As the last event had it: more than the run's record keeps, or less.
+    output: Option<String>,
+}
+
+impl<'a> Following<'a> {
+    /// With `json` each event is a line on stdout, and nothing else is.
+    pub fn new(access: &'a Access, run_id: &'a str, colour: bool, json: bool) -> Self {
+        let progress = Progress::new(colour && std::io::stderr().is_terminal());
+        Self { access, run_id, json, progress, output: None }
+    }
+
+    /// Follows until the run has ended, or Ctrl-C.
+    pub async fn follow(mut self, tasks: &Tasks) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::listen()?;
+        let RunDetails { run, .. } = self.access.get_run(self.run_id).await?;
+        let mut feed = self.access.follow_run(&run, tasks).await?;
+        self.say(&format!("run {} of {}", self.run_id, run.workflow_id));
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        look.tick().await;
+        loop {
+            tokio::select! {
+                // Dropping a receive loses nothing.
+                notice = feed.recv() => match notice {
+                    Some(Notice::Failed(error)) => return Err(error),
+                    None => anyhow::bail!("the events of run `{}` have ended", self.run_id),
+                    Some(notice) => if self.show(&notice) { return self.end().await },
+                },
+                _ = look.tick() => if self.has_ended().await { return self.end().await },
+                () = signals.next() => return Ok(self.left()),
+            }
+        }
+    }
+
+    /// Shows what came; true when it was the run's end.
+    fn show(&mut self, notice: &Notice) -> bool {
+        let event = match notice {
+            Notice::Event(event) => event,
+            Notice::Lost(problem) => {
+                self.say(&format!("[connection] lost ({problem}); reconnecting …"));
+                return false;
+            }
+            Notice::Back => {
+                self.say("[connection] back");
+                return false;
+            }
+            Notice::Failed(_) => return false,
+        };
+        let Some(event) = self.of_run(event) else { return false };
+        if self.json {
+            print(serde_json::to_string(&event).unwrap_or_default());
+        } else {
+            eprint!("{}", self.progress.event(&event, Instant::now()));
+        }
+        let ends = matches!(event.kind, RunEventType::RunCompleted | RunEventType::RunFailed) && event.depth == 0;
+        if ends {
+            let output = event.data.as_ref().and_then(|data| data.get("output")?.as_str());
+            self.output = output.map(str::to_owned);
+        }
+        ends
+    }
+
+    /// The event, if it is one of this run.
+    fn of_run(&self, event: &Event) -> Option<RunEvent> {
+        let Event::Run(event) = event else { return None };
+        let event: RunEvent = serde_json::from_value(event.clone()).ok()?;
+        (event.root_run_id == self.run_id).then_some(event)
+    }
+
+    /// A failure to ask is no answer: the feed tells of lost connections.
+    async fn has_ended(&self) -> bool {
+        let asked = timeout(LOOK, self.access.get_run(self.run_id)).await;
+        matches!(asked, Ok(Ok(details)) if details.run.status.has_ended())
+    }
+
+    async fn end(&mut self) -> anyhow::Result<ExitCode> {
+        let run = self.access.get_run(self.run_id).await?.run;
+        eprint!("{}", self.progress.rest());
+        if run.status == RunStatus::Completed {
+            let (time, usage) = (run.started_at.zip(run.ended_at), run.usage);
+            let time = time.map(|(from, to)| format!(" in {}", took(from.until(to)))).unwrap_or_default();
+            let (stages, calls, tokens) = (usage.stages, usage.model_calls, usage.tokens);
+            self.say(&format!("completed{time}: {stages} stages, {calls} model calls, {tokens} tokens"));
+            let output = self.output.take().or(run.output).unwrap_or_default();
+            if !self.json {
+                print(printable(output.trim_end()));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let why = run.error.map(|failure| failure.to_string()).unwrap_or_default();
+        let id = self.run_id;
+        let message = format!("run `{id}` is {}: {}", run.status.as_str(), one_line(&why));
+        let hint =
+            format!("`turnwheel runs show {id}` has its stages; `turnwheel runs resume {id}` goes on where it failed");
+        Err(Failure::new(message, hint).into())
+    }
+
+    fn left(&mut self) -> ExitCode {
+        eprint!("{}", self.progress.rest());
+        let id = self.run_id;
+        self.say(&format!(
+            "the run goes on\n  see it:  turnwheel runs show {id} --watch\n  end it:  turnwheel runs cancel {id}"
+        ));
+        ExitCode::from(INTERRUPTED)
+    }
+
+    fn say(&self, text: &str) {
+        eprintln!("{}", printable(text));
+    }
+}

@@ -1,0 +1,300 @@
+//! `turnwheel runs`: the operators' view of runs, and their commands.
+
+use crate::access::Access;
+use crate::listing::Listing;
+use crate::progress::took;
+use crate::refresh::Refresh;
+use crate::table::{one_line, pretty, print, print_json, printable, rough, table};
+use clap::{Args, Subcommand};
+use std::time::Duration;
+use turnwheel::clock::{self, Timestamp};
+use turnwheel::config::load::Loaded;
+use turnwheel::gateway::intake::StartedRun;
+use turnwheel::gateway::runs::{RunDetails, RunSummary};
+use turnwheel::store::{RunQuery, RunRecord, RunStatus};
+use turnwheel::tasks::Tasks;
+use turnwheel::workflow::orchestration::TimelineEntry;
+use turnwheel::workflow::orchestration::timeline::StageStatus;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel runs list --status failed                 what failed, newest first
+  turnwheel runs show RUN                             its stages, what they took, and its output
+  turnwheel runs resume RUN                           go on where it failed
+  turnwheel runs restart RUN --from summary           repeat it from a stage on, as a new run";
+
+const LIST: &str = "\
+Examples:
+  turnwheel runs list
+  turnwheel runs list --workflow research_workflow --status running --watch
+  turnwheel runs list --session s1 --limit 200 --json";
+
+const SHOW: &str = "\
+Examples:
+  turnwheel runs show RUN
+  turnwheel runs show RUN --watch      as it goes on, until Ctrl-C
+  turnwheel runs show RUN --json       with whole inputs and outputs";
+
+const CANCEL: &str = "\
+Examples:
+  turnwheel runs cancel RUN
+  turnwheel runs cancel RUN --reason 'wrong question' --by li
+
+Ends the run at once; what its stages have recorded stays, so that `resume` can go on from there.";
+
+const RESUME: &str = "\
+Examples:
+  turnwheel runs resume RUN
+
+A failed or cancelled run goes on under its own id. Stages that are done are not run again; the one that failed is.";
+
+const RESTART: &str = "\
+Examples:
+  turnwheel runs restart RUN --from summary
+  turnwheel runs restart RUN --from 'outer_loop[2]/parallel_result'
+
+What comes before the stage counts as it was; it and what follows run again, in a new run whose id is printed.";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Runs {
+    /// Runs, newest first
+    #[command(after_help = LIST)]
+    List(List),
+    /// One run: its stages and its output
+    #[command(after_help = SHOW)]
+    Show(Show),
+    /// End a run
+    #[command(after_help = CANCEL)]
+    Cancel(Cancel),
+    /// Let a failed or cancelled run go on
+    #[command(after_help = RESUME)]
+    Resume(Ordered),
+    /// Repeat a run from a stage on, as a new run
+    #[command(after_help = RESTART)]
+    Restart(Restart),
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only those of this workflow
+    #[arg(long, value_parser = crate::id)]
+    workflow: Option<String>,
+    /// Only those in this status
+    #[arg(long, value_parser = status)]
+    status: Option<RunStatus>,
+    /// Only those that this session asked for
+    #[arg(long, value_parser = crate::id)]
+    session: Option<String>,
+    #[command(flatten)]
+    listing: Listing,
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The run
+    #[arg(value_parser = crate::id)]
+    run: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    refresh: Refresh,
+}
+
+#[derive(Debug, Args)]
+pub struct Ordered {
+    /// The run
+    #[arg(value_parser = crate::id)]
+    run: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Cancel {
+    /// Why
+    #[arg(long)]
+    reason: Option<String>,
+    /// Who orders it
+    #[arg(long)]
+    by: Option<String>,
+    #[command(flatten)]
+    ordered: Ordered,
+}
+
+#[derive(Debug, Args)]
+pub struct Restart {
+    /// The stage, as `show` names it
+    #[arg(long, value_name = "STAGE")]
+    from: String,
+    #[command(flatten)]
+    ordered: Ordered,
+}
+
+fn status(text: &str) -> Result<RunStatus, String> {
+    serde_json::from_value(text.into()).map_err(|_| "one of pending, running, completed, failed, cancelled".to_owned())
+}
+
+impl Runs {
+    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+        let tasks = Tasks::new();
+        let access = Access::open(loaded, &tasks).await?;
+        match self {
+            Self::List(which) => which.listing.refresh.show("no runs", async || list(&access, &which).await).await,
+            Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
+            Self::Cancel(Cancel { reason, by, ordered }) => {
+                ordered.done(&access.cancel_run(&ordered.run, reason, by).await?)
+            }
+            Self::Resume(ordered) => ordered.done(&access.resume_run(&ordered.run).await?),
+            Self::Restart(Restart { from, ordered }) => ordered.done(&access.restart_run(&ordered.run, from).await?),
+        }
+    }
+}
+
+impl Ordered {
+    fn done(&self, started: &StartedRun) -> anyhow::Result<()> {
+        if self.json {
+            return print_json(started);
+        }
+        print(&started.run_id);
+        Ok(())
+    }
+}
+
+async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
+    let List { workflow, status, session, listing } = which;
+    let query = RunQuery {
+        workflow_id: workflow.clone(),
+        status: *status,
+        origin_session: session.clone(),
+        limit: listing.limit(),
+    };
+    listing.text("runs", access.list_runs(query).await?, |runs| rows(runs, clock::now()))
+}
+
+fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
+    let mut rows = table(&["run", "workflow", "status", "took", "tokens", "asked", "query", "error"]);
+    for run in runs {
+        let took = run.started_at.map(|started| took(started.until(run.ended_at.unwrap_or(now)))).unwrap_or_default();
+        let (status, error) = (run.status.as_str().to_owned(), run.error.map(|failure| failure.to_string()));
+        let asked = format!("{} ago", rough(run.created_at.until(now)));
+        let (tokens, error) = (run.usage.tokens.to_string(), error.unwrap_or_default());
+        rows.add_row([run.run_id, run.workflow_id, status, took, tokens, asked, run.query, error]);
+    }
+    rows.to_string()
+}
+
+async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
+    let details = access.get_run(&which.run).await?;
+    match which.json {
+        true => pretty(&details),
+        false => Ok(describe(&details, clock::now())),
+    }
+}
+
+/// A run in lines.
+fn describe(details: &RunDetails, now: Timestamp) -> String {
+    let RunDetails { run, timeline } = details;
+    let mut lines = head(run, now);
+    if !timeline.is_empty() {
+        lines.push(String::new());
+        lines.push(stages(timeline, run));
+    }
+    if let Some(output) = &run.output {
+        lines.extend([String::new(), "output".to_owned(), printable(output.trim_end())]);
+    }
+    lines.join("\n")
+}
+
+fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
+    let row = |name: &str, text: &str| format!("{name:<9} {}", one_line(text));
+    let mut lines = vec![
+        row("run", &run.run_id),
+        row("workflow", &format!("{} (hash {})", run.workflow_id, run.hash)),
+        row("status", run.status.as_str()),
+        row("query", &run.query),
+    ];
+    lines.extend(run.error.as_ref().map(|failure| row("error", &failure.to_string())));
+    lines.extend(run.origin_session.as_ref().map(|session_id| row("session", session_id)));
+    if let (Some(from), stage) = (&run.from_run, run.from_stage.as_deref().unwrap_or_default()) {
+        lines.push(row("repeats", &format!("{from} from {stage} on")));
+    }
+    lines.push(row("asked", &format!("{}, {} ago", run.created_at, rough(run.created_at.until(now)))));
+    if let Some(started) = run.started_at {
+        lines.push(row("took", &took(started.until(run.ended_at.unwrap_or(now)))));
+    }
+    let usage = run.usage;
+    lines.push(row(
+        "used",
+        &format!("{} stages, {} model calls, {} tokens", usage.stages, usage.model_calls, usage.tokens),
+    ));
+    lines
+}
+
+fn stages(timeline: &[TimelineEntry], run: &RunRecord) -> String {
+    let mut rows = table(&["stage", "runs", "status", "after", "took", "model", "tokens", "error", "input"]);
+    for stage in timeline {
+        let tries = if stage.attempt > 1 { format!(" (attempt {})", stage.attempt) } else { String::new() };
+        let status = match stage.status {
+            // What the end of its run has broken off.
+            StageStatus::Running => run.status.as_str(),
+            StageStatus::Completed => "completed",
+            StageStatus::Failed => "failed",
+        };
+        rows.add_row([
+            format!("{}{tries}", stage.path),
+            stage.runnable.clone(),
+            status.to_owned(),
+            run.started_at.zip(stage.started_at).map(|(run, stage)| took(run.until(stage))).unwrap_or_default(),
+            stage.ms.map(|ms| took(Duration::from_millis(ms))).unwrap_or_default(),
+            stage.model.clone().unwrap_or_default(),
+            (stage.tokens.prompt + stage.tokens.completion).to_string(),
+            stage.error.clone().unwrap_or_default(),
+            stage.input.clone(),
+        ]);
+    }
+    rows.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_run_in_lines_has_its_stages_its_failure_and_its_output() {
+        let details: RunDetails = serde_json::from_value(json!({
+            "run_id": "r1", "workflow_id": "research", "hash": "h", "status": "failed", "query": "研究\n电池\u{1b}",
+            "error": {"path": "plan", "cause": "no answer", "attempts": 2}, "output": null, "from_run": "r0", "from_stage": "plan",
+            "usage": {"stages": 2, "model_calls": 3, "tokens": 40}, "created_at": "2026-01-02T03:04:05Z",
+            "started_at": "2026-01-02T03:04:06Z", "ended_at": "2026-01-02T03:04:08.500Z",
+            "timeline": [{"path": "plan", "runnable": "planner_agent", "attempt": 2, "depth": 0, "status": "failed", "input": "计划",
+                          "output": null, "error": "no answer", "started_at": "2026-01-02T03:04:06Z", "ended_at": "2026-01-02T03:04:08Z",
+                          "ms": 2000, "model": "default", "tokens": {"prompt": 30, "completion": 10}, "model_calls": 1}],
+        }))
+        .unwrap();
+        let text = describe(&details, "2026-01-02T04:04:05Z".parse().unwrap());
+        for part in [
+            "query     研究 电池\n",
+            "took      2.5s",
+            "1h ago",
+            "r0 from plan on",
+            "2 stages, 3 model calls, 40 tokens",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let stage = text.lines().last().unwrap();
+        for part in ["plan (attempt 2)", "planner_agent", "failed", "0ms", "2.0s", "default", "40", "no answer", "计划"]
+        {
+            assert!(stage.contains(part), "{part}: {stage}");
+        }
+    }
+
+    #[test]
+    fn only_a_run_s_statuses_are_statuses() {
+        assert_eq!(status("failed"), Ok(RunStatus::Failed));
+        assert!(status("transferred").unwrap_err().contains("pending"));
+    }
+}

@@ -1,0 +1,314 @@
+//! `turnwheel workflows`: workflow files into the store, what is there, and runs of them.
+
+use crate::access::Access;
+use crate::failure::Failure;
+use crate::following::Following;
+use crate::report::{FileReport, Report, WORKFLOW};
+use crate::table::{print, print_json, print_table, printable, table, width};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use turnwheel::agent::{AgentRecord, load};
+use turnwheel::config::load::Loaded;
+use turnwheel::gateway::intake::NewRun;
+use turnwheel::gateway::workflows::Source;
+use turnwheel::tasks::Tasks;
+use turnwheel::workflow::Flows;
+use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::workflow::orchestration::known::KnownRunnables;
+use turnwheel::workflow::orchestration::{read, schema, structure};
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel workflows list                  those of the store, and those that come with the program
+  turnwheel workflows show research_workflow              its stages as a tree
+  turnwheel workflows run iterative_research 研究电池回收   run it, and see how it goes
+  turnwheel workflows validate workflows/my.yaml          check a file; nothing is stored
+  turnwheel workflows schema > workflow.schema.json  for editors";
+
+const LIST: &str = "\
+Examples:
+  turnwheel workflows list
+  turnwheel workflows list --json";
+
+const VALIDATE: &str = "\
+Examples:
+  turnwheel workflows validate
+  turnwheel workflows validate workflows/research.yaml more/
+  turnwheel workflows validate --json       for a build server: `problem` says what is wrong
+
+What a stage runs has to be there: among these files, in workflows_dir or agents_dir, or with the program. Needs no servers.
+Exit status 1 if a file is bad.";
+
+const SHOW: &str = "\
+Examples:
+  turnwheel workflows show research_workflow
+  turnwheel workflows show research_workflow --mermaid > research.mmd   a diagram for web pages
+  turnwheel workflows show research_workflow --json                   the definition as registered";
+
+const RUN: &str = "\
+Examples:
+  turnwheel workflows run smart_router 帮我写段代码
+  turnwheel workflows run iterative_research 研究电池回收 > report.md    stdout: only the output
+  turnwheel workflows run smart_router --session s1 再短一点             with a session's history
+  turnwheel workflows run research_workflow --detach 研究量子计算         print the id and leave
+  turnwheel workflows run smart_router --json 你好                       events as lines of JSON
+
+The run is the queue's: Ctrl-C leaves it going, with exit status 130. Exit status 1 when it fails.";
+
+const APPLY: &str = "\
+Examples:
+  turnwheel workflows apply                        all files of workflows_dir
+  turnwheel workflows apply my.yaml more/          a file, and all files of a folder
+  turnwheel workflows apply --json  {\"files\": [{path, ok, workflow_id, hash, changed, warnings}, …]}
+
+The good files are stored; exit status 1 if one was bad. A run keeps what it began with.";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Workflows {
+    /// Workflows that can be run
+    #[command(after_help = LIST)]
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check workflow files
+    #[command(after_help = VALIDATE)]
+    Validate {
+        /// Files or folders; the setting workflows_dir
+        paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of workflow files
+    #[command(
+        after_help = "Examples:\n  turnwheel workflows schema > workflow.schema.json   for an editor's YAML support"
+    )]
+    Schema,
+    /// One workflow: its stages, what they run, inputs and conditions
+    #[command(after_help = SHOW)]
+    Show(Show),
+    /// Run a workflow and see how it goes
+    #[command(after_help = RUN)]
+    Run(Run),
+    /// Check workflow files and store the good ones; runs that start afterwards use them
+    #[command(after_help = APPLY)]
+    Apply {
+        /// Files or folders; the setting workflows_dir
+        paths: Vec<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The workflow
+    #[arg(value_parser = crate::id)]
+    id: String,
+    /// As a Mermaid flowchart
+    #[arg(long, conflicts_with = "json")]
+    mermaid: bool,
+    /// The definition as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The workflow
+    #[arg(value_parser = crate::id)]
+    id: String,
+    /// What it is asked
+    #[arg(required = true)]
+    query: Vec<String>,
+    /// The session that it belongs to: its history goes before the query, its stream has the events
+    #[arg(long, value_parser = crate::id)]
+    session: Option<String>,
+    /// The run's id: the same id again is no second run
+    #[arg(long, value_parser = crate::id)]
+    run_id: Option<String>,
+    /// Print the run's id and leave
+    #[arg(long)]
+    detach: bool,
+    /// Events as JSON, one a line; with --detach the run's id as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Workflows {
+    pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
+        let tasks = Tasks::new();
+        let open = || Access::open(loaded, &tasks);
+        match self {
+            Self::List { json } => list(&open().await?, json).await,
+            Self::Validate { paths, json } => validate(&paths, loaded, json),
+            Self::Schema => {
+                print(schema::SCHEMA.trim_end());
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Show(which) => show(&open().await?, &which).await,
+            Self::Run(what) => run(&open().await?, what, colour, &tasks).await,
+            Self::Apply { paths, json } => apply(&open().await?, &paths, loaded, json).await,
+        }
+    }
+}
+
+async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
+    let workflows = access.list_workflows().await?;
+    if json {
+        print_json(&json!({ "workflows": workflows }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = table(&["workflow", "type", "from", "hash", "applied", "description"]);
+    for workflow in workflows {
+        rows.add_row([
+            workflow.workflow_id,
+            workflow.kind,
+            workflow.source.as_str().to_owned(),
+            workflow.hash,
+            workflow.updated_at.map(|at| at.to_string()).unwrap_or_default(),
+            workflow.description,
+        ]);
+    }
+    print_table(&rows);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
+    let Some(stored) = access.get_workflow(&which.id).await? else {
+        let message = format!("there is no workflow `{}`", which.id);
+        return Err(Failure::new(message, "`turnwheel workflows list` shows those there are").into());
+    };
+    if which.json {
+        print_json(&stored)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let record = WorkflowRecord::from_stored(stored)?;
+    match which.mermaid {
+        true => print(printable(&structure::mermaid(&record.workflow))),
+        false => {
+            print(format!("workflow {} (hash {})", record.id(), record.hash));
+            if !record.workflow.description.is_empty() {
+                print(printable(&record.workflow.description));
+            }
+            print(printable(&structure::tree(&record.workflow, width())));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The named files, or those of `workflows_dir`, and what they can name: each other, what is in the folders of the settings,
+/// and what comes with the program.
+fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>, KnownRunnables)> {
+    let settings = &loaded.settings;
+    let default = [settings.workflows_dir.clone()];
+    let paths = if paths.is_empty() { &default } else { paths };
+    let files = read::read_paths(paths);
+    if files.is_empty() {
+        let folders: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        let message = format!("there is no workflow file in {}", folders.join(", "));
+        return Err(Failure::new(message, "workflow files end in .yaml, .yml or .json").into());
+    }
+    let agents: Vec<_> =
+        load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
+    let others = if settings.workflows_dir.is_dir() { read::read_paths(&default) } else { Vec::new() };
+    let good = |files: &[read::Loaded]| -> Vec<_> {
+        files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()
+    };
+    let known = KnownRunnables::new(Flows::builtin().ids())
+        .with_builtin()
+        .with_agents(&agents)
+        .with_workflows(good(&others))
+        .with_workflows(good(&files));
+    Ok((files, known))
+}
+
+/// What a file holds, and what is told of it.
+fn checked((path, read): read::Loaded, known: &KnownRunnables) -> (FileReport, Option<WorkflowRecord>) {
+    match read.and_then(|record| known.check(record)) {
+        Ok((record, warnings)) => (FileReport::of(&path).odd(&warnings).valid(record.id(), &record.hash), Some(record)),
+        Err(problem) => (FileReport::of(&path).refused(&problem), None),
+    }
+}
+
+fn validate(paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+    let (files, known) = read(paths, loaded)?;
+    let mut report = Report::new(WORKFLOW, json);
+    files.into_iter().for_each(|file| report.tell(checked(file, &known).0));
+    report.end()
+}
+
+async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+    let (files, known) = read(paths, loaded)?;
+    let known = registered(access, known).await?;
+    let mut report = Report::new(WORKFLOW, json);
+    let mut good = Vec::new();
+    for file in files {
+        match checked(file, &known) {
+            (file, Some(record)) => good.push((file, record)),
+            (file, None) => report.tell(file),
+        }
+    }
+    // A workflow can be registered only after those that it names.
+    while !good.is_empty() {
+        let mut refused = Vec::new();
+        let before = good.len();
+        for (file, record) in good {
+            match access.register(record.clone()).await {
+                Ok(changed) => report.tell(file.applied(changed)),
+                Err(error) if is_refused(&error) => refused.push((file, record, error)),
+                Err(error) => return Err(error.context(format!("cannot apply the workflow `{}`", record.id()))),
+            }
+        }
+        if refused.len() == before {
+            refused.into_iter().for_each(|(file, _, error)| report.tell(file.refused(&error)));
+            break;
+        }
+        good = refused.into_iter().map(|(file, record, _)| (file, record)).collect();
+    }
+    report.end()
+}
+
+fn is_refused(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422))
+}
+
+/// What files can name that are applied there: also what is there already.
+async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<KnownRunnables> {
+    let mut workflows = Vec::new();
+    for summary in access.list_workflows().await? {
+        if summary.source == Source::Store && known.workflow(&summary.workflow_id).is_none() {
+            let stored = access.get_workflow(&summary.workflow_id).await?;
+            workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
+        }
+    }
+    let mut agents = Vec::new();
+    for summary in access.list_agents().await? {
+        if known.kind(&summary.agent_id).is_none() {
+            let stored = access.get_agent(&summary.agent_id).await?;
+            agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
+        }
+    }
+    Ok(known.with_agents(&agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))
+}
+
+async fn run(access: &Access, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
+    let Run { id, query, session, run_id, detach, json } = what;
+    let new = NewRun { workflow_id: id, query: query.join(" "), session_id: session, run_id, ..NewRun::default() };
+    let started = access.start_run(new).await?;
+    if detach {
+        match json {
+            true => print_json(&started)?,
+            false => print(&started.run_id),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    Following::new(access, &started.run_id, colour, json).follow(tasks).await
+}
