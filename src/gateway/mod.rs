@@ -3,10 +3,9 @@
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
 //! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents`, [`knowledge`] and `health` ask the store, `events`
-//! follows the out stream by a `feed`,
-//! [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was counted. [`workflows`] has the
-//! definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows one, by a
-//! `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
+//! follows the out stream by a `feed`, [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was
+//! counted. [`workflows`] has the definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows
+//! one, by a `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
 
 mod agents;
 mod auth;

@@ -7,7 +7,7 @@
 //!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
 //!
 //! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call; without a rule it says what
-//! it was asked. Where knowledge has been found it keeps what was decided, and quotes the best passage: [`quotation`].
+//! it was asked. Where knowledge has been found it keeps what was decided, and quotes the best passage (`quotation`).
 //! Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`, `{ok}`.
 //! [`rule`] reads one rule.
 
