@@ -304,6 +304,8 @@ async fn apply_stores_the_files_for_every_worker_of_a_cluster() {
     let applied = folder.run(&["agents", "apply", "agents"], "").await;
     assert!(applied.out.contains("shop unchanged, its knowledge applied"), "{applied:?}");
     assert!(folder.run(&["agents", "apply", "agents"], "").await.out.contains("shop unchanged ("));
+    let applied = folder.run(&["agents", "apply", "agents", "--json"], "").await.json();
+    assert_eq!(applied["files"][0]["knowledge_changed"], false, "{applied}");
     let found = folder.run(&["knowledge", "search", "--agent", "shop", "退货", "--json"], "").await.json();
     assert_eq!(found["hits"][0]["text"], "退货：三十天内。");
 
