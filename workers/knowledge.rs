@@ -14,8 +14,8 @@ use turnwheel::tasks::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel knowledge add --agent sales returns.md prices.md   store files; replies use them within a second or two
-  turnwheel knowledge search --agent sales 怎么退货             what a reply to that would be written from
+  turnwheel knowledge add --agent sales returns.md prices.md   in use a second or two later
+  turnwheel knowledge search --agent sales 怎么退货             what a reply would be written from
   turnwheel knowledge list --agent sales
   turnwheel knowledge remove --agent sales returns.md
 
