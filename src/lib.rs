@@ -20,6 +20,7 @@ pub mod http_client;
 pub mod ids;
 pub mod invariants;
 pub mod journal;
+pub mod knowledge;
 pub mod metrics;
 pub mod model;
 pub mod plan;

@@ -19,7 +19,11 @@ fn phase1(message: &str) -> serde_json::Value {
 fn every_prompt_renders_with_its_variables() {
     let prompts = Prompts::new(None);
     let handoff = json!({"name": "小智", "history": "User: 转人工", "message": "转人工"});
+    let hit = json!({"source": "kb/returns.md", "heading": "退货", "line": 3, "text": "七天内可退。", "score": 1.0});
+    let informed = json!({"name": "小智", "tone": "热情", "constraints": "简短", "history": "", "results": "", "message": "能退吗",
+        "decided": "我查一下", "hits": [hit]});
     for (name, context) in [
+        ("knowledge_reply", informed),
         ("phase1", phase1("你好")),
         ("phase2", phase2("你好")),
         ("correction", json!({"error": "`next_status` is missing", "answer": "{}"})),

@@ -17,11 +17,14 @@ use turnwheel::config::load::Loaded;
 use turnwheel::config::show::masked_address;
 use turnwheel::config::{Backend, Settings};
 use turnwheel::gateway::intake::{self, Accepted, NewMessage, NewRun, Order, StartedRun};
+use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{self, Letter, LetterSummary, Replayed};
 use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
 use turnwheel::gateway::timers::{self, PendingTimer};
 use turnwheel::gateway::workflows::{self, WorkflowSummary};
 use turnwheel::gateway::{AgentSummary, SessionSummary};
+use turnwheel::knowledge::files::{self, Changes, NamedText};
+use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 use turnwheel::model::registry::ModelInfo;
 use turnwheel::queue::{From, Queue};
 use turnwheel::session::Session;
@@ -153,6 +156,54 @@ impl Access {
         match self {
             Self::Direct { store, .. } => Ok(store.put_agent(agent).await?),
             Self::Gateway(client) => client.apply(&agent).await,
+        }
+    }
+
+    /// Makes these texts all that the agent's file gives it to answer from. True when that changed something.
+    pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> anyhow::Result<bool> {
+        if let Self::Direct { store, .. } = self {
+            return Ok(files::store(store.as_ref(), agent_id, texts).await?);
+        }
+        let there = self.list_knowledge(Some(agent_id)).await?;
+        let changes = Changes::between(agent_id, &there, texts);
+        for NamedText { name, text } in &changes.put {
+            let new = NewText { text: text.clone(), origin: Origin::AgentFile };
+            self.put_knowledge(agent_id, name, &new).await?;
+        }
+        for name in &changes.remove {
+            self.remove_knowledge(agent_id, name).await?;
+        }
+        Ok(!changes.is_empty())
+    }
+
+    pub async fn put_knowledge(&self, agent_id: &str, name: &str, new: &NewText) -> anyhow::Result<StoredSource> {
+        match self {
+            Self::Direct { store, .. } => direct(knowledge::put(store.as_ref(), agent_id, name, new).await),
+            Self::Gateway(client) => client.put_knowledge(agent_id, name, new).await,
+        }
+    }
+
+    pub async fn remove_knowledge(&self, agent_id: &str, name: &str) -> anyhow::Result<RemovedSource> {
+        match self {
+            Self::Direct { store, .. } => direct(knowledge::remove(store.as_ref(), agent_id, name).await),
+            Self::Gateway(client) => client.remove_knowledge(agent_id, name).await,
+        }
+    }
+
+    pub async fn list_knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {
+        match self {
+            Self::Direct { store, .. } => direct(knowledge::sources(store.as_ref(), agent_id).await),
+            Self::Gateway(client) => client.knowledge(agent_id).await,
+        }
+    }
+
+    pub async fn search_knowledge(&self, agent_id: &str, query: &str, limit: usize) -> anyhow::Result<Vec<Hit>> {
+        match self {
+            Self::Direct { store, .. } => {
+                let library = Library::new(Arc::clone(store));
+                direct(knowledge::search((store.as_ref(), &library), agent_id, query, Some(limit)).await)
+            }
+            Self::Gateway(client) => client.search_knowledge(agent_id, query, limit).await,
         }
     }
 

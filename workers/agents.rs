@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use turnwheel::agent::AgentRecord;
 use turnwheel::agent::load::{self, AgentError};
-use turnwheel::agent::validate::Known;
+use turnwheel::agent::validate::{Finding, Known};
 use turnwheel::config::load::Loaded;
 use turnwheel::document::file::DocumentError;
+use turnwheel::knowledge::files::{self, NamedText};
 use turnwheel::run;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
@@ -102,18 +103,31 @@ impl Agents {
 /// A file, and the agent in it.
 type Read = (PathBuf, Result<AgentRecord, AgentError>);
 
-/// An agent that can be used, or why there is none; and what is told of its file.
-type Checked = (FileReport, Result<AgentRecord, AgentError>);
+/// An agent that can be used with the texts that it answers from, or why there is none; and what is told of its file.
+type Checked = (FileReport, Result<(AgentRecord, Vec<NamedText>), AgentError>);
 
 /// The named files, or those of `agents_dir`.
 fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
     let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
     let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
     let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
-        Ok((agent, warnings)) => (FileReport::of(&path).odd(&warnings).valid(agent.id(), &agent.hash), Ok(agent)),
+        Ok((agent, warnings)) => with_texts(&path, agent, warnings),
         Err(problem) => (FileReport::of(&path), Err(problem)),
     };
     Ok(files.map(check).collect())
+}
+
+/// An agent that is good by itself, with the texts that it answers from.
+fn with_texts(path: &Path, agent: AgentRecord, mut warnings: Vec<Finding>) -> Checked {
+    let texts = files::read(path, &agent).map(|(texts, more)| {
+        warnings.extend(more);
+        texts
+    });
+    let file = FileReport::of(path).odd(&warnings);
+    match texts {
+        Ok(texts) => (file.valid(agent.id(), &agent.hash), Ok((agent, texts))),
+        Err(problem) => (file, Err(problem)),
+    }
 }
 
 fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
@@ -152,16 +166,20 @@ fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode>
 
 async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
     for (file, agent) in files {
-        let agent = match agent {
-            Ok(agent) => agent,
+        let (agent, texts) = match agent {
+            Ok(checked) => checked,
             Err(problem) => {
                 report.tell(refused(file, &problem));
                 continue;
             }
         };
         let id = agent.id().to_owned();
-        match access.apply_agent(agent).await {
-            Ok(changed) => report.tell(file.applied(changed)),
+        let applied = async {
+            let changed = access.apply_agent(agent).await?;
+            anyhow::Ok((changed, access.apply_knowledge(&id, texts).await?))
+        };
+        match applied.await {
+            Ok((changed, knowledge)) => report.tell(file.applied(changed).with_knowledge(knowledge)),
             // A gateway of another version may refuse what this one takes; the other files go on.
             Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
                 report.tell(file.refused(&error));

@@ -11,12 +11,14 @@ use std::time::Duration;
 use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::doctor::Finding;
 use turnwheel::gateway::intake::{Accepted, NewMessage, NewRun, Order, StartedRun};
+use turnwheel::gateway::knowledge::{NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{Letter, LetterSummary, Replayed};
 use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::gateway::timers::PendingTimer;
 use turnwheel::gateway::workflows::WorkflowSummary;
 use turnwheel::gateway::{AgentSummary, SessionSummary};
 use turnwheel::http_client;
+use turnwheel::knowledge::{Hit, SourceEntry};
 use turnwheel::queue::{Command, EventType, StreamEvent};
 use turnwheel::session::Session;
 use turnwheel::store::{RunQuery, SessionQuery};
@@ -140,6 +142,24 @@ impl GatewayClient {
     pub async fn apply(&self, agent: &AgentRecord) -> anyhow::Result<bool> {
         let answer: Value = self.call(self.api(Method::PUT, &["agents", agent.id()]).json(&agent.document)).await?;
         Ok(answer["changed"].as_bool().unwrap_or(true))
+    }
+
+    pub async fn put_knowledge(&self, agent_id: &str, name: &str, new: &NewText) -> anyhow::Result<StoredSource> {
+        self.call(self.api(Method::PUT, &["knowledge", agent_id, name]).json(new)).await
+    }
+
+    pub async fn remove_knowledge(&self, agent_id: &str, name: &str) -> anyhow::Result<RemovedSource> {
+        self.call(self.api(Method::DELETE, &["knowledge", agent_id, name])).await
+    }
+
+    pub async fn knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {
+        let filter: Vec<_> = agent_id.map(|agent_id| ("agent_id", agent_id)).into_iter().collect();
+        self.listing(self.api(Method::GET, &["knowledge"]).query(&filter), "sources").await
+    }
+
+    pub async fn search_knowledge(&self, agent_id: &str, query: &str, limit: usize) -> anyhow::Result<Vec<Hit>> {
+        let asked = [("agent_id", agent_id), ("query", query), ("limit", &limit.to_string())];
+        self.listing(self.api(Method::GET, &["knowledge", "search"]).query(&asked), "hits").await
     }
 
     pub async fn workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {

@@ -19,6 +19,7 @@ mod examples;
 mod failure;
 mod feed;
 mod following;
+mod knowledge;
 mod listing;
 mod log;
 mod open;
@@ -118,6 +119,9 @@ enum Command {
     /// Pending timers: list, cancel
     #[command(subcommand)]
     Timers(timers::Timers),
+    /// What agents answer from: add, list, search, remove
+    #[command(subcommand)]
+    Knowledge(knowledge::Knowledge),
     /// Workflows: list, show, run, validate, apply
     #[command(subcommand)]
     Workflows(workflows::Workflows),
@@ -218,6 +222,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Runs(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),

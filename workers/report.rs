@@ -29,6 +29,8 @@ pub struct FileReport {
     found: Option<(String, String)>,
     /// The store has it now and did not have it before; only where it was applied.
     changed: Option<bool>,
+    /// The same of what it answers from; only of agents.
+    knowledge_changed: Option<bool>,
     warnings: Vec<String>,
     problem: Option<String>,
     /// It is not there, or nobody may read it.
@@ -56,6 +58,11 @@ impl FileReport {
         Self { changed: Some(changed), ..self }
     }
 
+    /// The store has what it answers from now; `changed` when that is new.
+    pub fn with_knowledge(self, changed: bool) -> Self {
+        Self { knowledge_changed: Some(changed), ..self }
+    }
+
     /// It is not what it should be, or nobody takes it.
     pub fn refused(self, problem: &impl ToString) -> Self {
         Self { problem: Some(problem.to_string()), ..self }
@@ -76,10 +83,11 @@ impl FileReport {
             };
             return format!("✗ {path}: {problem}\n  hint: {hint}");
         }
-        let word = match self.changed {
-            None => "is valid",
-            Some(true) => "applied",
-            Some(false) => "unchanged",
+        let word = match (self.changed, self.knowledge_changed) {
+            (None, _) => "is valid",
+            (Some(true), _) => "applied",
+            (Some(false), Some(true)) => "unchanged, its knowledge applied",
+            (Some(false), _) => "unchanged",
         };
         let (id, hash) = self.found.as_ref().map(|(id, hash)| (id.as_str(), hash.as_str())).unwrap_or_default();
         format!("✓ {path}: {id} {word} ({hash})")
@@ -94,6 +102,7 @@ impl FileReport {
             fields.insert("hash".into(), json!(hash));
         }
         fields.extend(self.changed.map(|changed| ("changed".to_owned(), json!(changed))));
+        fields.extend(self.knowledge_changed.map(|changed| ("knowledge_changed".to_owned(), json!(changed))));
         fields.insert("warnings".into(), json!(self.warnings));
         fields.extend(self.problem.as_ref().map(|problem| ("problem".to_owned(), json!(problem))));
         Value::Object(fields)

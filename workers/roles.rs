@@ -36,8 +36,8 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let engine = Engine::builder(settings).open().await?;
     let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
-    crate::watch::apply(settings, store.as_ref()).await;
-    let watched = crate::watch::keep(settings.clone(), Arc::clone(store), tasks.stop_token());
+    let agents = crate::watch::apply(settings, store.as_ref()).await;
+    let watched = crate::watch::keep(settings.clone(), Arc::clone(store), agents, tasks.stop_token());
     tasks.spawn("agents", OnPanic::Log, watched);
     serve_demo(&tasks).await;
     let marker = DevMarker::write(settings)?;

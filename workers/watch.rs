@@ -1,14 +1,16 @@
 //! `turnwheel dev` applies the agent and workflow files at start, and again when one changes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use turnwheel::agent::load;
 use turnwheel::agent::validate::Known;
+use turnwheel::agent::{AgentConfig, AgentRecord};
 use turnwheel::config::Settings;
+use turnwheel::knowledge::files::{self, NamedText};
 use turnwheel::run;
 use turnwheel::store::Store;
 use turnwheel::workflow::Flows;
@@ -16,61 +18,92 @@ use turnwheel::workflow::Flows;
 /// How often the folder is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder, and registers those of
-/// `workflows_dir`; a bad one is reported by name and does not stop the others.
-pub async fn apply(settings: &Settings, store: &dyn Store) {
-    apply_agents(settings, store).await;
+/// Agents with their files: whose knowledge is watched.
+pub type Watched = Vec<(PathBuf, Arc<AgentConfig>)>;
+
+/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder, with what they answer from,
+/// and registers those of `workflows_dir`; a bad one is reported by name and does not stop the others.
+pub async fn apply(settings: &Settings, store: &dyn Store) -> Watched {
+    let watched = apply_agents(settings, store).await;
     run::register_folder(settings, store, Flows::builtin().ids()).await;
+    watched
 }
 
-async fn apply_agents(settings: &Settings, store: &dyn Store) {
+async fn apply_agents(settings: &Settings, store: &dyn Store) -> Watched {
     let known = Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
-    let read = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { load::starters() };
+    let on_disk = settings.agents_dir.is_dir();
+    let read = if on_disk { load::read_path(&settings.agents_dir) } else { load::starters() };
+    let mut watched = Vec::new();
     for (path, agent) in read {
-        let agent = match agent.and_then(|agent| known.check(agent)) {
-            Ok((agent, warnings)) => {
+        if let Ok(agent) = &agent {
+            watched.push((path.clone(), Arc::clone(&agent.config)));
+        }
+        let checked = agent.and_then(|agent| known.check(agent)).and_then(|(agent, mut warnings)| {
+            let texts = match on_disk {
+                true => {
+                    let (texts, more) = files::read(&path, &agent)?;
+                    warnings.extend(more);
+                    texts
+                }
+                false => files::builtin(&agent.config),
+            };
+            Ok((agent, texts, warnings))
+        });
+        match checked {
+            Ok((agent, texts, warnings)) => {
                 for warning in warnings {
                     warn!("{}: {warning}", path.display());
                 }
-                agent
+                put(store, agent, texts).await;
             }
-            Err(problem) => {
-                error!("{}: {problem}", path.display());
-                continue;
-            }
-        };
-        let (id, hash) = (agent.id().to_owned(), agent.hash.clone());
-        match store.put_agent(agent).await {
-            Ok(true) => info!(agent_id = id, hash, "agent applied"),
-            Ok(false) => {}
-            Err(problem) => warn!(agent_id = id, "the agent is not applied: {problem}"),
+            Err(problem) => error!("{}: {problem}", path.display()),
         }
+    }
+    watched
+}
+
+async fn put(store: &dyn Store, agent: AgentRecord, texts: Vec<NamedText>) {
+    let (id, hash) = (agent.id().to_owned(), agent.hash.clone());
+    match store.put_agent(agent).await {
+        Ok(true) => info!(agent_id = id, hash, "agent applied"),
+        Ok(false) => {}
+        Err(problem) => return warn!(agent_id = id, "the agent is not applied: {problem}"),
+    }
+    match files::store(store, &id, texts).await {
+        Ok(true) => info!(agent_id = id, "the agent's knowledge is applied"),
+        Ok(false) => {}
+        Err(problem) => warn!(agent_id = id, "the agent's knowledge is not applied: {problem}"),
     }
 }
 
-/// Applies the folders again whenever a file in them has changed, until `stop`.
-pub async fn keep(settings: Settings, store: Arc<dyn Store>, stop: CancellationToken) {
-    let look = || (snapshot(&settings.agents_dir), snapshot(&settings.workflows_dir));
-    let mut seen = look();
+/// Applies the folders again whenever a file in them, or one that an agent answers from, has changed, until `stop`.
+pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watched, stop: CancellationToken) {
+    let mut seen = snapshot(&settings, &watched);
     loop {
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
             () = stop.cancelled() => return,
         }
-        let now = look();
+        let now = snapshot(&settings, &watched);
         if now != seen {
-            seen = now;
-            apply(&settings, store.as_ref()).await;
+            let before = now;
+            watched = apply(&settings, store.as_ref()).await;
+            // An agent may have begun to answer from files that nobody watched before.
+            seen = snapshot(&settings, &watched);
+            seen.extend(before);
         }
     }
 }
 
 /// Size and time of every file.
-fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (u64, Option<SystemTime>)> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return BTreeMap::new() };
-    let files = entries.flatten().filter_map(|entry| {
-        let metadata = entry.metadata().ok()?;
-        metadata.is_file().then(|| (entry.path(), (metadata.len(), metadata.modified().ok())))
+fn snapshot(settings: &Settings, watched: &Watched) -> BTreeMap<PathBuf, (u64, Option<SystemTime>)> {
+    let folders =
+        [&settings.agents_dir, &settings.workflows_dir].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+    let entries = folders.flatten().flatten().map(|entry| entry.path());
+    let known = watched.iter().flat_map(|(file, agent)| files::paths(file, agent));
+    let files = entries.chain(known).filter_map(|path| {
+        let metadata = std::fs::metadata(&path).ok()?;
+        metadata.is_file().then(|| (path, (metadata.len(), metadata.modified().ok())))
     });
     files.collect()
 }

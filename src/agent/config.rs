@@ -67,7 +67,7 @@ pub struct AgentConfig {
     #[serde(default = "default_max_iterations")]
     #[schemars(range(min = 1, max = 100))]
     pub max_iterations: u32,
-    /// Files to answer from. Checked, but not used yet.
+    /// Files to answer from.
     #[serde(default)]
     pub knowledge: Option<KnowledgeConfig>,
     /// What the offline model goes by: the first rule whose conditions all hold.
@@ -229,7 +229,7 @@ pub enum DoubleText {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct KnowledgeConfig {
-    /// Paths or patterns, relative to this file.
+    /// Paths or patterns of Markdown and text files, relative to this file.
     #[serde(default)]
     #[schemars(with = "Vec<schema::Text>", extend("examples" = [["kb/*.md"]]))]
     pub files: Vec<String>,

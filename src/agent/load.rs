@@ -107,6 +107,19 @@ fn compiled_in(folder: &Dir<'static>) -> Vec<Loaded> {
     files.map(|file| (Path::new("agents").join(file.path()), read(file))).collect()
 }
 
+/// The other texts that are compiled in beside the agents, by their paths from there: what they know.
+pub fn builtin_texts() -> Vec<(String, &'static str)> {
+    let mut folders: Vec<&Dir<'static>> = COMPILED_IN.dirs().collect();
+    let mut texts = Vec::new();
+    while let Some(folder) = folders.pop() {
+        folders.extend(folder.dirs());
+        let named =
+            folder.files().filter_map(|file| Some((file.path().to_str()?.replace('\\', "/"), file.contents_utf8()?)));
+        texts.extend(named);
+    }
+    texts
+}
+
 /// The agent in a text; `name` decides between YAML and JSON.
 pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
     let text = files::plain(text);

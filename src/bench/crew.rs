@@ -8,6 +8,7 @@ use super::site::Ground;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::config::duration::Text;
 use crate::config::{Backend, Settings};
+use crate::knowledge::Library;
 use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::Queue;
@@ -163,6 +164,7 @@ fn services(
     store: Arc<dyn Store>,
 ) -> anyhow::Result<Services> {
     Ok(Services {
+        knowledge: Library::new(Arc::clone(&store)),
         queue,
         definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
         limits: settings.workflow.clone(),

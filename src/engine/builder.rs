@@ -8,6 +8,7 @@ use crate::agent::AgentRecord;
 use crate::agent::load::{self, AgentError};
 use crate::clock;
 use crate::config::{Environment, Settings};
+use crate::knowledge::files;
 use crate::model::Model;
 use crate::store::embedded::EmbeddedFile;
 use crate::tasks::Tasks;
@@ -32,7 +33,8 @@ pub struct EngineBuilder {
     pub(super) models: Vec<(String, Arc<dyn Model>)>,
     pub(super) patience: Duration,
     in_memory: bool,
-    agents: Vec<Result<AgentRecord, AgentError>>,
+    /// Those of files with their paths.
+    agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
     workflows: Vec<Result<WorkflowRecord, WorkflowError>>,
 }
 
@@ -94,11 +96,12 @@ impl EngineBuilder {
         self
     }
 
-    /// Applies the agents of a file or a folder once the engine is open.
+    /// Applies the agents of a file or a folder, with the files that they answer from, once the engine is open.
     #[must_use]
     pub fn agents(mut self, path: impl AsRef<Path>) -> Self {
         let in_file = |(file, agent): load::Loaded| {
-            agent.map_err(|problem| AgentError::File { file, problem: Box::new(problem) })
+            let path = file.clone();
+            (Some(path), agent.map_err(|problem| AgentError::File { file, problem: Box::new(problem) }))
         };
         self.agents.extend(load::read_path(path.as_ref()).into_iter().map(in_file));
         self
@@ -107,14 +110,14 @@ impl EngineBuilder {
     /// Applies an agent written as YAML, or JSON, once the engine is open.
     #[must_use]
     pub fn agent(mut self, yaml: &str) -> Self {
-        self.agents.push(load::text(Path::new("agent.yaml"), yaml));
+        self.agents.push((None, load::text(Path::new("agent.yaml"), yaml)));
         self
     }
 
     /// Applies an agent given as a document once the engine is open.
     #[must_use]
     pub fn agent_document(mut self, document: Value) -> Self {
-        self.agents.push(AgentRecord::from_document(document, clock::now()));
+        self.agents.push((None, AgentRecord::from_document(document, clock::now())));
         self
     }
 
@@ -150,11 +153,12 @@ impl EngineBuilder {
         // Whoever gives up waiting leaves nothing behind.
         let abandoned = tasks.stop_token().drop_guard();
         let opened = self.backend(&tasks).await?;
-        let agents: Result<Vec<_>, _> = std::mem::take(&mut self.agents).into_iter().collect();
+        let in_file = |(path, agent): (_, Result<_, _>)| agent.map(|agent| (path, agent));
+        let agents: Result<Vec<_>, AgentError> = std::mem::take(&mut self.agents).into_iter().map(in_file).collect();
         let workflows: Result<Vec<_>, _> = std::mem::take(&mut self.workflows).into_iter().collect();
         let engine = Engine::new(self, opened, tasks);
         // Workflows name task agents, and agents that take chats name workflows.
-        let (tasks, chats) = agents?.into_iter().partition(|agent| agent.config.is_task_agent());
+        let (tasks, chats) = agents?.into_iter().partition(|(_, agent)| agent.config.is_task_agent());
         apply(&engine, tasks).await?;
         register(&engine, workflows?).await?;
         apply(&engine, chats).await?;
@@ -197,10 +201,17 @@ impl EngineBuilder {
     }
 }
 
-async fn apply(engine: &Engine, agents: Vec<AgentRecord>) -> Result<(), EngineError> {
-    for agent in agents {
+/// Applies agents, those of files with the texts that they answer from.
+async fn apply(engine: &Engine, agents: Vec<(Option<PathBuf>, AgentRecord)>) -> Result<(), EngineError> {
+    for (path, agent) in agents {
         let id = agent.id().to_owned();
-        for warning in engine.apply(agent).await?.warnings {
+        let known = path.map(|path| files::read(&path, &agent)).transpose()?;
+        let mut warnings = engine.apply(agent).await?.warnings;
+        if let Some((texts, more)) = known {
+            warnings.extend(more);
+            engine.apply_knowledge(&id, texts).await?;
+        }
+        for warning in warnings {
             warn!(agent_id = id, "{warning}");
         }
     }

@@ -60,6 +60,8 @@ use crate::agent::AgentRecord;
 use crate::agent::validate::{Finding, Known};
 use crate::config::{Backend, Environment, SecretValues, Settings};
 use crate::gateway::{self, GatewayState, intake};
+use crate::knowledge::files::{self, NamedText};
+use crate::knowledge::{Library, Origin, Source};
 use crate::model::registry::ModelInfo;
 use crate::model::{Model, Models};
 use crate::prompt::Prompts;
@@ -105,6 +107,7 @@ pub struct Engine {
     tools: Tools,
     flows: Flows,
     models: Vec<(String, Arc<dyn Model>)>,
+    knowledge: Library,
     /// Ids of the workflows that were registered here.
     registered: Mutex<BTreeSet<String>>,
     patience: Duration,
@@ -146,9 +149,9 @@ impl Engine {
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
         let EngineBuilder { settings, env, tools, flows, models, patience, .. } = builder;
-        let settings = Arc::new(settings);
+        let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
         let (registered, roles) = (Mutex::default(), Tasks::new());
-        Self { queue, store, settings, env, tools, flows, models, registered, patience, backend, roles }
+        Self { queue, store, settings, env, tools, flows, models, knowledge, registered, patience, backend, roles }
     }
 
     /// The queue.
@@ -180,6 +183,24 @@ impl Engine {
         let (agent, warnings) = self.known().check(agent)?;
         let changed = self.store.put_agent(agent).await?;
         Ok(Applied { changed, warnings })
+    }
+
+    /// Makes these texts all that the agent's file gives it to answer from, in place of the last ones; what was added by other
+    /// ways stays. True when that changed something.
+    pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> Result<bool, EngineError> {
+        let changed = files::store(self.store.as_ref(), agent_id, texts).await?;
+        self.knowledge.refresh(agent_id).await?;
+        Ok(changed)
+    }
+
+    /// Gives an agent a text to answer from, under a name such as `kb/returns.md`: Markdown by that ending, else plain text.
+    /// True when that changed something.
+    pub async fn add_knowledge(&self, agent_id: &str, name: &str, text: &str) -> Result<bool, EngineError> {
+        let source = Source::new(agent_id, (name, text), Origin::Added, crate::clock::now())
+            .map_err(|error| EngineError::from(gateway::Reject::from(error)))?;
+        let changed = self.store.put_knowledge(source).await?;
+        self.knowledge.refresh(agent_id).await?;
+        Ok(changed)
     }
 
     /// Runs turns in this process until [`Engine::stop`]. A model or tool of the settings that cannot work is an error.
@@ -235,6 +256,7 @@ impl Engine {
         GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
             .with_known(self.known())
             .with_flows(self.flows.clone())
+            .with_knowledge(self.knowledge.clone())
             .with_models(move || models.clone())
     }
 
@@ -265,6 +287,7 @@ impl Engine {
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
             flows: self.flows.clone(),
+            knowledge: self.knowledge.clone(),
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
         })

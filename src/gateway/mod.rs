@@ -2,10 +2,10 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents` and `health` ask the store, `events` follows the out stream by a `feed`,
-//! [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was counted. [`workflows`] has the
-//! definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows one, by a
-//! `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
+//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents`, [`knowledge`] and `health` ask the store, `events`
+//! follows the out stream by a `feed`, [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was
+//! counted. [`workflows`] has the definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows
+//! one, by a `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
 
 mod agents;
 mod auth;
@@ -17,6 +17,7 @@ mod feed;
 mod health;
 mod input;
 pub mod intake;
+pub mod knowledge;
 pub mod letters;
 mod limits;
 mod messages;
@@ -41,6 +42,7 @@ pub use sessions::SessionSummary;
 
 use crate::agent::validate::Known;
 use crate::config::Settings;
+use crate::knowledge::Library;
 use crate::model::registry::ModelInfo;
 use crate::queue::Queue;
 use crate::store::Store;
@@ -48,7 +50,7 @@ use crate::workflow::Flows;
 use auth::Tokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use cors::Origins;
 use limits::Streams;
@@ -75,6 +77,7 @@ pub struct GatewayState {
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
     cors: Origins,
+    knowledge: Library,
     limits: Limits,
     streams: Streams,
     stop: CancellationToken,
@@ -88,8 +91,8 @@ impl GatewayState {
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
-        let flows = Flows::builtin();
-        Self { queue, store, settings, known, flows, models: None, tokens, cors, limits, streams, stop }
+        let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
+        Self { queue, store, settings, known, flows, models: None, tokens, cors, knowledge, limits, streams, stop }
     }
 
     /// The same within other limits.
@@ -100,6 +103,11 @@ impl GatewayState {
     /// The same, for a program with flows, functions or models of its own, which agents may name.
     pub fn with_known(self, known: Known) -> Self {
         Self { known: Arc::new(known), ..self }
+    }
+
+    /// The same, searching what a worker of this process searches.
+    pub fn with_knowledge(self, knowledge: Library) -> Self {
+        Self { knowledge, ..self }
     }
 
     /// The same, for a program with flows of its own, which workflows may name.
@@ -180,6 +188,10 @@ fn api_routes() -> Routes {
         .add::<agents::__path_show>(get(agents::show))
         .add::<agents::__path_apply>(put(agents::apply))
         .add::<agents::__path_models>(get(agents::models))
+        .add::<knowledge::__path_list>(get(knowledge::list))
+        .add::<knowledge::__path_find>(get(knowledge::find))
+        .add::<knowledge::__path_store>(put(knowledge::store))
+        .add::<knowledge::__path_delete>(delete(knowledge::delete))
         .add::<workflows::__path_list>(get(workflows::list))
         .add::<workflows::__path_show>(get(workflows::show))
         .add::<workflows::__path_put>(put(workflows::put))

@@ -3,7 +3,8 @@
 
 use super::reject::{Fault, Refusal};
 use super::{
-    GatewayState, agents, control, doctor, health, intake, letters, run_stream, runs, sessions, timers, workflows,
+    GatewayState, agents, control, doctor, health, intake, knowledge, letters, run_stream, runs, sessions, timers,
+    workflows,
 };
 use crate::ids;
 use crate::queue::{Reply, StatusEvent, StepEvent};
@@ -43,9 +44,10 @@ const BEARER: &str = "bearer";
         Id, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
         sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
         agents::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
-        letters::Letter, letters::Replayed, doctor::Findings, Refusal, Fault, Reply, StatusEvent, StepEvent, RunEvent, StoredWorkflow,
-        workflows::WorkflowList, workflows::Registered, run_stream::RunRequest, intake::StartedRun, runs::RunList, runs::RunDetails,
-        runs::Cancellation, runs::Restart,
+        letters::Letter, letters::Replayed, doctor::Findings, knowledge::SourceList, knowledge::HitList,
+        knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
+        RunEvent, StoredWorkflow, workflows::WorkflowList, workflows::Registered, run_stream::RunRequest,
+        intake::StartedRun, runs::RunList, runs::RunDetails, runs::Cancellation, runs::Restart,
     )),
 )]
 struct Description;

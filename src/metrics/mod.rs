@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     dead_letters: [IntCounter; Cause::ALL.len()],
     pub(crate) timer_lateness: Histogram,
     pub(crate) event_streams: IntGauge,
+    pub(crate) knowledge_passages: IntGauge,
+    knowledge_searches: [IntCounter; 2],
     batch_sizes: HistogramVec,
     requests: IntCounterVec,
     models: model::Families,
@@ -54,6 +56,12 @@ impl Metrics {
         let turns = counters(&registry, "turnwheel_turns_total", "Turns committed, by outcome.", &["outcome"]);
         let dead_letters =
             counters(&registry, "turnwheel_dead_letters_total", "Jobs put to the dead letters, by cause.", &["cause"]);
+        let searches = counters(
+            &registry,
+            "turnwheel_knowledge_searches_total",
+            "Searches of an agent's knowledge for a reply, by outcome.",
+            &["outcome"],
+        );
         let build = registered(
             &registry,
             IntGaugeVec::new(Opts::new("turnwheel_build_info", "1, with the version as a label."), &["version"]),
@@ -84,6 +92,12 @@ impl Metrics {
                 "From a timer's due time until its job is published.",
             ),
             event_streams: gauge(&registry, "turnwheel_event_streams", "Event streams that clients have open."),
+            knowledge_passages: gauge(
+                &registry,
+                "turnwheel_knowledge_passages",
+                "Passages that this process has indexed.",
+            ),
+            knowledge_searches: ["none", "hit"].map(|outcome| searches.with_label_values(&[outcome])),
             batch_sizes: histograms(
                 &registry,
                 ("turnwheel_store_batch_size", "Items of one command to the store, by command.", ITEMS),
@@ -103,6 +117,11 @@ impl Metrics {
     /// A turn has been committed.
     pub(crate) fn turn(&self, outcome: Outcome) {
         self.turns[outcome as usize].inc();
+    }
+
+    /// An agent's knowledge has been searched for a reply.
+    pub(crate) fn knowledge_search(&self, hit: bool) {
+        self.knowledge_searches[usize::from(hit)].inc();
     }
 
     /// A job is with the dead letters.

@@ -18,6 +18,7 @@ pub use registry::Models;
 
 use crate::agent::AgentConfig;
 use crate::journal::Tokens;
+use crate::knowledge::Hit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -95,6 +96,17 @@ pub struct Facts {
     pub last_action: Option<(String, Value)>,
     /// True for phase 1, whose answer holds a plan beside the decision.
     pub plan: bool,
+    /// Where a reply is to be written from knowledge: what it is written from.
+    pub grounds: Option<Arc<Grounds>>,
+}
+
+/// What a reply is written from.
+#[derive(Clone, Debug, Default)]
+pub struct Grounds {
+    /// The reply that was decided on without knowledge.
+    pub decided: String,
+    /// What the agent's knowledge says, the best first.
+    pub hits: Vec<Hit>,
 }
 
 /// A model's answer.

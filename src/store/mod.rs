@@ -1,4 +1,4 @@
-//! What the engine keeps: sessions, journals, plans, timers, agents, workflows and their runs.
+//! What the engine keeps: sessions, journals, plans, timers, agents, what they answer from, workflows and their runs.
 //!
 //! [`Store`] is the seam; [`mongo`] and [`embedded`] implement it. Callers ask one at a time, implementations gather what
 //! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped"). [`lane`] has the
@@ -19,6 +19,7 @@ pub use types::*;
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
+use crate::knowledge::{Source, SourceEntry};
 use crate::plan::Plan;
 use crate::session::Session;
 use crate::workflow::orchestration::definition::WorkflowRecord;
@@ -108,6 +109,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// All agents, by id.
     async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>>;
+
+    // --- knowledge
+
+    /// Stores a source, in place of one of the same agent and name. Durable on return, and every later call on any process
+    /// sees it. True when it changed something.
+    async fn put_knowledge(&self, source: Source) -> Result<bool>;
+
+    /// Removes a source. Durable on return; false when there was none.
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool>;
+
+    /// The sources of an agent or of all, without their passages, by agent and name. Cheap: workers ask again and again.
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>>;
+
+    /// An agent's sources with their passages, by name.
+    async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>>;
 
     // --- workflows and their runs
 

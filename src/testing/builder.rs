@@ -41,7 +41,8 @@ impl EngineBuilder {
         }
     }
 
-    /// An agent from its file. The first one given is who users talk to.
+    /// An agent from its file. The first one given is who users talk to. What its `knowledge` names is left out: a script would
+    /// be asked once more where something is found. [`add_knowledge`](engine::Engine::add_knowledge) gives it.
     ///
     /// # Panics
     /// When it cannot be read.

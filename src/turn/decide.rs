@@ -48,6 +48,7 @@ impl Turn<'_> {
             message: message.clone(),
             last_action: state.results.last().cloned(),
             plan: false,
+            grounds: None,
         };
         let question = Question {
             key: &format!("{iteration}/decide"),
@@ -78,6 +79,7 @@ impl Turn<'_> {
             message: message.clone(),
             last_action: None,
             plan: true,
+            grounds: None,
         };
         let question = Question {
             key: FIRST,

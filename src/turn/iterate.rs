@@ -1,6 +1,7 @@
 //! The decision loop (E-15 to E-25).
 
 use super::decision::{Decision, NextStatus};
+use super::inform::Informed;
 use super::prompt::{self, Shown};
 use super::state::Turn;
 use super::{CancelReason, TurnError};
@@ -13,7 +14,7 @@ use crate::run::Said;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -122,7 +123,7 @@ impl Turn<'_> {
         Ok(match (next_status, repeated) {
             (NextStatus::Ready, _) => Flow::End(End::Silent),
             (NextStatus::Typing, _) => {
-                self.respond(iteration, response.as_deref().unwrap_or_default());
+                self.respond(iteration, state, response.unwrap_or_default()).await?;
                 Flow::End(End::Answered)
             }
             // The model cannot see a silent action, so it asks for it again: that is the end of the turn (OP-E17).
@@ -135,9 +136,21 @@ impl Turn<'_> {
         })
     }
 
-    fn respond(&mut self, iteration: u32, text: &str) {
+    async fn respond(&mut self, iteration: u32, state: &Loop, decided: String) -> Result<(), TurnError> {
         self.transition(Status::Typing);
-        self.reply(ReplyKind::Response, &format!("{iteration}/respond"), text);
+        let key = format!("{iteration}/respond");
+        let informed = match self.services.knowledge.index(&self.agent.config.id).await {
+            Some(index) => Box::pin(self.informed(iteration, state, index, &decided)).await?,
+            None => None,
+        };
+        match informed {
+            Some(Informed { text, sources }) => {
+                let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
+                self.reply_with(ReplyKind::Response, &key, &text, (metadata, None));
+            }
+            None => self.reply(ReplyKind::Response, &key, &decided),
+        }
+        Ok(())
     }
 
     fn idle(&mut self, state: &mut Loop) -> Flow {
@@ -178,7 +191,7 @@ impl Turn<'_> {
         state.note = None;
         Ok(match self.flow(iteration, action).await? {
             Ok(Said { text, stream_id }) => {
-                self.reply_whole(ReplyKind::Final, &format!("{iteration}/final"), &text, stream_id);
+                self.reply_with(ReplyKind::Final, &format!("{iteration}/final"), &text, (Map::new(), stream_id));
                 Flow::End(End::Flow)
             }
             Err(error) => {

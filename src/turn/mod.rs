@@ -1,7 +1,8 @@
 //! The turn: the handling of one job, from the lane's grant to the change that the commit writes.
 //!
 //! The way through: [`run`] picks by job type. A user's message goes through `opening` (hash check, plan, greeting) into
-//! `iterate` (the decision loop), which asks `decide` and has `act` execute; `handoff` and `cancel` are its side exits.
+//! `iterate` (the decision loop), which asks `decide` and has `act` execute; `inform` writes the reply from the agent's
+//! knowledge; `handoff` and `cancel` are its side exits.
 //! `fired` handles timers, `control` operator commands. All of them work on one [`state::Turn`], which collects what the
 //! turn changes and publishes.
 
@@ -12,6 +13,7 @@ mod decide;
 pub mod decision;
 mod fired;
 mod handoff;
+mod inform;
 mod iterate;
 mod opening;
 mod prompt;
@@ -29,6 +31,7 @@ use crate::agent::AgentRecord;
 use crate::config::WorkflowLimits;
 use crate::http_client::bounded;
 use crate::journal::{Guard, JournalError};
+use crate::knowledge::Library;
 use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::queue::{Job, JobBody, Queue, QueueError};
@@ -58,6 +61,8 @@ pub struct Services {
     pub tools: Tools,
     /// Functions registered as flows.
     pub flows: Flows,
+    /// What agents answer from.
+    pub knowledge: Library,
     /// Workflows and task agents.
     pub definitions: Arc<StoredDefinitions>,
     /// The most that a run of a workflow may take.

@@ -3,7 +3,8 @@
 use super::{Services, TurnError};
 use crate::action::tool::{Tools, described};
 use crate::agent::{AgentConfig, AgentRecord, Skill, Tool};
-use crate::model::{PromptMessage, PromptRole};
+use crate::knowledge::Hit;
+use crate::model::{Grounds, PromptMessage, PromptRole};
 use crate::plan::Plan;
 use crate::prompt::{PromptError, transcript};
 use crate::session::{Entry, Role};
@@ -110,6 +111,31 @@ impl<'a> Phase2<'a> {
         self.greeting_just_sent = greeting_just_sent;
         self.is_timer = is_timer;
         self
+    }
+}
+
+/// The variables of `prompts/knowledge_reply.md`.
+#[derive(Serialize)]
+pub(super) struct KnowledgeReply<'a> {
+    name: &'a str,
+    tone: &'a str,
+    constraints: &'a str,
+    history: String,
+    results: &'a str,
+    message: &'a str,
+    decided: &'a str,
+    hits: &'a [Hit],
+}
+
+impl<'a> KnowledgeReply<'a> {
+    pub(super) fn new(
+        plan: &'a Plan,
+        grounds: &'a Grounds,
+        (history, results, message): (String, &'a str, &'a str),
+    ) -> Self {
+        let (name, tone, constraints) = (plan.name.as_str(), plan.tone.as_str(), plan.constraints.as_str());
+        let Grounds { decided, hits } = grounds;
+        Self { name, tone, constraints, history, results, message, decided, hits }
     }
 }
 

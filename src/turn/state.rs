@@ -156,18 +156,24 @@ impl<'a> Turn<'a> {
 
     /// Says something to the user, under an id that stays the same however often the turn is repeated.
     pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
-        self.reply_whole(kind, key, text, None);
+        self.reply_with(kind, key, text, (Map::new(), None));
     }
 
-    /// The same for a text whose pieces came before it, if it has a stream.
-    pub(super) fn reply_whole(&mut self, kind: ReplyKind, key: &str, text: &str, stream_id: Option<String>) {
+    /// The same with what else there is to know about it, and the stream that its pieces came in, if they did.
+    pub(super) fn reply_with(
+        &mut self,
+        kind: ReplyKind,
+        key: &str,
+        text: &str,
+        (metadata, stream_id): (Map<String, Value>, Option<String>),
+    ) {
         if text.is_empty() {
             return;
         }
         self.answered |= is_answer(kind);
-        let reply = Reply { stream_id, ..self.words(kind, key, text) };
+        let reply = Reply { metadata: metadata.clone(), stream_id, ..self.words(kind, key, text) };
         self.publish(EventType::Reply, key, &reply);
-        self.remember(Role::Assistant, text, Some(kind), Map::new());
+        self.remember(Role::Assistant, text, Some(kind), metadata);
     }
 
     /// Sends a text to the user; see [`Turn::reply`].

@@ -98,6 +98,8 @@ impl Worker {
         let renewals = Tasks::new();
         renewals.spawn("renewal", OnPanic::Log, renewal::run(Arc::clone(&shared), renewals.stop_token()));
         renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
+        let knowledge = shared.services.knowledge.clone();
+        renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
         while !stop.is_cancelled() {
             shared.health.wait(&stop).await;
             if let Err(error) = pull(&shared, &permits, &tasks, &stop).await {

@@ -53,7 +53,7 @@ async fn of_agent(file: &str, message: &str, last: Option<(&str, Value)>) -> (St
         agent: Some(load::file(&path).unwrap().config),
         message: message.into(),
         last_action: last.map(|(target, result)| (target.into(), result)),
-        plan: false,
+        ..Facts::default()
     };
     let schema = ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() };
     let request = ModelRequest::new(Vec::new()).with_schema(schema).with_facts(facts);

@@ -16,6 +16,7 @@ mod embedding;
 mod fuzz;
 mod gateway;
 mod http_action;
+mod knowledge;
 mod limits;
 mod metrics;
 mod model;

@@ -21,6 +21,10 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),
     ("get", "/api/v1/doctor"),
+    ("get", "/api/v1/knowledge"),
+    ("get", "/api/v1/knowledge/search"),
+    ("delete", "/api/v1/knowledge/{agent_id}/{source}"),
+    ("put", "/api/v1/knowledge/{agent_id}/{source}"),
     ("post", "/api/v1/messages"),
     ("get", "/api/v1/models"),
     ("get", "/api/v1/runs"),
@@ -146,6 +150,7 @@ async fn every_route_is_described_and_every_description_is_routed() {
         path.replace("{session_id}", "s1")
             .replace("{turn_id}", "t1")
             .replace("{agent_id}", "a1")
+            .replace("{source}", "kb%2Fa.md")
             .replace("{workflow_id}", "w1")
             .replace("{run_id}", "r1")
             .replace("{which}", "7")
@@ -229,6 +234,7 @@ fn requests() -> Vec<Asked> {
     };
     let words = Some(json!({"text": "我来处理", "by": "李雷"}));
     let agent = "/api/v1/agents/{agent_id}";
+    let (source, search) = ("/api/v1/knowledge/{agent_id}/{source}", "/api/v1/knowledge/search");
     let document = |id: &str| {
         Some(
             json!({"id": id, "name": "二号", "sop": "问候", "rules": [{"when": {"always": true}, "decide": {"next_status": "typing", "response": "好"}}]}),
@@ -282,7 +288,21 @@ fn requests() -> Vec<Asked> {
         asked(get.clone(), "/api/v1/agents", "/api/v1/agents", None, 200),
         asked(get.clone(), agent, "/api/v1/agents/sales", None, 200),
         asked(put.clone(), agent, "/api/v1/agents/second", document("second"), 200),
-        asked(put, agent, "/api/v1/agents/second", document("third"), 400),
+        asked(put.clone(), agent, "/api/v1/agents/second", document("third"), 400),
+        asked(
+            put.clone(),
+            source,
+            "/api/v1/knowledge/sales/kb%2Fa.md",
+            Some(json!({"text": "# 退货\n七天内可退。"})),
+            200,
+        ),
+        asked(put, source, "/api/v1/knowledge/sales/kb%2Fa.md", Some(json!({"text": " "})), 400),
+        asked(get.clone(), "/api/v1/knowledge", "/api/v1/knowledge?agent_id=sales", None, 200),
+        asked(get.clone(), "/api/v1/knowledge", "/api/v1/knowledge?agent_id=nobody", None, 404),
+        asked(get.clone(), search, "/api/v1/knowledge/search?agent_id=sales&query=%E9%80%80%E8%B4%A7", None, 200),
+        asked(get.clone(), search, "/api/v1/knowledge/search?agent_id=sales", None, 400),
+        asked(Method::DELETE, source, "/api/v1/knowledge/sales/kb%2Fa.md", None, 200),
+        asked(Method::DELETE, source, "/api/v1/knowledge/sales/kb%2Fa.md", None, 404),
         asked(get, "/api/v1/models", "/api/v1/models", None, 200),
     ]
     .into_iter()

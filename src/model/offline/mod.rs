@@ -7,15 +7,18 @@
 //!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
 //!
 //! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call; without a rule it says what
-//! it was asked. Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`,
-//! `{ok}`. [`rule`] reads one rule.
+//! it was asked. Where knowledge has been found it keeps what was decided, and quotes the best passage (`quotation`).
+//! Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`, `{ok}`.
+//! [`rule`] reads one rule.
 
+mod quotation;
 pub mod rule;
 
 use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ToolCall};
 use crate::action::{Action, ActionKind};
 use crate::prompt::is_chinese;
 use async_trait::async_trait;
+use quotation::quotation;
 use rule::{Groups, Rule};
 use serde_json::{Value, json};
 
@@ -43,7 +46,10 @@ impl Model for Offline {
         let task = request.facts.agent.as_ref().is_some_and(|agent| agent.is_task_agent());
         let content = match request.schema.as_ref().map(|schema| schema.name.as_ref()) {
             None if task => return serve(&request).map_err(refused),
-            None => echo(&request),
+            None => match &request.facts.grounds {
+                Some(grounds) => quotation(grounds, &request.facts.message),
+                None => echo(&request),
+            },
             Some("decision" | "plan_and_decision") => answer(&request.facts).map_err(refused)?.to_string(),
             Some(other) => {
                 return Err(refused(format!(
@@ -182,7 +188,7 @@ mod tests {
 
     fn decision(message: &str, last: Option<(&str, Value)>) -> Value {
         let last_action = last.map(|(target, result)| (target.to_owned(), result));
-        answer(&Facts { agent: Some(agent()), message: message.into(), last_action, plan: false }).unwrap()
+        answer(&Facts { agent: Some(agent()), message: message.into(), last_action, ..Facts::default() }).unwrap()
     }
 
     #[test]
@@ -266,7 +272,7 @@ mod tests {
             agent: Some(Arc::clone(&agent)),
             message: message.into(),
             last_action: last.map(|result| ("weather".into(), result)),
-            plan: false,
+            ..Facts::default()
         };
         let called = ask(None, facts("上海明天", None)).await.unwrap();
         let call = &called.tool_calls[0];

@@ -1,12 +1,14 @@
 //! The store in one file of this process, for `turnwheel dev` and for tests.
 //!
 //! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
-//! they write → [`mod@file`], the group commit. [`catalog`] has plans and leaders, [`shelf`] agents and workflows, [`runs`] what
-//! its name says, [`queries`] what only reads, [`tables`] the layout. The queue's part of the file is in [`crate::queue::embedded`].
+//! they write → [`mod@file`], the group commit. [`catalog`] has plans and leaders, [`shelf`] agents and workflows, `knowledge`
+//! what agents answer from, [`runs`] what its name says, [`queries`] what only reads, [`tables`] the layout. The queue's part of
+//! the file is in [`crate::queue::embedded`].
 
 mod catalog;
 mod fault;
 mod file;
+mod knowledge;
 mod queries;
 mod runs;
 mod sessions;
@@ -195,6 +197,23 @@ impl Store for EmbeddedStore {
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
         Ok(self.file.read(|read| runs::list(read, &query))?)
+    }
+
+    async fn put_knowledge(&self, source: Source) -> Result<bool> {
+        Ok(self.file.write(move |tables| knowledge::put(tables, &source)).await?)
+    }
+
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool> {
+        let (agent_id, source) = (agent_id.to_owned(), source.to_owned());
+        Ok(self.file.write(move |tables| knowledge::remove(tables, &agent_id, &source)).await?)
+    }
+
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>> {
+        Ok(self.file.read(|read| knowledge::entries(read, agent_id))?)
+    }
+
+    async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
+        Ok(self.file.read(|read| knowledge::of(read, agent_id))?)
     }
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {

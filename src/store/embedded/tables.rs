@@ -32,6 +32,10 @@ pub(crate) const PLANS: Definition<(Text, Text), Bytes> = TableDefinition::new("
 pub(crate) const AGENTS: Definition<Text, Bytes> = TableDefinition::new("agents");
 /// (Agent, hash) → stored agent.
 pub(crate) const AGENT_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("agent_versions");
+/// (Agent, source) → the source without its passages.
+pub(crate) const KNOWLEDGE: Definition<(Text, Text), Bytes> = TableDefinition::new("knowledge");
+/// (Agent, source) → its passages.
+pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::new("passages");
 /// Workflow → stored workflow.
 pub(crate) const WORKFLOWS: Definition<Text, Bytes> = TableDefinition::new("workflows");
 /// (Workflow, hash) → stored workflow.
@@ -82,6 +86,8 @@ tables! {
     plans: (Text, Text) => Bytes = PLANS;
     agents: Text => Bytes = AGENTS;
     agent_versions: (Text, Text) => Bytes = AGENT_VERSIONS;
+    knowledge: (Text, Text) => Bytes = KNOWLEDGE;
+    passages: (Text, Text) => Bytes = PASSAGES;
     workflows: Text => Bytes = WORKFLOWS;
     workflow_versions: (Text, Text) => Bytes = WORKFLOW_VERSIONS;
     runs: Text => (u64, Bytes) = RUNS;

@@ -118,7 +118,7 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 }
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 12] {
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 13] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -131,6 +131,7 @@ pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 12] 
         // Of the lanes of runs alone: a conversation does not expire.
         ("sessions", doc! {"expires_at": 1}, Some(passing)),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
+        ("knowledge", super::knowledge::listed(), None),
         ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
         ("steps", doc! {"expires_at": 1}, Some(expiring.clone())),
         (RUNS, doc! {"workflow_id": 1, "created_at": -1}, None),

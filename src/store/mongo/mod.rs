@@ -1,6 +1,6 @@
 //! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
 //! is [`known`](super::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
-//! [`shelf`] has agents and workflows, [`plans`] and [`runs`] what their names say, [`queries`] the rest.
+//! [`shelf`] has agents and workflows, [`plans`], `knowledge` and [`runs`] what their names say, [`queries`] the rest.
 //! [`document`] maps to and from BSON.
 
 mod acquire;
@@ -10,6 +10,7 @@ pub(crate) mod connect;
 mod document;
 mod fence;
 mod journal;
+mod knowledge;
 mod lane;
 mod plain;
 mod plans;
@@ -27,6 +28,7 @@ use super::{
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
+use crate::knowledge::{Source, SourceEntry};
 use crate::plan::Plan;
 use crate::session::Session;
 use crate::workflow::orchestration::definition::WorkflowRecord;
@@ -156,6 +158,22 @@ impl Store for MongoStore {
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
         self.db.runs(query).await
+    }
+
+    async fn put_knowledge(&self, source: Source) -> Result<bool> {
+        self.db.put_knowledge(source).await
+    }
+
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool> {
+        self.db.remove_knowledge(agent_id, source).await
+    }
+
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>> {
+        self.db.knowledge_entries(agent_id).await
+    }
+
+    async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
+        self.db.knowledge(agent_id).await
     }
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {

@@ -89,7 +89,7 @@ impl<'a> Conversation<'a> {
             agent: Some(Arc::clone(&self.agent.config)),
             message: self.input.to_owned(),
             last_action: self.last.clone(),
-            plan: false,
+            ..Facts::default()
         };
         let request =
             ModelRequest::new(Arc::clone(&self.messages)).with_tools(Arc::clone(&self.tools)).with_facts(facts);

@@ -60,6 +60,7 @@ macro_rules! store_suite {
             sessions_are_listed_last_changed_first_and_filtered
             the_first_plan_stays
             an_applied_agent_is_seen_at_once_and_its_older_version_stays
+            sources_are_stored_listed_and_removed_by_agent
             due_timers_come_in_order_within_horizon_and_limit
             idle_sessions_are_open_ready_chats
             one_leads_until_it_resigns_or_its_lease_ends

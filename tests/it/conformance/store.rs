@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnwheel::agent::AgentRecord;
 use turnwheel::clock::{self, Timestamp};
+use turnwheel::knowledge::{Origin, Source};
 use turnwheel::plan::Plan;
 use turnwheel::session::{Handoff, Kind, Role, Status, WorkflowState};
 use turnwheel::store::*;
@@ -352,6 +353,42 @@ pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store:
     store.put_agent(agent("a", "h", json!({}))).await.unwrap();
     let ids: Vec<String> = store.agents().await.unwrap().iter().map(|agent| agent.id().to_owned()).collect();
     assert_eq!(ids, ["a", "sales"]);
+}
+
+pub async fn sources_are_stored_listed_and_removed_by_agent(store: Arc<dyn Store>) {
+    let source =
+        |agent: &str, name: &str, text: &str, origin| Source::new(agent, (name, text), origin, clock::now()).unwrap();
+    assert!(store.knowledge_entries(None).await.unwrap().is_empty());
+    assert!(store.knowledge("sales").await.unwrap().is_empty());
+    let text = format!("# 售后\n\n退货 $set a.b \u{3000}\n\n## 保修\n\n{}", "三年。".repeat(1_000));
+    let returns = source("sales", "kb/退货.md", &text, Origin::AgentFile);
+    assert!(returns.passages.len() > 3);
+    assert!(store.put_knowledge(returns.clone()).await.unwrap());
+    assert!(!store.put_knowledge(returns.clone()).await.unwrap(), "nothing new");
+    let added = source("sales", "kb/退货.md", &text, Origin::Added);
+    assert!(store.put_knowledge(added.clone()).await.unwrap(), "it came another way");
+    let others = [
+        source("sale", "z.md", "一", Origin::Added),
+        source("sales", "$a.md", "二", Origin::Added),
+        source("sales2", "a.md", "三", Origin::Added),
+    ];
+    for other in &others {
+        store.put_knowledge(other.clone()).await.unwrap();
+    }
+    let entries = |sources: &[&Source]| -> Vec<_> { sources.iter().map(|source| source.entry.clone()).collect() };
+    let [other, first, last] = &others;
+    assert_eq!(store.knowledge_entries(None).await.unwrap(), entries(&[other, first, &added, last]));
+    assert_eq!(store.knowledge_entries(Some("sales")).await.unwrap(), entries(&[first, &added]));
+    assert!(store.knowledge_entries(Some("sal")).await.unwrap().is_empty());
+    assert_eq!(store.knowledge("sales").await.unwrap(), [first.clone(), added.clone()]);
+    let shorter = source("sales", "kb/退货.md", "三十天", Origin::Added);
+    assert!(store.put_knowledge(shorter.clone()).await.unwrap());
+    assert_eq!(store.knowledge("sales").await.unwrap(), [first.clone(), shorter]);
+    assert!(store.remove_knowledge("sales", "kb/退货.md").await.unwrap());
+    assert!(!store.remove_knowledge("sales", "kb/退货.md").await.unwrap());
+    assert!(!store.remove_knowledge("sales", "a.md").await.unwrap());
+    assert_eq!(store.knowledge("sales").await.unwrap(), std::slice::from_ref(first));
+    assert_eq!(store.knowledge("sales2").await.unwrap(), std::slice::from_ref(last));
 }
 
 pub async fn due_timers_come_in_order_within_horizon_and_limit(store: Arc<dyn Store>) {

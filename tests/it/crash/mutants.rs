@@ -10,6 +10,7 @@ use std::time::Duration;
 use turnwheel::agent::AgentRecord;
 use turnwheel::clock::Timestamp;
 use turnwheel::journal::StepRecord;
+use turnwheel::knowledge::{Source, SourceEntry};
 use turnwheel::plan::Plan;
 use turnwheel::queue::{self, *};
 use turnwheel::session::Session;
@@ -220,6 +221,22 @@ impl Store for MutantStore {
 
     async fn agents(&self) -> store::Result<Vec<Arc<AgentRecord>>> {
         self.inner.agents().await
+    }
+
+    async fn put_knowledge(&self, source: Source) -> store::Result<bool> {
+        self.inner.put_knowledge(source).await
+    }
+
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> store::Result<bool> {
+        self.inner.remove_knowledge(agent_id, source).await
+    }
+
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> store::Result<Vec<SourceEntry>> {
+        self.inner.knowledge_entries(agent_id).await
+    }
+
+    async fn knowledge(&self, agent_id: &str) -> store::Result<Vec<Source>> {
+        self.inner.knowledge(agent_id).await
     }
 
     async fn put_agent_version(&self, agent: &AgentRecord) -> store::Result<()> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::config::{Settings, WorkflowLimits};
+use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::Queue;
@@ -56,6 +57,7 @@ impl Kit {
     /// What the turns of a process work with.
     pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Services {
         Services {
+            knowledge: Library::new(Arc::clone(&store)),
             queue,
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
             limits: WorkflowLimits::default(),

@@ -14,6 +14,7 @@ use turnwheel::clock;
 use turnwheel::config::duration::Text;
 use turnwheel::config::{self, Settings};
 use turnwheel::invariants;
+use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
 use turnwheel::queue::{Cause, Event, Publish, Queue, Reply, ReplyKind};
@@ -119,6 +120,7 @@ impl Engine {
             http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
             tools: self.tools.clone(),
             flows: self.flows.clone(),
+            knowledge: Library::new(Arc::clone(&self.store)),
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
         }
