@@ -58,13 +58,16 @@ fn was_given_up(turn: &TurnRecord) -> bool {
 
 /// What was recorded did not run again.
 fn repeats(lane: &Lane) -> Vec<String> {
-    let again = |call: &&Seen| {
-        let Some((turn, key)) = parts(&call.key) else { return false };
-        let steps = lane.steps.get(turn).into_iter().flatten();
-        steps.filter(|step| step.key == key).any(|step| call.at > step.at)
-    };
-    let calls = lane.api.iter().chain(&lane.model).filter(again);
-    calls.map(|call| format!("{} ran again after it was recorded", call.key)).collect()
+    let mut found = Vec::new();
+    for call in lane.api.iter().chain(&lane.model) {
+        let Some((turn, key)) = parts(&call.key) else { continue };
+        let mut steps = lane.steps.get(turn).into_iter().flatten().filter(|step| step.key == key);
+        if let Some(step) = steps.find(|step| call.at > step.at) {
+            let ms = step.at.until(call.at).as_millis();
+            found.push(format!("{} ran again after it was recorded, {ms} ms later", call.key));
+        }
+    }
+    found
 }
 
 /// No two turns of the session were at the model or an API at the same time. A call without an end was cut off with its

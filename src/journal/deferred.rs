@@ -3,6 +3,7 @@
 use super::StepRecord;
 use super::lock;
 use std::sync::Mutex as StdMutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Mutex, Notify};
 
 /// With so many, whoever adds one waits until they are written.
@@ -15,6 +16,7 @@ pub(super) struct Deferred {
     /// Held while steps are written: their order is kept, and nobody takes a write on its way for done.
     pub(super) writing: Mutex<()>,
     pub(super) pushed: Notify,
+    failed: AtomicBool,
 }
 
 impl Deferred {
@@ -36,6 +38,16 @@ impl Deferred {
     /// Copies: they wait on until they are [`Deferred::written`], since whoever writes them may be dropped meanwhile.
     pub(super) fn waiting(&self) -> Vec<StepRecord> {
         lock(&self.steps).clone()
+    }
+
+    /// A write has failed, and may yet arrive. The turn is repeated, and reads what is recorded: no further write of this
+    /// attempt may overtake that.
+    pub(super) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// The first so many are durable.

@@ -30,6 +30,9 @@ impl TurnJournal {
         if steps.is_empty() {
             return Ok(());
         }
+        if self.deferred.has_failed() {
+            return Err(JournalError::Halted);
+        }
         // What another worker has been given meanwhile is not written under its hands.
         if !self.guard.holds().await? {
             return Err(JournalError::Lost);
@@ -41,7 +44,7 @@ impl TurnJournal {
             steps: steps.clone(),
             status: None,
         };
-        let answers = self.store.record(request).await?;
+        let answers = self.store.record(request).await.inspect_err(|_| self.deferred.fail())?;
         self.deferred.written(steps.len());
         for (step, answer) in steps.iter().zip(answers) {
             // What came after has used our result: it stands only if the record says the same.

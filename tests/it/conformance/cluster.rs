@@ -1,5 +1,6 @@
 //! All cases on NATS and MongoDB.
 
+use super::runs::lane_of_run;
 use super::{kit, queue_suite, store_suite};
 use crate::support::servers::{ClusterHandles, cluster};
 use bson::{Document, doc};
@@ -83,4 +84,27 @@ async fn a_session_that_was_deleted_is_made_anew() {
     kit::run_turn(&second, "s", 4, says("c")).await;
     kit::run_turn(&second, "s", 5, |_| ()).await;
     assert_eq!(history(&first, 6).await, ["c"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lane_of_a_run_expires_and_a_conversation_does_not() {
+    let (store, _second, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let sessions = client.database(&servers.database).collection::<Document>("sessions");
+    lane_of_run(&store, "r").await;
+    kit::run_turn(&store, "s", 1, says("a")).await;
+    let expires_at = |id: &'static str| {
+        let found = sessions.find_one(doc! {"_id": id});
+        async { found.await.unwrap().unwrap().get_datetime("expires_at").ok().copied() }
+    };
+    let week = bson::DateTime::from_millis(turnwheel::clock::now().as_millis() + 6 * 86_400_000);
+    assert!(expires_at("r").await.is_some_and(|at| at > week));
+    assert_eq!(expires_at("s").await, None);
+    let mut indexes = sessions.list_indexes().await.unwrap();
+    let mut expiring = false;
+    while indexes.advance().await.unwrap() {
+        let index = indexes.deserialize_current().unwrap();
+        expiring |= index.keys.contains_key("expires_at") && index.options.is_some_and(|o| o.expire_after.is_some());
+    }
+    assert!(expiring, "the server deletes it");
 }

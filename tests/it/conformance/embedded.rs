@@ -1,6 +1,7 @@
 //! All cases on the embedded backend, in memory and on a file; and what is durable in the file.
 
 use super::kit::*;
+use super::runs::{lane_of_run, run};
 use super::{queue_suite, store_suite};
 use crate::support::eventually;
 use futures::StreamExt;
@@ -9,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use turnwheel::clock;
 use turnwheel::config::{Settings, duration::Text};
 use turnwheel::queue::embedded::{EmbeddedQueue, MAX_PAYLOAD};
 use turnwheel::queue::{Cause, DeadLetter, EventType, From, OutEvent, Publish, Published, Queue, QueueError};
@@ -191,7 +193,7 @@ async fn expired_turns_are_deleted_with_their_steps() {
     for seq in 1..=3 {
         run_turn(&store, "s", seq, |change| change.steps = vec![step("0/act", json!(seq))]).await;
     }
-    let later = turnwheel::clock::now().plus(LONG);
+    let later = clock::now().plus(LONG);
     run_turn(&store, "s", 4, |change| {
         change.turn.committed_at = later;
         change.steps = vec![step("0/act", json!(4))];
@@ -205,6 +207,26 @@ async fn expired_turns_are_deleted_with_their_steps() {
     assert!(store.steps("s", "m-1").await.unwrap().is_empty());
     assert_eq!(store.steps("s", "m-4").await.unwrap().len(), 1);
     assert_eq!(store.session("s").await.unwrap().unwrap().last_seq, 4, "the session stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lane_of_an_expired_run_is_deleted_unless_it_has_work() {
+    let mut settings = settings(Settings::default());
+    settings.retention.turns = Text(SHORT);
+    let store: Arc<dyn Store> = EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &settings).unwrap();
+    for (id, seq) in [("ended", 1), ("working", 0)] {
+        let taken = lane_of_run(&store, id).await;
+        let ended = RunRecord { ended_at: Some(clock::now()), ..run(id, "w", RunStatus::Completed) };
+        let change = Change { run: Some(ended), ..change(&taken.session, "m-1") };
+        store.commit(commit(&taken, seq, Some(change))).await.unwrap();
+    }
+    eventually(DEADLINE, "both runs are forgotten", || async {
+        store.prune().await.unwrap();
+        store.run("ended").await.unwrap().is_none() && store.run("working").await.unwrap().is_none()
+    })
+    .await;
+    assert!(store.session("ended").await.unwrap().is_none());
+    assert!(store.session("working").await.unwrap().is_some(), "a job of it waits");
 }
 
 #[tokio::test(flavor = "multi_thread")]

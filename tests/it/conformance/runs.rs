@@ -16,7 +16,7 @@ fn workflow(id: &str, description: &str) -> WorkflowRecord {
     WorkflowRecord::from_document(document, clock::now()).unwrap()
 }
 
-fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
+pub(super) fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
     RunRecord {
         run_id: id.into(),
         workflow_id: workflow_id.into(),
@@ -141,11 +141,16 @@ pub async fn runs_are_listed_newest_first_and_filtered(store: Arc<dyn Store>) {
     assert_eq!(list(RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() }).await, json!(["r3", "r1"]));
 }
 
+/// The lane of a run, held.
+pub(super) async fn lane_of_run(store: &Arc<dyn Store>, run_id: &str) -> Grant {
+    let mut request = acquire(run_id, 1, "w1");
+    request.new_session.kind = Kind::Run;
+    granted(store.acquire(request).await.unwrap())
+}
+
 pub async fn lanes_of_runs_are_no_sessions(store: Arc<dyn Store>) {
     run_turn(&store, "chat", 1, |_| ()).await;
-    let mut request = acquire("r", 1, "w1");
-    request.new_session.kind = Kind::Run;
-    let taken = granted(store.acquire(request).await.unwrap());
+    let taken = lane_of_run(&store, "r").await;
     assert_eq!(taken.session.kind, Kind::Run);
     store.commit(commit(&taken, 1, Some(change(&taken.session, "m-1")))).await.unwrap();
     let listed = store.sessions(SessionQuery::default()).await.unwrap();

@@ -5,6 +5,7 @@
 //! asks [`turnwheel::invariants`] what is wrong. [`mutants`] show that something would be.
 
 mod faulty;
+mod journal;
 mod mutants;
 mod plan;
 mod process;

@@ -1,0 +1,40 @@
+//! What becomes of deferred steps whose write has failed.
+
+use super::faulty::FaultyStore;
+use super::plan::{Fault, Operation, Plan, Point};
+use super::wire::Wire;
+use crate::conformance::kit::grant;
+use crate::support::backend::embedded;
+use std::convert::Infallible;
+use std::sync::Arc;
+use turnwheel::journal::{Done, Guard, Journal, JournalError, Label};
+use turnwheel::store::Store;
+
+#[tokio::test]
+async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
+    let inner = embedded().await.store;
+    let epoch = grant(&inner, "s", 1).await.session.epoch;
+    let operation = Operation { name: "record", lane: "s".into(), nth: 1 };
+    let plan = Arc::new(Plan::new(&[Point { number: 0, operation, fault: Fault::ErrorAfter }]));
+    plan.arm();
+    let wire = Arc::new(Wire::new(0, plan));
+    let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(&inner), wire });
+    let journal = Journal::open(store, ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap();
+    let defer = async |key: &str| {
+        let label = Label { kind: "model", target: "m" };
+        let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
+        journal.deferred_step(key, label, key, answer).await.unwrap();
+    };
+    defer("a").await;
+    let failed = journal.settle().await;
+    assert!(matches!(failed, Err(JournalError::Store(_))), "{failed:?}");
+    defer("b").await;
+    let refused = journal.settle().await;
+    assert!(matches!(refused, Err(JournalError::Halted)), "{refused:?}");
+    let steps = inner.steps("s", "m-1").await.unwrap();
+    assert_eq!(
+        steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>(),
+        ["a"],
+        "the next attempt begins from it"
+    );
+}
