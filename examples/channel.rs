@@ -15,14 +15,15 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, Context};
 use clap::Parser;
 use futures::StreamExt;
-use serde_json::{Value, json};
-use std::collections::HashSet;
+use serde_json::json;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncBufReadExt;
 use turnwheel::ids;
+use turnwheel::queue::{Reply, ReplyKind, Shown, Texts};
 
 /// Before the next try.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,17 +42,21 @@ struct Options {
     /// A file that remembers what has been delivered
     #[arg(long, default_value = "channel.delivered")]
     state: PathBuf,
+    /// Show texts while they are made
+    #[arg(long)]
+    stream: bool,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let mut delivered = Delivered::open(&options.state)?;
+    let mut growing = options.stream.then(Growing::default);
     let connect = ConnectOptions::new().name("channel").retry_on_initial_connect();
     let client = connect.connect(&options.nats_url).await?;
     let jetstream = jetstream::new(client);
     let messages = Box::pin(messages(&jetstream, &options));
-    let replies = Box::pin(replies(&jetstream, &options.channel, &mut delivered));
+    let replies = Box::pin(replies(&jetstream, &options.channel, (&mut delivered, &mut growing)));
     tokio::try_join!(messages, replies)?;
     Ok(())
 }
@@ -93,10 +98,14 @@ async fn send(jetstream: &Context, session: &str, publish: PublishMessage) -> Re
 }
 
 /// All replies of this channel, for ever.
-async fn replies(jetstream: &Context, channel: &str, delivered: &mut Delivered) -> anyhow::Result<()> {
+async fn replies(
+    jetstream: &Context,
+    channel: &str,
+    (delivered, growing): (&mut Delivered, &mut Option<Growing>),
+) -> anyhow::Result<()> {
     loop {
         // Such as a stream that no Turnwheel process has made yet.
-        if let Err(problem) = read(jetstream, channel, delivered).await {
+        if let Err(problem) = read(jetstream, channel, (&mut *delivered, &mut *growing)).await {
             eprintln!("no replies for now: {problem:#}");
         }
         tokio::time::sleep(PAUSE).await;
@@ -104,7 +113,11 @@ async fn replies(jetstream: &Context, channel: &str, delivered: &mut Delivered) 
 }
 
 /// The consumer is durable: what comes while nobody reads waits on the stream.
-async fn read(jetstream: &Context, channel: &str, delivered: &mut Delivered) -> anyhow::Result<()> {
+async fn read(
+    jetstream: &Context,
+    channel: &str,
+    (delivered, growing): (&mut Delivered, &mut Option<Growing>),
+) -> anyhow::Result<()> {
     let name = format!("channel-{channel}");
     let config = pull::Config {
         durable_name: Some(name.clone()),
@@ -121,22 +134,55 @@ async fn read(jetstream: &Context, channel: &str, delivered: &mut Delivered) -> 
     let mut messages = consumer.messages().await?;
     while let Some(message) = messages.next().await {
         let message = message?;
-        deliver(&serde_json::from_slice(&message.payload)?, delivered)?;
+        deliver(&serde_json::from_slice(&message.payload)?, delivered, growing.as_mut())?;
         message.ack().await.map_err(|problem| anyhow!("no acknowledgement: {problem}"))?;
     }
     Ok(())
 }
 
 /// To the user, unless that has been done. A crash between the last two lines shows it twice: a platform that drops repeats
-/// itself should be given the `reply_id`. Chunks are left out: the whole text follows them.
-fn deliver(reply: &Value, delivered: &mut Delivered) -> anyhow::Result<()> {
-    let part = |name: &str| reply[name].as_str().unwrap_or_default();
-    let reply_id = part("reply_id");
-    if part("kind") == "chunk" || delivered.known.contains(reply_id) {
+/// itself should be given the `reply_id`. Chunks may be left out: the whole text follows them.
+fn deliver(reply: &Reply, delivered: &mut Delivered, growing: Option<&mut Growing>) -> anyhow::Result<()> {
+    if delivered.known.contains(&reply.reply_id) {
         return Ok(());
     }
-    println!("{} [{}] {}", part("session_id"), part("kind"), part("text"));
-    delivered.add(reply_id)
+    let shown = match growing {
+        Some(growing) => growing.shown(reply),
+        None if reply.kind == ReplyKind::Chunk => None,
+        None => Some(whole(reply)),
+    };
+    if let Some(shown) = shown {
+        print!("{shown}");
+        stdout().flush()?;
+    }
+    if reply.kind == ReplyKind::Chunk { Ok(()) } else { delivered.add(&reply.reply_id) }
+}
+
+fn whole(reply: &Reply) -> String {
+    format!("{} [{}] {}\n", reply.session_id, reply.kind.as_str(), reply.text)
+}
+
+/// The texts that grow, by session. A platform that can edit a message replaces it; here the pieces of one are printed on one line.
+#[derive(Default)]
+struct Growing(HashMap<String, Texts>);
+
+impl Growing {
+    fn shown(&mut self, reply: &Reply) -> Option<String> {
+        let shown = self.0.entry(reply.session_id.clone()).or_default().take(reply);
+        Some(match shown {
+            Shown::Nothing => return None,
+            Shown::Begins { anew } => {
+                let anew = if anew { "(begins anew) " } else { "" };
+                format!("\n{} [chunk] {anew}{}", reply.session_id, reply.text)
+            }
+            Shown::GoesOn => reply.text.clone(),
+            Shown::Whole { known: 0, anew } => {
+                let void = if anew { " (does not count)\n" } else { "" };
+                format!("{void}{}", whole(reply))
+            }
+            Shown::Whole { known, .. } => format!("{}\n", &reply.text[known..]),
+        })
+    }
 }
 
 /// The replies that users have had. A channel that runs for long forgets them after a day, as the stream does.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use turnwheel::bench::options::{
-    InflightOptions, RecoveryOptions, SessionsOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
+    InflightOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
 };
 use turnwheel::bench::report::Report;
 use turnwheel::bench::{self, Problem, Progress};
@@ -71,6 +71,16 @@ Examples:
 Every stage is an agent whose model answers at once. The time is from the first request to the last run's end; the bytes \
 are what runs, steps and events take, as data.";
 
+const STREAM: &str = "\
+Examples:
+  turnwheel bench stream                                  1 and 16 users
+  turnwheel bench stream --users 64 --turns 1000          more at once
+  turnwheel bench stream --backend embedded --json
+
+A FLOW says its text while the model makes it. `model` is the time from the question to the first words when the model's stand-in \
+is asked directly, `queue` and `SSE` that to the first chunk at a reader of the out stream and of a gateway's events; what is \
+with a plus is theirs beyond the model's own.";
+
 const EXAMPLES: &str = "\
 Examples:
   turnwheel bench turns                      turns a second and latency, beside the floor
@@ -108,6 +118,9 @@ enum What {
     /// Stages a second of workflows, and what a stage leaves behind
     #[command(after_help = WORKFLOWS)]
     Workflows(WorkflowsOptions),
+    /// From the model's first words to the first chunk at readers of the queue and of server-sent events
+    #[command(after_help = STREAM)]
+    Stream(StreamOptions),
     /// A process of a running benchmark
     #[command(hide = true)]
     Member { orders: PathBuf },
@@ -125,6 +138,7 @@ impl Bench {
                 What::Sessions(options) => Box::pin(bench::sessions::run(options, settings, env, &progress)).await?,
                 What::Recovery(options) => Box::pin(bench::recovery::run(options, settings, env, &progress)).await?,
                 What::Workflows(options) => Box::pin(bench::workflows::run(options, settings, env, &progress)).await?,
+                What::Stream(options) => Box::pin(bench::stream::run(options, settings, env, &progress)).await?,
                 What::Member { orders } => return Box::pin(bench::crew::serve(orders)).await.map(|()| None),
             };
             Ok(Some(report))
@@ -155,6 +169,7 @@ impl What {
             Self::Sessions(options) => options.site.json,
             Self::Recovery(options) => options.site.json,
             Self::Workflows(options) => options.site.json,
+            Self::Stream(options) => options.site.json,
             Self::Member { .. } => false,
         }
     }

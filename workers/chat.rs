@@ -223,7 +223,7 @@ impl Talk {
         Ok(())
     }
 
-    async fn command(&self, line: &Line<'_>) {
+    async fn command(&mut self, line: &Line<'_>) {
         match line {
             Line::Status => match self.standing().await {
                 Ok(text) => write(&self.screen.line(&text)),

@@ -1,11 +1,11 @@
 //! What `chat` and `send --wait` show: each reply as it comes, the status as it changes. On a terminal the status is one
-//! line, rewritten in place; elsewhere every change is a line of its own, without control characters. Pure: what goes in
-//! is a notice, what comes out is the text to write.
+//! line, rewritten in place, and a text that comes in pieces grows as they come; elsewhere every change is a line of its own,
+//! without control characters, and texts are whole. Pure: what goes in is a notice, what comes out is the text to write.
 
 use crate::feed::Notice;
 use crate::table::printable;
-use std::collections::{BTreeMap, HashSet};
-use turnwheel::queue::{Event, Reply, ReplyKind, StatusEvent};
+use std::collections::BTreeMap;
+use turnwheel::queue::{Event, Reply, ReplyKind, Shown, StatusEvent, Texts};
 use turnwheel::session::Status;
 
 /// Back to the begin of the line, and clear it.
@@ -26,8 +26,10 @@ pub struct Screen {
     names: BTreeMap<String, String>,
     /// The status line that stands on the screen.
     live: Option<String>,
-    /// Channels drop repeats by their id.
-    seen: HashSet<String>,
+    /// Which replies to show, and which are repeats.
+    texts: Texts,
+    /// The cursor stands at the end of a text that grows.
+    growing: bool,
 }
 
 impl Screen {
@@ -56,51 +58,110 @@ impl Screen {
     }
 
     /// A line beside the conversation.
-    pub fn line(&self, text: &str) -> String {
-        self.above(&self.dim(&printable(text)))
+    pub fn line(&mut self, text: &str) -> String {
+        let end = self.void(false);
+        format!("{end}{}", self.above(&self.dim(&printable(text))))
     }
 
     /// The place where the user types, when nothing is under way.
     pub fn ask(&self) -> String {
-        if self.terminal && self.live.is_none() { format!("{CLEAR}{}", self.prompt) } else { String::new() }
+        if self.terminal && self.live.is_none() && !self.growing {
+            format!("{CLEAR}{}", self.prompt)
+        } else {
+            String::new()
+        }
     }
 
     fn reply(&mut self, reply: &Reply) -> String {
-        // The final one has the whole text of all chunks.
-        if reply.kind == ReplyKind::Chunk || !self.seen.insert(reply.reply_id.clone()) {
-            return String::new();
+        let piece = printable(&reply.text);
+        match self.texts.take(reply) {
+            Shown::Nothing => String::new(),
+            Shown::Begins { .. } | Shown::GoesOn if !self.terminal => String::new(),
+            Shown::GoesOn if self.growing => piece,
+            // Something else was written meanwhile.
+            Shown::GoesOn => {
+                let so_far = printable(self.texts.open().unwrap_or_default());
+                self.grow(&format!("{} {so_far}", self.label(reply, ReplyKind::Final)))
+            }
+            Shown::Begins { anew } => {
+                let void = self.void(anew);
+                let begun = self.grow(&format!("{} {piece}", self.label(reply, ReplyKind::Final)));
+                format!("{void}{begun}")
+            }
+            Shown::Whole { known, .. } if self.growing && known > 0 => {
+                self.growing = false;
+                format!("{}\n{}", printable(&reply.text[known..]), self.last_line())
+            }
+            Shown::Whole { anew, .. } => {
+                let void = self.void(anew && self.terminal);
+                let whole = self.above(&format!("{} {}", self.label(reply, reply.kind), printable(&reply.text)));
+                format!("{void}{whole}")
+            }
         }
+    }
+
+    /// Who says something, and what it is.
+    fn label(&self, reply: &Reply, kind: ReplyKind) -> String {
         let human = reply.metadata.get("by").and_then(|by| by.as_str()).filter(|_| reply.kind == ReplyKind::Handoff);
         let agent = self.names.get(&reply.agent_id).filter(|name| !name.is_empty()).unwrap_or(&reply.agent_id);
-        let name = human.unwrap_or(agent);
-        self.above(&printable(&format!("{name} [{}] {}", reply.kind.as_str(), reply.text)))
+        printable(&format!("{} [{}]", human.unwrap_or(agent), kind.as_str()))
+    }
+
+    /// Writes the beginning of a text; more of it comes at the cursor.
+    fn grow(&mut self, text: &str) -> String {
+        self.growing = true;
+        format!("{CLEAR}{text}")
+    }
+
+    /// Says that the text above does not count, if it does not.
+    fn void(&mut self, anew: bool) -> String {
+        let end = if std::mem::take(&mut self.growing) { "\n" } else { "" };
+        if anew {
+            format!("{end}{CLEAR}{}\n", self.dim("↺ 以上作废，重新开始 begins anew"))
+        } else {
+            end.to_owned()
+        }
     }
 
     fn status(&mut self, event: &StatusEvent) -> String {
+        let left = match event.status {
+            Status::Ready | Status::Cancelled | Status::Transferred => {
+                self.texts.close();
+                self.void(false)
+            }
+            // It comes below the text when that is whole.
+            _ if self.growing => {
+                self.live = self.passing(event.status);
+                return String::new();
+            }
+            _ => String::new(),
+        };
+        format!("{left}{}", self.stands(event))
+    }
+
+    fn stands(&mut self, event: &StatusEvent) -> String {
         let reason = event.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         if !self.terminal {
             return format!("[status] {}\n", printable(&format!("{}{reason}", event.status)));
         }
-        let label = match event.status {
+        self.live = self.passing(event.status);
+        match (event.status, &self.live) {
+            (_, Some(line)) => format!("{CLEAR}{line}"),
+            (Status::Cancelled, None) => self.line(&format!("已取消 cancelled{reason}")),
+            (Status::Transferred, None) => self.line("已转人工 transferred"),
+            (_, None) => self.ask(),
+        }
+    }
+
+    /// The line of a status that another one follows.
+    fn passing(&self, status: Status) -> Option<String> {
+        let label = match status {
             Status::Acknowledged => "已接收 acknowledged",
             Status::Processing => "处理中 processing",
             Status::Typing => "正在输入 typing",
-            Status::Ready => {
-                self.live = None;
-                return self.ask();
-            }
-            Status::Cancelled => return self.rest(&format!("已取消 cancelled{reason}")),
-            Status::Transferred => return self.rest("已转人工 transferred"),
+            Status::Ready | Status::Cancelled | Status::Transferred => return None,
         };
-        let line = self.dim(&format!("… {label}"));
-        self.live = Some(line.clone());
-        format!("{CLEAR}{line}")
-    }
-
-    /// A status that stays on the screen.
-    fn rest(&mut self, text: &str) -> String {
-        self.live = None;
-        self.line(text)
+        Some(self.dim(&format!("… {label}")))
     }
 
     /// Writes above what stands in the last line, and puts that back.
@@ -108,7 +169,11 @@ impl Screen {
         if !self.terminal {
             return format!("{text}\n");
         }
-        format!("{CLEAR}{text}\n{}", self.live.as_deref().unwrap_or(self.prompt))
+        format!("{CLEAR}{text}\n{}", self.last_line())
+    }
+
+    fn last_line(&self) -> &str {
+        self.live.as_deref().unwrap_or(self.prompt)
     }
 
     fn dim(&self, text: &str) -> String {
@@ -145,6 +210,7 @@ mod tests {
             text: text.into(),
             seq: 0,
             stream_id: None,
+            supersedes: None,
             at: Timestamp::from_millis(0),
             metadata: Map::new(),
         }
@@ -194,12 +260,65 @@ mod tests {
         );
     }
 
+    fn piece(stream_id: &str, seq: u64, text: &str, supersedes: Option<&str>) -> Notice {
+        let chunk = reply(&format!("f/chunk/{stream_id}/{seq}"), ReplyKind::Chunk, text);
+        let (stream_id, supersedes) = (Some(stream_id.to_owned()), supersedes.map(str::to_owned));
+        said(Reply { seq, stream_id, supersedes, ..chunk })
+    }
+
+    fn whole(id: &str, kind: ReplyKind, text: &str, stream_id: &str) -> Notice {
+        said(Reply { stream_id: Some(stream_id.into()), ..reply(id, kind, text) })
+    }
+
     #[test]
-    fn a_repeated_reply_and_the_chunks_of_a_final_one_are_shown_once() {
+    fn elsewhere_than_on_a_terminal_texts_are_whole_and_shown_once() {
         let mut screen = screen(false);
-        assert_eq!(screen.notice(&said(reply("1", ReplyKind::Chunk, "好"))), "");
-        assert_eq!(screen.notice(&said(reply("1/final", ReplyKind::Final, "好的"))), "小智 [final] 好的\n");
-        assert_eq!(screen.notice(&said(reply("1/final", ReplyKind::Final, "好的"))), "");
+        let notices = [
+            piece("a", 0, "不", None),
+            piece("b", 0, "好", Some("a")),
+            whole("f", ReplyKind::Final, "好的", "b"),
+            whole("f", ReplyKind::Final, "好的", "b"),
+        ];
+        let text: String = notices.iter().map(|notice| screen.notice(notice)).collect();
+        assert_eq!(text, "小智 [final] 好的\n");
+    }
+
+    #[test]
+    fn on_a_terminal_a_text_grows_and_is_not_repeated() {
+        let mut screen = screen(true);
+        screen.notice(&status(Status::Processing, None));
+        let notices = [
+            piece("a", 0, "你", None),
+            piece("a", 0, "你", None),
+            piece("a", 1, "好\u{1b}[2J", None),
+            status(Status::Typing, None),
+            whole("f", ReplyKind::Final, "你好\u{1b}[2J！", "a"),
+        ];
+        let text: String = notices.iter().map(|notice| screen.notice(notice)).collect();
+        assert_eq!(text, format!("{CLEAR}小智 [final] 你好[2J！\n{DIM}… 正在输入 typing{PLAIN}"));
+        assert_eq!(screen.notice(&status(Status::Ready, None)), format!("{CLEAR}> "));
+    }
+
+    #[test]
+    fn a_text_that_begins_anew_says_so_and_goes_on_below_what_came_between() {
+        let mut screen = screen(true);
+        let anew = format!("\n{CLEAR}{DIM}↺ 以上作废，重新开始 begins anew{PLAIN}\n");
+        assert_eq!(screen.notice(&piece("a", 0, "你", None)), format!("{CLEAR}小智 [final] 你"));
+        let again = screen.notice(&piece("b", 0, "您", Some("a")));
+        assert_eq!(again, format!("{anew}{CLEAR}小智 [final] 您"));
+        assert!(screen.notice(&Notice::Back).starts_with(&format!("\n{CLEAR}{DIM}[connection] back")));
+        assert_eq!(screen.notice(&piece("b", 1, "好", None)), format!("{CLEAR}小智 [final] 您好"));
+        let sorry = reply("x", ReplyKind::Apology, "抱歉");
+        let sorry = screen.notice(&said(Reply { supersedes: Some("b".into()), ..sorry }));
+        assert_eq!(sorry, format!("{anew}{CLEAR}小智 [apology] 抱歉\n> "));
+    }
+
+    #[test]
+    fn a_text_that_is_left_unfinished_ends_its_line() {
+        let mut screen = screen(true);
+        screen.notice(&piece("a", 0, "你", None));
+        let cancelled = screen.notice(&status(Status::Cancelled, Some("operator")));
+        assert_eq!(cancelled, format!("\n{CLEAR}{DIM}已取消 cancelled: operator{PLAIN}\n> "));
     }
 
     #[test]

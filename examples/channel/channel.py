@@ -3,7 +3,8 @@ platform hands over: session, the platform's own id of the message, words. Repli
 
     echo 's1 m-1 Where is order A1001?' | python3 examples/channel/channel.py
 
-From the environment: NATS_URL, AGENT, CHANNEL, and STATE, a file that remembers what has been delivered.
+From the environment: NATS_URL, AGENT, CHANNEL, STATE, a file that remembers what has been delivered, and STREAM=1 to show texts
+while they are made.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 NATS_URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 AGENT = os.environ.get("AGENT", "support")
 CHANNEL = os.environ.get("CHANNEL", "python")
+STREAM = os.environ.get("STREAM") == "1"
 STATE = os.environ.get("STATE", os.path.expanduser(f"~/.turnwheel-channel-{CHANNEL}.db"))
 
 
@@ -67,17 +69,55 @@ class Delivered:
             self.db.execute("INSERT OR IGNORE INTO delivered VALUES (?, unixepoch())", (reply_id,))
 
 
-def deliver(reply, delivered):
+class Growing:
+    """The texts that grow, by session: stream, next piece, turn and words. A platform that can edit a message replaces it; here
+    the pieces of one session are printed on one line."""
+
+    def __init__(self):
+        self.texts = {}
+
+    def chunk(self, reply):
+        """Appends the next piece, or begins a text, also one that takes the place of what grows (`supersedes`). All other pieces
+        are repeats, or their text's beginning was missed: the whole text follows."""
+        session, stream, piece = reply["session_id"], reply["stream_id"], reply["text"]
+        text = self.texts.get(session)
+        if text and (text["stream"], text["next"]) == (stream, reply["seq"]):
+            text["next"] += 1
+            text["words"] += piece
+            print(piece, end="", flush=True)
+            return
+        free = not text or text["turn"] != reply["turn_id"] or text["stream"] == reply.get("supersedes")
+        if reply["seq"] == 0 and free:
+            anew = "(begins anew) " if text else ""
+            self.texts[session] = {"stream": stream, "next": 1, "turn": reply["turn_id"], "words": piece}
+            print(f"\n{session} [chunk] {anew}{piece}", end="", flush=True)
+
+    def whole(self, reply):
+        """What is missing of a text that grows; None when the reply is another one, in whose place nothing stands any more."""
+        text, words = self.texts.pop(reply["session_id"], None), reply["text"].lstrip()
+        if text and text["stream"] == reply.get("stream_id") and words.startswith(text["words"]):
+            return words[len(text["words"]) :]
+        if text:
+            print(" (does not count)", flush=True)
+        return None
+
+
+def deliver(reply, delivered, growing):
     """To the user, unless that has been done. A crash between the last two lines shows it twice: a platform that drops
-    repeats itself should be given the reply_id. Chunks are left out: the whole text follows them."""
-    if reply["kind"] == "chunk" or delivered.has(reply["reply_id"]):
-        return
-    print(f"{reply['session_id']} [{reply['kind']}] {reply['text']}", flush=True)
+    repeats itself should be given the reply_id. Chunks may be left out: the whole text follows them."""
+    if reply["kind"] == "chunk":
+        return growing.chunk(reply) if STREAM else None
+    if delivered.has(reply["reply_id"]):
+        return None
+    missing = growing.whole(reply)
+    line = f"{reply['session_id']} [{reply['kind']}] {reply['text']}" if missing is None else missing
+    print(line, flush=True)
     delivered.add(reply["reply_id"])
 
 
 async def replies(jetstream, delivered):
     """All replies of this channel. The consumer is durable: what comes while nobody reads waits on the stream."""
+    growing = Growing()
     subject = f"tw.out.{CHANNEL}.*.reply"
     # One at a time: what is sent again after a crash comes before what follows it.
     config = ConsumerConfig(
@@ -97,7 +137,7 @@ async def replies(jetstream, delivered):
                     [message] = await consumer.fetch(1, timeout=5)
                 except TimeoutError:
                     continue
-                deliver(json.loads(message.data), delivered)
+                deliver(json.loads(message.data), delivered, growing)
                 await message.ack()
         except Error as problem:  # such as a stream that no Turnwheel process has made yet
             print(f"no replies for now: {problem}", file=sys.stderr)

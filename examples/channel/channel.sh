@@ -4,12 +4,12 @@
 #
 #   echo 's1 m-1 Where is order A1001?' | examples/channel/channel.sh
 #
-# From the environment: GATEWAY, TOKEN (if the gateway wants one), AGENT, CHANNEL, and STATE, a folder that remembers what
-# has been delivered.
+# From the environment: GATEWAY, TOKEN (if the gateway wants one), AGENT, CHANNEL, STATE, a folder that remembers what
+# has been delivered, and STREAM=1 to show texts while they are made.
 set -euo pipefail
 
 gateway=${GATEWAY:-http://127.0.0.1:8080} agent=${AGENT:-support} channel=${CHANNEL:-shell}
-state=${STATE:-$HOME/.turnwheel-channel-$channel}
+state=${STATE:-$HOME/.turnwheel-channel-$channel} stream=${STREAM:-}
 auth=()
 [ -z "${TOKEN:-}" ] || auth=(-H "Authorization: Bearer $TOKEN")
 mkdir -p "$state"
@@ -38,8 +38,43 @@ deliver() {
     local reply_id
     reply_id=$(jq -r --arg channel "$channel" 'select(.channel == $channel and .kind != "chunk") | .reply_id' <<<"$1")
     if [ -z "$reply_id" ] || grep -Fxq -- "$reply_id" "$state/.delivered"; then return; fi
-    jq -r '"\(.session_id) [\(.kind)] \(.text)"' <<<"$1"
+    finish "$1" || jq -r '"\(.session_id) [\(.kind)] \(.text)"' <<<"$1"
     echo "$reply_id" >>"$state/.delivered"
+}
+
+# The text that grows, one for each session's follow: its stream, the next piece of it, its turn, its words.
+growing='' next=0 turn='' words=''
+
+# grow CHUNK: appends the next piece, or begins a text, also one that takes the place of what grows (`supersedes`). All other
+# pieces are repeats, or their text's beginning was missed: the whole text follows.
+grow() {
+    local id seq of text supersedes
+    # Each on a line of its own, as JSON: the text may have several.
+    { read -r id && read -r seq && read -r of && read -r supersedes && read -r text; } < <(jq -c --arg channel "$channel" \
+        'select(.channel == $channel) | .stream_id, .seq, .turn_id, .supersedes, .text' <<<"$1") || return 0
+    text=$(jq -r '. + "."' <<<"$text") && text=${text%.}
+    if [ "$id" = "$growing" ] && [ "$seq" = "$next" ]; then
+        printf '%s' "$text"
+        next=$((next + 1)) words+=$text
+    elif [ "$seq" = 0 ] && { [ -z "$growing" ] || [ "$of" != "$turn" ] || [ "$supersedes" = "$growing" ]; }; then
+        [ "$supersedes" = null ] || printf '\n(begins anew) '
+        printf '%s' "$text"
+        growing=$id next=1 turn=$of words=$text
+    fi
+}
+
+# finish REPLY: ends the line of the text that grows. True if the reply is that text: then only what is missing is shown.
+finish() {
+    [ -n "$growing" ] || return 1
+    local id=$growing begun=$words text
+    growing='' words=''
+    text=$(jq -r '.text | ltrimstr("\n")' <<<"$1")
+    if [ "$(jq -c .stream_id <<<"$1")" = "$id" ] && [ "${text#"$begun"}" != "$text" ]; then
+        printf '%s\n' "${text#"$begun"}"
+    else
+        printf ' (does not count)\n'
+        return 1
+    fi
 }
 
 # follow SESSION: its events, from where the last connection broke off.
@@ -53,7 +88,10 @@ follow() {
             'event:'*) event=${line#*: } ;;
             'data:'*) data=${line#*: } ;;
             '')
-                [ "$event" != reply ] || deliver "$data"
+                case $event$stream$data in
+                reply1*'"kind":"chunk"'*) grow "$data" ;;
+                reply*) deliver "$data" ;;
+                esac
                 [ -z "$id" ] || echo "$id" >"$state/$1"
                 event='' data='' id=''
                 ;;

@@ -5,11 +5,13 @@ use super::agent::{self, Paced};
 use super::floor;
 use super::process::{Memory, Process};
 use super::site::Ground;
+use super::stream;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::config::duration::Text;
 use crate::config::{Backend, Settings};
 use crate::knowledge::Library;
 use crate::model::Models;
+use crate::model::openai::OpenAi;
 use crate::prompt::Prompts;
 use crate::queue::Queue;
 use crate::queue::nats::NatsQueue;
@@ -163,13 +165,17 @@ fn services(
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
 ) -> anyhow::Result<Services> {
+    let mut models = Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 }));
+    if let Some(speaker) = settings.models.get(stream::MODEL) {
+        models = models.with(stream::MODEL, Arc::new(OpenAi::new(stream::MODEL, speaker, None)?));
+    }
     Ok(Services {
         knowledge: Library::new(Arc::clone(&store)),
         queue,
         definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
         limits: settings.workflow.clone(),
         store,
-        models: Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 })),
+        models,
         prompts: Prompts::new(None),
         http: HttpCaller::new(SecretFill::none(), &settings.http.allow_private)?,
         tools: agent::tools(duty.actions),

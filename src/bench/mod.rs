@@ -1,6 +1,6 @@
 //! The benchmark suite (`turnwheel bench …`): how many turns, how quickly, and how far from what the servers could do.
 //!
-//! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`]. What they share: [`site`]
+//! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`], [`stream`]. What they share: [`site`]
 //! has the servers (its own ones by [`servers`]) and a fresh [`site::Ground`] for each measurement; [`crew`] runs workers
 //! there, as processes of their own where the backend allows it; [`load`] publishes messages and awaits their replies,
 //! which [`replies`] sees; [`floor`] takes the workers' place and issues the same commands with no engine between them;
@@ -23,6 +23,7 @@ mod servers;
 pub mod sessions;
 mod site;
 mod size;
+pub mod stream;
 pub mod timers;
 pub mod turns;
 mod usage;

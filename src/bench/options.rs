@@ -166,6 +166,32 @@ pub struct TimersOptions {
     pub no_takeover: bool,
 }
 
+/// What is asked of `bench stream`.
+#[derive(Args, Clone, Debug)]
+pub struct StreamOptions {
+    /// See there
+    #[command(flatten)]
+    pub site: SiteOptions,
+    /// So many users, each of whom writes again when the whole text is there; several make a row each
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16", value_parser = positive)]
+    pub users: Vec<usize>,
+    /// Turns of all users together
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive)]
+    pub turns: usize,
+    /// How long the model takes for its first words
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration::parse)]
+    pub first_token: Duration,
+    /// How long it takes for each of the next
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration::parse)]
+    pub token_pause: Duration,
+    /// How many there are
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = positive)]
+    pub tokens: usize,
+    /// Workers: processes on a cluster, instances in this process on the embedded file
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub workers: usize,
+}
+
 fn backend(text: &str) -> Result<Backend, String> {
     match text {
         "cluster" => Ok(Backend::Cluster),

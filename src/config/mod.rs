@@ -178,9 +178,12 @@ pub struct Model {
     /// The model's name at its server; required for `openai`.
     #[serde(default)]
     pub model: String,
-    /// Limit of one attempt, of a streamed answer that of the wait between two pieces; 60 s unless given.
+    /// Limit of one attempt, of a streamed answer that of the wait for its first words; 60 s unless given.
     #[serde(default = "default_model_timeout")]
     pub timeout: Text,
+    /// Limit of the wait between two pieces of a streamed answer, where it is less than `timeout`; 20 s unless given.
+    #[serde(default = "default_idle_timeout")]
+    pub idle_timeout: Text,
     /// Repeats after the first attempt; 3 unless given.
     #[serde(default = "default_max_retries")]
     pub max_retries: u32,
@@ -263,6 +266,9 @@ impl Default for Telemetry {
 
 fn default_model_timeout() -> Text {
     Text(std::time::Duration::from_secs(60))
+}
+fn default_idle_timeout() -> Text {
+    Text(std::time::Duration::from_secs(20))
 }
 fn default_max_retries() -> u32 {
     3

@@ -82,6 +82,7 @@ pub const KEYS: &[Key] = &[
     key("models.*.api_key_env", Kind::Text),
     key("models.*.model", Kind::Text),
     key("models.*.timeout", Kind::Duration(1)),
+    key("models.*.idle_timeout", Kind::Duration(1)),
     key("models.*.max_retries", Kind::Whole(0, 100)),
     key("models.*.temperature", Kind::Decimal),
     key("models.*.max_tokens", Kind::Whole(1, u32::MAX as u64)),

@@ -1,7 +1,7 @@
 //! Waiting for the end of a turn, and what it said.
 
 use super::{Engine, EngineError};
-use crate::queue::{Event, EventType, Queue, QueueError, Reply, ReplyKind, StreamEvent};
+use crate::queue::{Event, EventType, Queue, QueueError, Reply, ReplyKind, Shown, StreamEvent, Texts};
 use crate::session::{Role, Session, Status};
 use crate::store::{Store, StoreError, TurnRecord};
 use futures::StreamExt;
@@ -51,16 +51,23 @@ pub(super) struct Awaited<'a> {
     job_id: &'a str,
     /// The session's replies so far: to which turn a merged message belongs is known at its end only.
     replies: Vec<Reply>,
+    /// What a reader of the turn's replies has seen.
+    texts: Texts,
 }
 
 impl<'a> Awaited<'a> {
     pub(super) fn new(engine: &'a Engine, session_id: &'a str, job_id: &'a str) -> Self {
         let (queue, store) = (engine.queue().as_ref(), engine.store().as_ref());
-        Self { queue, store, session_id, job_id, replies: Vec::new() }
+        Self { queue, store, session_id, job_id, replies: Vec::new(), texts: Texts::default() }
     }
 
-    /// Reads `events` until the turn has ended and all that it said is there.
-    pub(super) async fn end(mut self, mut events: Events, limit: Duration) -> Result<Answer, EngineError> {
+    /// Reads `events` until the turn has ended and all that it said is there; each reply of it is `heard`.
+    pub(super) async fn end(
+        mut self,
+        mut events: Events,
+        limit: Duration,
+        mut heard: impl FnMut(&Reply, Shown) + Send,
+    ) -> Result<Answer, EngineError> {
         let deadline = Instant::now() + limit;
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -75,7 +82,7 @@ impl<'a> Awaited<'a> {
             tokio::select! {
                 event = events.next() => {
                     let gone = || QueueError::Unavailable("the stream of events has ended".into());
-                    if self.take(&event.ok_or_else(gone)??) {
+                    if self.take(&event.ok_or_else(gone)??, &mut heard) {
                         look.reset_immediately();
                     }
                 }
@@ -90,12 +97,15 @@ impl<'a> Awaited<'a> {
     }
 
     /// Keeps a reply. True when the event is one that ends turns.
-    fn take(&mut self, event: &StreamEvent) -> bool {
+    fn take(&mut self, event: &StreamEvent, heard: &mut impl FnMut(&Reply, Shown)) -> bool {
         if !matches!(event.event_type, EventType::Reply | EventType::Status) {
             return false;
         }
         match Event::decode(event.event_type, &event.payload) {
             Ok(Event::Reply(reply)) => {
+                if reply.turn_id == self.job_id {
+                    heard(&reply, self.texts.take(&reply));
+                }
                 let known = self.replies.iter().any(|known| known.reply_id == reply.reply_id);
                 if !known && reply.kind != ReplyKind::Chunk {
                     self.replies.push(reply);

@@ -65,7 +65,7 @@ use crate::knowledge::{Library, Origin, Source};
 use crate::model::registry::ModelInfo;
 use crate::model::{Model, Models};
 use crate::prompt::Prompts;
-use crate::queue::{Command, From, Queue};
+use crate::queue::{Command, From, Queue, Reply, Shown};
 use crate::run::{self, StoredDefinitions};
 use crate::session::Session;
 use crate::store::Store;
@@ -300,19 +300,28 @@ impl Engine {
 
     /// Sends a user's message and waits for the end of its turn.
     pub async fn ask(&self, message: NewMessage) -> Result<Answer, EngineError> {
+        self.ask_listening(message, |_, _| ()).await
+    }
+
+    /// The same, and hands each reply on as it comes, with what a reader does with it: texts can be shown while they are made.
+    pub async fn ask_listening(
+        &self,
+        message: NewMessage,
+        heard: impl FnMut(&Reply, Shown) + Send,
+    ) -> Result<Answer, EngineError> {
         // What is answered from now on is enough, unless the id says that the message may have been sent before.
         let from = if message.job_id.is_none() { From::Now } else { From::After(0) };
         crate::ids::check("session_id", &message.session_id).map_err(gateway::Reject::from)?;
         let events = self.queue.events(&message.session_id, from).await?;
         let Accepted { session_id, job_id } = self.send(message).await?;
-        Awaited::new(self, &session_id, &job_id).end(events, self.patience).await
+        Awaited::new(self, &session_id, &job_id).end(events, self.patience, heard).await
     }
 
     /// Waits for the end of the turn of a message that was sent, or of a timer (`<timer_id>-<generation>`), also when it
     /// ended long ago.
     pub async fn answer(&self, session_id: &str, job_id: &str) -> Result<Answer, EngineError> {
         let events = self.queue.events(session_id, From::After(0)).await?;
-        Awaited::new(self, session_id, job_id).end(events, self.patience).await
+        Awaited::new(self, session_id, job_id).end(events, self.patience, |_, _| ()).await
     }
 
     /// Puts an operator's command onto a session's lane: cancel, release, close.

@@ -1,8 +1,9 @@
 //! What was said: replies in order, each once, and the history as both sides know it.
 
 use super::evidence::Lane;
-use crate::queue::ReplyKind;
+use crate::queue::{ReplyKind, Texts};
 use crate::session::{Role, history};
+use crate::store::Outcome;
 use std::collections::HashMap;
 
 /// One thing said, as the history and the stream both know it.
@@ -18,6 +19,7 @@ pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
     let mut found = replies(lane, outlived);
     found.extend(greetings(lane));
     found.extend(remembered(lane));
+    found.extend(texts(lane));
     found
 }
 
@@ -40,6 +42,27 @@ fn replies(lane: &Lane, outlived: bool) -> Vec<String> {
             Some(place) if place < last => found.push(format!("reply {id} comes after a reply of a later turn")),
             Some(place) => last = place,
         }
+    }
+    found
+}
+
+/// Pieces follow one another without a gap, and no text is left without its end; a cancelled turn may leave one.
+fn texts(lane: &Lane) -> Vec<String> {
+    let (mut found, mut next, mut texts) = (Vec::new(), HashMap::<&str, u64>::new(), Texts::default());
+    for reply in lane.said() {
+        texts.take(reply);
+        if let (ReplyKind::Chunk, Some(stream_id)) = (reply.kind, reply.stream_id.as_deref()) {
+            let next = next.entry(stream_id).or_default();
+            // What a repeat is, channels drop.
+            if reply.seq > *next {
+                found.push(format!("reply {}: piece {next} of its stream is missing", reply.reply_id));
+            }
+            *next = (*next).max(reply.seq + 1);
+        }
+    }
+    let cancelled = lane.turns.last().is_some_and(|turn| turn.outcome == Outcome::Cancelled);
+    if let Some(text) = texts.open().filter(|_| !cancelled) {
+        found.push(format!("the text “{text}” has no end"));
     }
     found
 }

@@ -152,11 +152,13 @@ impl Lane {
         self.handled[..=place].iter().rev().find(own).map(String::as_str)
     }
 
+    /// Whole texts, and the pieces of those that were said while they were made.
+    pub(super) fn said(&self) -> impl Iterator<Item = &Reply> {
+        self.events.iter().filter_map(|event| if let Event::Reply(reply) = event { Some(reply) } else { None })
+    }
+
     pub(super) fn replies(&self) -> impl Iterator<Item = &Reply> {
-        self.events.iter().filter_map(|event| match event {
-            Event::Reply(reply) if reply.kind != ReplyKind::Chunk => Some(reply),
-            _ => None,
-        })
+        self.said().filter(|reply| reply.kind != ReplyKind::Chunk)
     }
 
     pub(super) fn statuses(&self) -> impl Iterator<Item = &StatusEvent> {

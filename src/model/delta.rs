@@ -19,7 +19,6 @@ pub struct DeltaSink(Arc<Writer>);
 /// The reader's side of a [`DeltaSink`].
 pub struct Deltas {
     mailbox: Arc<Mailbox>,
-    began: bool,
 }
 
 /// Some of an answer's text.
@@ -34,7 +33,7 @@ pub struct Piece {
 /// A sink and its reader.
 pub fn deltas() -> (DeltaSink, Deltas) {
     let mailbox = Arc::<Mailbox>::default();
-    (DeltaSink(Arc::new(Writer(Arc::clone(&mailbox)))), Deltas { mailbox, began: false })
+    (DeltaSink(Arc::new(Writer(Arc::clone(&mailbox)))), Deltas { mailbox })
 }
 
 struct Writer(Arc<Mailbox>);
@@ -55,8 +54,8 @@ struct Mailbox {
 #[derive(Default)]
 struct Kept {
     text: String,
-    /// Pieces sent of this answer.
-    sent: usize,
+    /// A piece of this answer has been sent.
+    sent: bool,
     /// The next piece is the first one after a restart.
     anew: bool,
     /// The reader has fallen too far behind.
@@ -84,7 +83,7 @@ impl DeltaSink {
         }
         let mut kept = self.0.0.lock();
         kept.first.get_or_insert_with(Instant::now);
-        kept.sent += 1;
+        kept.sent = true;
         if kept.overflowed || kept.text.len() + piece.len() > MAX_KEPT {
             kept.overflowed = true;
             return;
@@ -94,11 +93,23 @@ impl DeltaSink {
         self.0.0.changed.notify_one();
     }
 
+    /// Hands on an answer that came in one piece: there is nothing to watch, unless it takes the place of one that was watched.
+    pub fn whole(&self, answer: &str) {
+        let anew = {
+            let mut kept = self.0.0.lock();
+            kept.first.get_or_insert_with(Instant::now);
+            kept.anew
+        };
+        if anew {
+            self.send(answer);
+        }
+    }
+
     /// The answer begins anew: what was sent of it is void, because the attempt that it came from has failed and another
     /// one makes another answer. Does nothing before the first piece.
     pub fn restart(&self) {
         let mut kept = self.0.0.lock();
-        if kept.sent > 0 {
+        if kept.sent {
             let (first, closed) = (kept.first, kept.closed);
             *kept = Kept { anew: true, first, closed, ..Kept::default() };
         }
@@ -111,15 +122,12 @@ impl DeltaSink {
 }
 
 impl Deltas {
-    /// Everything that has come since the last call, once there is something; `None` at the answer's end. An answer that comes
-    /// in one piece has none for the reader: there is nothing to watch.
+    /// Everything that has come since the last call, once there is something; `None` at the answer's end.
     pub async fn next(&mut self) -> Option<Piece> {
         loop {
             {
                 let mut kept = self.mailbox.lock();
-                let several = self.began || kept.sent > 1;
-                if several && !kept.text.is_empty() {
-                    self.began = true;
+                if !kept.text.is_empty() {
                     return Some(kept.take());
                 }
                 if kept.closed {
@@ -162,23 +170,23 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_gets_everything_in_fewer_pieces() {
         let (sink, mut deltas) = deltas();
+        assert!(deltas.next().now_or_never().is_none());
         sink.send("你");
-        assert!(deltas.next().now_or_never().is_none(), "it may be all there is");
-        sink.send("好");
+        assert_eq!(deltas.next().await.unwrap().content, "你", "the first is not kept back");
         sink.send("");
-        assert_eq!(deltas.next().await.unwrap().content, "你好");
+        sink.send("好");
         sink.clone().send("！");
         assert!(deltas.closed().now_or_never().is_none());
         sink.send("再见");
         drop(sink);
         deltas.closed().await;
-        assert_eq!(all(deltas).await, [("！再见".to_owned(), false)]);
+        assert_eq!(all(deltas).await, [("好！再见".to_owned(), false)]);
     }
 
     #[tokio::test]
     async fn an_answer_in_one_piece_is_not_for_the_reader() {
         let (sink, deltas) = deltas();
-        sink.send("whole");
+        sink.whole("whole");
         assert!(sink.first().is_some());
         drop(sink);
         assert_eq!(all(deltas).await, []);
@@ -197,6 +205,17 @@ mod tests {
         sink.send("d");
         drop(sink);
         assert_eq!(all(deltas).await, [("cd".to_owned(), true)]);
+    }
+
+    #[tokio::test]
+    async fn a_whole_answer_takes_the_place_of_pieces_that_were_read() {
+        let (sink, mut deltas) = deltas();
+        sink.send("half");
+        assert_eq!(deltas.next().await.unwrap().content, "half");
+        sink.restart();
+        sink.whole("whole");
+        drop(sink);
+        assert_eq!(all(deltas).await, [("whole".to_owned(), true)]);
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
 //! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead,
-//! [`metered`] counts. [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer.
+//! [`metered`] counts. [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
 //! Retries are those of [`crate::http_client`].
 
 pub mod circuit;
@@ -9,6 +9,7 @@ pub mod message;
 mod metered;
 pub mod offline;
 pub mod openai;
+pub mod paced;
 pub mod recorded;
 pub mod registry;
 
@@ -174,7 +175,7 @@ pub trait Model: Send + Sync + 'static {
     /// which secrets are masked as in the answer. A retry after the first piece begins anew ([`DeltaSink::restart`]).
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         let reply = self.complete(request).await?;
-        deltas.send(&reply.content);
+        deltas.whole(&reply.content);
         Ok(reply)
     }
 }

@@ -55,13 +55,25 @@ pub async fn ask_last(
         request.idempotency_key = idempotency_key;
         Ok::<_, Infallible>(done(model.complete(request).await, |reply| Outcome::Content(reply.content)))
     });
-    let Stepped { output, ok, ms, key } = recorded(step.await)?;
-    match output {
-        Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
-            Ok(Stepped { output, ok, ms, key })
-        }
-        Outcome::Failed(error) => Err(StepError::Operation(error)),
-    }
+    text(recorded(step.await)?)
+}
+
+/// Like [`ask_last`] for an answer in pieces, of which there are none when the step is recorded.
+pub async fn say_last(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    (mut request, deltas): (ModelRequest, DeltaSink),
+    is_last: impl FnOnce(&str) -> bool,
+) -> Result<Stepped<String>, StepError<ModelError>> {
+    let label = Label { kind: "model", target };
+    let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
+    let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        Ok::<_, Infallible>(done(model.stream(request, deltas).await, |reply| Outcome::Content(reply.content)))
+    });
+    text(recorded(step.await)?)
 }
 
 /// Asks `model`, which may call tools, for an answer in pieces, unless the step is recorded: then there are no pieces. What
@@ -86,6 +98,16 @@ pub async fn converse(
         Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key }),
         Outcome::Content(content) => {
             let output = Spoken { content, tool_calls: Vec::new(), tokens: Tokens::default() };
+            Ok(Stepped { output, ok, ms, key })
+        }
+        Outcome::Failed(error) => Err(StepError::Operation(error)),
+    }
+}
+
+/// The words of an answer.
+fn text(Stepped { output, ok, ms, key }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
+    match output {
+        Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
             Ok(Stepped { output, ok, ms, key })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),

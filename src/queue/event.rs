@@ -110,9 +110,12 @@ pub struct Reply {
     pub text: String,
     /// Counts the chunks of one text.
     pub seq: u64,
-    /// Shared by the chunks of one text.
+    /// Shared by the chunks of one text and the whole one that follows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_id: Option<String>,
+    /// The stream whose place this takes: what was said in it is void.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supersedes: Option<String>,
     /// When it was made.
     pub at: Timestamp,
     /// Sources and the like.

@@ -6,9 +6,11 @@ pub mod embedded;
 pub mod event;
 pub mod job;
 pub mod nats;
+pub mod texts;
 
 pub use event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent};
 pub use job::{Attachment, Command, Job, JobBody, JobError, UserMessage};
+pub use texts::{Shown, Texts};
 
 use crate::clock::Timestamp;
 use crate::telemetry::TraceContext;

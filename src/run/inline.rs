@@ -2,19 +2,18 @@
 //! the session's stream, and its output is the turn's final text.
 
 use super::beginning::{self, Begun};
-use super::sink::{self, Outlet};
-use super::speech::Speech;
+use super::sink::{self, Outlet, Published};
+use super::speech::Output;
 use super::{Working, completed, failed, status_of, used, work};
 use crate::clock::{self, Timestamp};
 use crate::journal::{Done, Guard, Journal, Label, StepError};
-use crate::queue::{OutEvent, Reply};
+use crate::queue::OutEvent;
 use crate::store::{RunQuery, RunRecord, RunStatus};
-use crate::turn::{CancelReason, Services, TurnError};
+use crate::turn::{CancelReason, Services, Speech, TurnError};
 use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
 use crate::workflow::orchestration::{RunEnd, broken_off};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The key of the step that says how the run has ended: it is told only when it is sure.
@@ -38,16 +37,8 @@ pub(crate) struct Inline<'t> {
     pub(crate) workflow_id: &'t str,
     pub(crate) query: &'t str,
     pub(crate) begun_at: Timestamp,
-    /// What all that it says has in common; its id is what theirs begin with.
-    pub(crate) voice: Reply,
-}
-
-/// What a run came to, for the user.
-pub(crate) struct Said {
-    /// The whole text.
-    pub(crate) text: String,
-    /// The stream that its pieces came in, if they did.
-    pub(crate) stream_id: Option<String>,
+    /// What says its output while it is made.
+    pub(crate) speech: Arc<Speech>,
 }
 
 /// How a run has ended, as a step's output.
@@ -57,8 +48,6 @@ struct End {
     failure: Option<RunFailure>,
     usage: RunUsage,
     event: RunEvent,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    stream_id: Option<String>,
 }
 
 impl Inline<'_> {
@@ -78,7 +67,7 @@ impl Inline<'_> {
     }
 
     /// Runs it to its output, or to what the model reads in place of one.
-    pub(crate) async fn run(&self, services: &Services) -> Result<Result<Said, String>, TurnError> {
+    pub(crate) async fn run(&self, services: &Services) -> Result<Result<String, String>, TurnError> {
         let journal = self.journal.scope(&self.prefix);
         let begun = beginning::begin(services, &journal, self.workflow_id, (self.query, None)).await?;
         let Begun { beginning, pinned } = match begun {
@@ -93,17 +82,17 @@ impl Inline<'_> {
         let outlet = self.outlet();
         let published = match self.resumed {
             true => sink::published(services, &outlet, (self.epoch, self.guard)).await?,
-            false => HashSet::new(),
+            false => Published::default(),
         };
         let end = self.end(services, &journal, Begun { beginning, pinned }, published.clone()).await?;
-        if !published.contains(&end.event.event_id) {
+        if !published.has(&end.event) {
             self.tell(services, &end.event).await?;
         }
-        let End { output, failure, usage, stream_id, .. } = end;
+        let End { output, failure, usage, .. } = end;
         let (record, outcome) = match failure {
             None => {
                 let output = output.unwrap_or_default();
-                (completed(record, &output, usage), Ok(Said { text: output, stream_id }))
+                (completed(record, &output, usage), Ok(output))
             }
             Some(failure) => {
                 let problem = format!("flow `{}`: {failure}", self.workflow_id);
@@ -120,16 +109,16 @@ impl Inline<'_> {
         services: &Services,
         journal: &Journal,
         begun: Begun,
-        published: HashSet<String>,
+        published: Published,
     ) -> Result<End, TurnError> {
         let run_id = self.run_id();
-        let speech = Arc::new(Speech::new(self.voice.clone(), begun.pinned.speakers()));
+        let output = Output::new(Arc::clone(&self.speech), begun.pinned.speakers());
         let working = Working {
             run_id: &run_id,
             journal: journal.clone(),
             guard: self.guard,
             published,
-            speech: Some(Arc::clone(&speech)),
+            said: Some(output),
             begun_at: self.begun_at,
         };
         let label = Label { kind: "run", target: self.workflow_id };
@@ -140,7 +129,7 @@ impl Inline<'_> {
                 Err(failure) => (None, Some(failure)),
             };
             let ok = failure.is_none();
-            Ok(Done { ok, ..Done::ok(End { output, failure, usage, event, stream_id: speech.stream_id() }) })
+            Ok(Done { ok, ..Done::ok(End { output, failure, usage, event }) })
         });
         match Box::pin(step).await {
             Ok(stepped) => Ok(stepped.output),

@@ -2,7 +2,7 @@
 //!
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
 //! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow; its events go through a [`sink`].
-//! [`inline`] runs a workflow within a session's turn, for a FLOW action; its [`speech`] reaches the user meanwhile. [`give_up`] ends what cannot go on. [`folder`] has the
+//! [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the user meanwhile. [`give_up`] ends what cannot go on. [`folder`] has the
 //! files of `workflows_dir`.
 //!
 //! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
@@ -21,7 +21,7 @@ pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows}
 pub use folder::{known_ids, register_folder, runnables};
 
 pub(crate) use earlier::check as check_stage;
-pub(crate) use inline::{Inline, Said, break_off};
+pub(crate) use inline::{Inline, break_off};
 
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, StepRecord};
@@ -36,9 +36,9 @@ use crate::workflow::orchestration::{
 };
 use beginning::{BEGIN, Begun};
 use futures::FutureExt;
-use sink::Outlet;
-use speech::Speech;
-use std::collections::{HashMap, HashSet};
+use sink::{Outlet, Published};
+use speech::Output;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tracing::{debug, warn};
 
@@ -300,7 +300,7 @@ impl<'a> RunTurn<'a> {
         let outlet = self.outlet(asked);
         let published = match self.resumed || self.goes_on(asked) {
             true => sink::published(self.services, &outlet, (self.session.epoch, &self.guard)).await?,
-            false => HashSet::new(),
+            false => Published::default(),
         };
         let end = work(
             self.services,
@@ -311,7 +311,7 @@ impl<'a> RunTurn<'a> {
                 journal,
                 guard: &self.guard,
                 published,
-                speech: None,
+                said: None,
                 begun_at: self.begun_at,
             },
         );
@@ -389,19 +389,19 @@ struct Working<'w> {
     run_id: &'w str,
     journal: Journal,
     guard: &'w Guard,
-    /// Ids of the events that are on the stream already.
-    published: HashSet<String>,
-    /// Within a turn, whose user is told.
-    speech: Option<Arc<Speech>>,
+    /// What is on the stream already.
+    published: Published,
+    /// Within a turn, what its user is told.
+    said: Option<Output>,
     begun_at: Timestamp,
 }
 
 /// Executes a workflow. On return all events but the last one are published.
 async fn work(services: &Services, outlet: Outlet, begun: Begun, working: Working<'_>) -> Result<RunEnd, TurnError> {
     let Begun { beginning, pinned } = begun;
-    let Working { run_id, journal, guard, published, speech, begun_at } = working;
+    let Working { run_id, journal, guard, published, said, begun_at } = working;
     let limits = Limits::of(&services.limits, &pinned.root().workflow.limits);
-    let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), (published, speech)));
+    let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), (published, said)));
     let means =
         RunServices { models: services.models.clone(), http: services.http.clone(), tools: services.tools.clone() };
     let start = RunStart::new(run_id, pinned, &beginning.input, journal, (means, sink.clone(), limits));

@@ -1,6 +1,6 @@
 //! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
 
-use super::speech::Speech;
+use super::speech::Output;
 use crate::journal::Guard;
 use crate::queue::{Event, EventType, OutEvent, Queue, StepEvent};
 use crate::session::history;
@@ -9,7 +9,7 @@ use crate::workflow::orchestration::EventSink;
 use crate::workflow::orchestration::event::RunEvent;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The key of the step event that marks the end of what is read back.
@@ -64,13 +64,34 @@ fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
     serde_json::to_vec(&event).unwrap_or_default()
 }
 
-/// The ids of a run's events that are on the stream, up to a mark that is put there now: the stream's own window for
-/// repeats ends.
+/// What a run has published before.
+#[derive(Clone, Default)]
+pub(super) struct Published {
+    ids: HashSet<String>,
+    /// By step, the last stream of its answer's pieces.
+    streams: HashMap<String, String>,
+}
+
+impl Published {
+    pub(super) fn has(&self, event: &RunEvent) -> bool {
+        self.ids.contains(&event.event_id)
+    }
+
+    fn add(&mut self, event: &Value) {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        self.ids.extend(text(&event["event_id"]));
+        if let (Some(step), Some(stream)) = (text(&event["step_id"]), text(&event["delta"]["stream_id"])) {
+            self.streams.insert(step, stream);
+        }
+    }
+}
+
+/// What of a run is on the stream, up to a mark that is put there now: the stream's own window for repeats ends.
 pub(super) async fn published(
     services: &Services,
     outlet: &Outlet,
     (epoch, guard): (u64, &Guard),
-) -> Result<HashSet<String>, TurnError> {
+) -> Result<Published, TurnError> {
     let mark = StepEvent {
         session_id: outlet.stream.clone(),
         turn_id: outlet.turn_id.clone(),
@@ -91,13 +112,13 @@ pub(super) async fn published(
         return Err(TurnError::Lost);
     }
     services.queue.emit(vec![event]).await?;
-    let id_of = |event| match event {
-        Event::Run(event) if event.get("root_run_id").and_then(Value::as_str) == Some(&outlet.run_id) => {
-            event.get("event_id").and_then(Value::as_str).map(str::to_owned)
-        }
+    let of_run = |event| match event {
+        Event::Run(event) if event["root_run_id"] == outlet.run_id.as_str() => Some(event),
         _ => None,
     };
-    Ok(read_back(services.queue.as_ref(), &mark, id_of).await?.into_iter().collect())
+    let mut published = Published::default();
+    read_back(services.queue.as_ref(), &mark, of_run).await?.iter().for_each(|event| published.add(event));
+    Ok(published)
 }
 
 /// See the module.
@@ -105,8 +126,10 @@ pub(super) struct QueueSink {
     queue: Arc<dyn Queue>,
     outlet: Outlet,
     guard: Guard,
-    published: HashSet<String>,
-    speech: Option<Arc<Speech>>,
+    published: Published,
+    /// By step, the stream of its answer's pieces that is told.
+    streams: Mutex<HashMap<String, String>>,
+    said: Option<Output>,
     problem: Mutex<Option<TurnError>>,
 }
 
@@ -115,9 +138,10 @@ impl QueueSink {
         services: &Services,
         outlet: Outlet,
         guard: Guard,
-        (published, speech): (HashSet<String>, Option<Arc<Speech>>),
+        (mut published, said): (Published, Option<Output>),
     ) -> Self {
-        Self { queue: Arc::clone(&services.queue), outlet, guard, published, speech, problem: Mutex::default() }
+        let (queue, streams) = (Arc::clone(&services.queue), Mutex::new(std::mem::take(&mut published.streams)));
+        Self { queue, outlet, guard, published, streams, said, problem: Mutex::default() }
     }
 
     /// What a publication came to that failed with this `problem`.
@@ -128,14 +152,29 @@ impl QueueSink {
 
     async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
         let limit = self.queue.max_payload();
-        let fresh = events.iter().filter(|event| !self.published.contains(&event.event_id));
-        let said = |event| self.speech.as_ref().and_then(|speech| speech.piece(event));
-        let publications: Vec<_> =
-            fresh.flat_map(|event| std::iter::once(self.outlet.publication(event, limit)).chain(said(event))).collect();
+        let mut publications = Vec::with_capacity(events.len());
+        for mut event in events {
+            if !self.published.has(&event) {
+                self.note_stream(&mut event);
+                publications.push(self.outlet.publication(&event, limit));
+                publications.extend(self.said.as_ref().and_then(|said| said.piece(&event)));
+            }
+        }
         match publications.is_empty() {
             true => Ok(()),
             false if !self.guard.holds().await? => Err(TurnError::Lost),
             false => Ok(self.queue.emit(publications).await?),
+        }
+    }
+}
+
+impl QueueSink {
+    /// A stream that takes the place of another one, here or of an earlier worker, names it.
+    fn note_stream(&self, event: &mut RunEvent) {
+        let (Some(delta), Some(step_id)) = (&mut event.delta, &event.step_id) else { return };
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.get(step_id) != Some(&delta.stream_id) {
+            delta.supersedes = streams.insert(step_id.clone(), delta.stream_id.clone());
         }
     }
 }

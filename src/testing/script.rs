@@ -76,7 +76,8 @@ pub fn say(text: impl Into<String>) -> Reaction {
     Reaction::Says(text.into())
 }
 
-/// Says something piece by piece, as a task agent's model does. What is shown of it on the way is for watchers of its run.
+/// Says something piece by piece, as a task agent's model does. What is shown of it on the way is for watchers of its run, and for the
+/// user where it is what a FLOW answers.
 pub fn stream<T: Into<String>>(pieces: impl IntoIterator<Item = T>) -> Reaction {
     Reaction::Streams(pieces.into_iter().map(Into::into).collect())
 }
@@ -238,7 +239,7 @@ impl Model for Script {
             Reaction::Says(text) => said(&request, &text),
             Reaction::Decides(decision) => decided(&request, &decision),
         };
-        deltas.send(&content);
+        deltas.whole(&content);
         Ok(ModelReply::text(content, NAME))
     }
 }

@@ -7,11 +7,11 @@ use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
 use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
-use crate::queue::ReplyKind;
-use crate::run::{Inline, Said};
+use crate::run::Inline;
 use crate::workflow::{FlowContext, FlowError, Flows};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Instant;
 use tracing::warn;
 
@@ -19,7 +19,7 @@ impl Turn<'_> {
     /// Runs a SKILL or TOOL once and answers its result as the model reads it.
     pub(super) async fn act(&mut self, iteration: u32, action: &Action) -> Result<Value, TurnError> {
         let kind = if action.kind == ActionKind::Skill { "skill" } else { "tool" };
-        let (services, agent) = (self.services, std::sync::Arc::clone(&self.agent));
+        let (services, agent) = (self.services, Arc::clone(&self.agent));
         let key = format!("{iteration}/act");
         let label = Label { kind, target: &action.target };
         let journal = self.journal.clone();
@@ -64,7 +64,7 @@ impl Turn<'_> {
     }
 
     /// Runs a flow to its final text; an inner error is for the model to read.
-    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<Said, String>, TurnError> {
+    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
         self.settle().await?;
         let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
             Ok(Some(runnable)) => runnable,
@@ -78,19 +78,21 @@ impl Turn<'_> {
             Ok(model) => model,
             Err(error) => return Ok(Err(error.to_string())),
         };
+        let prefix = format!("{iteration}/{}", action.target);
         let context = FlowContext {
             input: flow::input(action, &self.message_text()),
             params: action.params.clone(),
             session_id: self.session.session_id.clone(),
-            agent: std::sync::Arc::clone(&self.agent),
+            agent: Arc::clone(&self.agent),
             model,
-            journal: self.journal.scope(&format!("{iteration}/{}", action.target)),
+            journal: self.journal.scope(&prefix),
+            listener: Arc::new(self.voice(&prefix).await?),
         };
         let begun = Instant::now();
         let outcome = runnable.run(context).await;
         self.flow_finished(iteration, action, (begun, outcome.is_ok()));
         match outcome {
-            Ok(text) => Ok(Ok(Said { text, stream_id: None })),
+            Ok(text) => Ok(Ok(text)),
             Err(FlowError::Journal(error)) => Err(error.into()),
             Err(FlowError::Model(error @ ModelError::Unknown(_))) => Ok(Err(error.to_string())),
             Err(FlowError::Model(error)) => Ok(Err(format!("flow `{}`: {error}", action.target))),
@@ -99,9 +101,10 @@ impl Turn<'_> {
     }
 
     /// Runs a workflow within the turn.
-    async fn workflow(&mut self, iteration: u32, action: &Action) -> Result<Result<Said, String>, TurnError> {
+    async fn workflow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
         let query = flow::input(action, &self.message_text());
         let prefix = format!("{iteration}/{}", action.target);
+        let speech = self.speaking(&prefix).await?;
         let inline = Inline {
             session_id: &self.session.session_id,
             turn_id: self.turn_id(),
@@ -110,7 +113,7 @@ impl Turn<'_> {
             resumed: self.resumed,
             guard: &self.guard,
             journal: self.journal.clone(),
-            voice: self.words(ReplyKind::Chunk, &prefix, ""),
+            speech,
             prefix,
             workflow_id: &action.target,
             query: &query,

@@ -8,6 +8,7 @@ use super::state::Turn;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::knowledge::index::Index;
 use crate::knowledge::{Hit, library};
+use crate::model::delta::deltas;
 use crate::model::{Facts, Grounds, ModelRequest, recorded};
 use serde_json::json;
 use std::convert::Infallible;
@@ -99,9 +100,14 @@ impl Turn<'_> {
             grounds: Some(Arc::new(grounds)),
             ..Facts::default()
         };
-        let request = ModelRequest::new(messages).with_facts(facts);
+        let (sink, pieces) = deltas();
+        let question = (ModelRequest::new(messages).with_facts(facts), sink);
         let key = format!("{iteration}/inform");
-        let asking = recorded::ask_last(&journal, &key, (&name, model.as_ref()), &input, request, |_| true);
+        let voice = self.voice(&format!("{iteration}/respond")).await?;
+        let asking = async {
+            let asked = recorded::say_last(&journal, &key, (&name, model.as_ref()), &input, question, |_| true);
+            tokio::join!(asked, voice.say(pieces)).0
+        };
         match self.beside(Box::pin(asking)).await? {
             Ok(stepped) => {
                 self.step_finished("model", &name, &stepped);

@@ -10,7 +10,6 @@ use crate::action::{Action, ActionKind};
 use crate::agent::canonical;
 use crate::plan::Plan;
 use crate::queue::ReplyKind;
-use crate::run::Said;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
@@ -146,7 +145,9 @@ impl Turn<'_> {
         match informed {
             Some(Informed { text, sources }) => {
                 let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
-                self.reply_with(ReplyKind::Response, &key, &text, (metadata, None));
+                // Of a text whose pieces were said the whole one is `final` (CONTRACT.md).
+                let kind = if self.speech.is_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
+                self.reply_with(kind, &key, &text, metadata);
             }
             None => self.reply(ReplyKind::Response, &key, &decided),
         }
@@ -190,8 +191,8 @@ impl Turn<'_> {
         state.idle = 0;
         state.note = None;
         Ok(match self.flow(iteration, action).await? {
-            Ok(Said { text, stream_id }) => {
-                self.reply_with(ReplyKind::Final, &format!("{iteration}/final"), &text, (Map::new(), stream_id));
+            Ok(text) => {
+                self.reply(ReplyKind::Final, &format!("{iteration}/final"), &text);
                 Flow::End(End::Flow)
             }
             Err(error) => {

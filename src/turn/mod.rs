@@ -2,7 +2,7 @@
 //!
 //! The way through: [`run`] picks by job type. A user's message goes through `opening` (hash check, plan, greeting) into
 //! `iterate` (the decision loop), which asks `decide` and has `act` execute; `inform` writes the reply from the agent's
-//! knowledge; `handoff` and `cancel` are its side exits.
+//! knowledge; what is said while it is made goes through its `speech`; `handoff` and `cancel` are its side exits.
 //! `fired` handles timers, `control` operator commands. All of them work on one [`state::Turn`], which collects what the
 //! turn changes and publishes.
 
@@ -18,12 +18,14 @@ mod iterate;
 mod opening;
 mod prompt;
 mod published;
+mod speech;
 mod state;
 mod user;
 
 pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
 pub(crate) use published::read_back;
+pub(crate) use speech::Speech;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;

@@ -9,7 +9,7 @@ use crate::store::StatusAt;
 use futures::StreamExt;
 use std::time::Duration;
 
-/// The key of the step event that marks the end of what is read.
+/// The key of the step event up to which a turn that is given up reads what it has published.
 const MARK: &str = "given_up";
 /// How long the stream may take to come to the mark.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,40 +17,45 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Turn<'_> {
     /// Takes over the statuses and replies that the turn has published so far.
     pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
-        let published = self.published().await?;
+        let published = self.published(MARK).await?;
         self.remember_user();
         for event in published {
             match event {
                 Event::Status(event) => self.adopt_status(StatusAt { status: event.status, at: event.at }),
-                Event::Reply(reply) if reply.kind != ReplyKind::Chunk => self.adopt_reply(reply),
-                Event::Reply(_) | Event::Step(_) | Event::Run(_) => {}
+                Event::Reply(reply) => {
+                    self.speech.recall(&reply);
+                    if reply.kind != ReplyKind::Chunk {
+                        self.adopt_reply(reply);
+                    }
+                }
+                Event::Step(_) | Event::Run(_) => {}
             }
         }
         Ok(())
     }
 
-    /// This turn's events, up to a mark that is put on the stream here; once under each epoch, so that a repeat finds the
+    /// This turn's events, up to a `mark` that is put on the stream here; once under each epoch, so that a repeat finds the
     /// same, and whoever has the turn later what was published meanwhile.
-    async fn published(&mut self) -> Result<Vec<Event>, TurnError> {
+    pub(super) async fn published(&mut self, mark: &str) -> Result<Vec<Event>, TurnError> {
         let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
         let epoch = self.session.epoch.to_string();
-        let mark = StepEvent {
+        let event = StepEvent {
             session_id: session_id.clone(),
             turn_id: turn_id.clone(),
-            key: MARK.into(),
-            kind: MARK.into(),
+            key: mark.to_owned(),
+            kind: mark.to_owned(),
             target: epoch.clone(),
             ok: false,
             ms: 0,
         };
-        self.publish(EventType::Step, &format!("step/{MARK}-{epoch}"), &mark);
+        self.publish(EventType::Step, &format!("step/{mark}-{epoch}"), &event);
         self.flush().await?;
-        let of_turn = |event| match event {
+        let of_turn = |published| match published {
             Event::Status(status) if status.turn_id == turn_id => Some(Event::Status(status)),
             Event::Reply(reply) if reply.turn_id == turn_id => Some(Event::Reply(reply)),
             _ => None,
         };
-        read_back(self.services.queue.as_ref(), &mark, of_turn).await
+        read_back(self.services.queue.as_ref(), &event, of_turn).await
     }
 
     fn adopt_reply(&mut self, reply: Reply) {

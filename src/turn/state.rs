@@ -1,6 +1,7 @@
 //! One turn in hand: the session as it becomes, what is to be published, what the commit writes.
 
 use super::published::is_answer;
+use super::speech::{Ended, Speech};
 use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
 use crate::clock::{self, Timestamp};
@@ -43,6 +44,9 @@ pub(super) struct Turn<'a> {
     statuses: Vec<StatusAt>,
     /// The status that the session document shows.
     shown: Status,
+    /// What it says while it is made, and whether what an earlier holder has said is in it.
+    pub(super) speech: Arc<Speech>,
+    pub(super) recalled: bool,
     /// What is not published yet.
     pub(super) outbox: Vec<OutEvent>,
 }
@@ -80,6 +84,8 @@ impl<'a> Turn<'a> {
             profile_changed: false,
             statuses: Vec::new(),
             shown,
+            speech: Arc::default(),
+            recalled: false,
             outbox: Vec::new(),
         });
         turn.adopt_addressing();
@@ -156,22 +162,17 @@ impl<'a> Turn<'a> {
 
     /// Says something to the user, under an id that stays the same however often the turn is repeated.
     pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
-        self.reply_with(kind, key, text, (Map::new(), None));
+        self.reply_with(kind, key, text, Map::new());
     }
 
-    /// The same with what else there is to know about it, and the stream that its pieces came in, if they did.
-    pub(super) fn reply_with(
-        &mut self,
-        kind: ReplyKind,
-        key: &str,
-        text: &str,
-        (metadata, stream_id): (Map<String, Value>, Option<String>),
-    ) {
+    /// The same with what else there is to know about it.
+    pub(super) fn reply_with(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
         if text.is_empty() {
             return;
         }
         self.answered |= is_answer(kind);
-        let reply = Reply { metadata: metadata.clone(), stream_id, ..self.words(kind, key, text) };
+        let Ended { stream_id, supersedes } = self.speech.end(text);
+        let reply = Reply { metadata: metadata.clone(), stream_id, supersedes, ..self.words(kind, key, text) };
         self.publish(EventType::Reply, key, &reply);
         self.remember(Role::Assistant, text, Some(kind), metadata);
     }
@@ -195,6 +196,7 @@ impl<'a> Turn<'a> {
             text: history::cut(text, MAX_REPLY).into_owned(),
             seq: 0,
             stream_id: None,
+            supersedes: None,
             at: clock::now(),
             metadata: Map::new(),
         }

@@ -11,6 +11,7 @@ pub use function::IntoFlow;
 use crate::action::params;
 use crate::agent::AgentRecord;
 use crate::journal::{Done, Journal, JournalError, Label, StepError};
+use crate::model::delta::{Deltas, deltas};
 use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
 use async_trait::async_trait;
 use serde::Serialize;
@@ -55,6 +56,13 @@ impl From<&str> for FlowError {
     }
 }
 
+/// Where the words of a flow go while they are made.
+#[async_trait]
+pub(crate) trait Listener: Send + Sync {
+    /// Takes the pieces of the answer that the step `step` asks for, up to its end.
+    async fn hear(&self, step: &str, pieces: Deltas);
+}
+
 /// What a flow is given.
 pub struct FlowContext {
     /// `params.input` if that is a text, else the user's message.
@@ -69,6 +77,8 @@ pub struct FlowContext {
     pub model: Arc<dyn Model>,
     /// The flow's part of the turn's journal: its one way to the outside.
     pub journal: Journal,
+    /// Who hears what it says.
+    pub(crate) listener: Arc<dyn Listener>,
 }
 
 impl FlowContext {
@@ -100,6 +110,27 @@ impl FlowContext {
         let request = ModelRequest::new(messages).with_facts(facts);
         let model = (self.agent.config.model.as_str(), self.model.as_ref());
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
+            Ok(stepped) => Ok(stepped.output),
+            Err(StepError::Journal(error)) => Err(error.into()),
+            Err(StepError::Operation(error)) => Err(FlowError::Model(error)),
+        }
+    }
+}
+
+impl FlowContext {
+    /// Asks the agent's model once, for plain text, and says its answer to the user while it is made; recorded under `key` as
+    /// any other. To be returned as the flow's text, or as its beginning: what was said and is not takes no part in it, and
+    /// is replaced by what is.
+    pub async fn say(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
+        let messages =
+            vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
+        let facts = Facts { message: text.to_owned(), ..Facts::default() };
+        let (sink, pieces) = deltas();
+        let question = (ModelRequest::new(messages).with_facts(facts), sink);
+        let model = (self.agent.config.model.as_str(), self.model.as_ref());
+        let input = (instruction, text);
+        let asking = recorded::say_last(&self.journal, key, model, &input, question, |_| false);
+        match tokio::join!(asking, self.listener.hear(key, pieces)).0 {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(error)) => Err(FlowError::Model(error)),

@@ -13,8 +13,8 @@ async fn bench(args: &[&str]) -> (Value, u32) {
     let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
-    let phases = if args[0] == "turns" { ["bench: turns", "bench: floor"] } else { ["bench: workflows"; 2] };
-    assert!(phases.iter().all(|phase| said.contains(phase)), "progress is shown: {said}");
+    let phases = [args[0], if args[0] == "turns" { "floor" } else { args[0] }];
+    assert!(phases.iter().all(|phase| said.contains(&format!("bench: {phase}"))), "progress is shown: {said}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
     (serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}")), pid)
 }
@@ -85,5 +85,27 @@ async fn stages_are_measured_and_each_leaves_the_same_behind() {
     for bytes in ["store_bytes_per_stage", "event_bytes_per_stage"] {
         let of = |row: usize| rows[row][bytes].as_f64().unwrap();
         assert!(of(0) > 0.0 && of(1) < of(0) * GROWTH, "{bytes}: {report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_a_text_are_measured_beside_its_model() {
+    let servers = cluster().await;
+    let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
+    let asked = ["stream", "--users", "1,3", "--turns", "6", "--first-token", "40ms", "--tokens", "4"];
+    for place in [&given[..], &["--backend", "embedded"]] {
+        let (report, _) = bench(&[&asked[..], place].concat()).await;
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.iter().map(|row| &row["users"]).collect::<Vec<_>>(), [1, 3]);
+        for row in rows {
+            assert_eq!(row["turns"], 6, "{report}");
+            for reader in ["model", "queue", "sse", "message"] {
+                let of = |quantile: &str| row[format!("{reader}_{quantile}_ms")].as_f64().unwrap();
+                assert!(of("p50") >= 40.0 && of("p50") <= of("p99"), "{reader}: {report}");
+            }
+            let own = row["model_p50_ms"].as_f64().unwrap();
+            let added = row["sse_p50_ms"].as_f64().unwrap() - own;
+            assert!((row["sse_added_p50_ms"].as_f64().unwrap() - added).abs() < 0.01, "{report}");
+        }
     }
 }

@@ -22,10 +22,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use turnwheel::engine::{Engine, EngineBuilder, EngineError, NewMessage, NoParams};
 use turnwheel::model::offline::Offline;
-use turnwheel::queue::{Command, ReplyKind};
+use turnwheel::queue::{Command, ReplyKind, Shown};
 use turnwheel::session::Status;
 use turnwheel::store::Outcome;
-use turnwheel::testing::{self, Script, act, end, hand_off, plain, say, unavailable};
+use turnwheel::testing::{self, Script, act, end, hand_off, plain, say, stream, unavailable};
+use turnwheel::workflow::FlowContext;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_say_what_they_promise() {
@@ -292,4 +293,28 @@ skills: [{id: look_up, http: {url: 'https://api.example.com/{id}', headers: {Aut
     let steps = engine.steps(&answer).await;
     let acted = steps.iter().find(|step| step.kind == "skill").unwrap();
     assert_eq!((acted.target.as_str(), acted.ok), ("look_up", true));
+}
+
+#[tokio::test]
+async fn a_caller_hears_a_text_while_it_is_made() {
+    let model = Script::answers([act("FLOW", "tell", json!({})), stream(["Once ", "upon ", "a time."])]);
+    let tell = async |context: FlowContext| context.say("tale", "Tell.", &context.input).await;
+    let builder = testing::Engine::builder().agent("{id: a, sop: Tell., flows: [tell]}").flow("tell", tell);
+    let engine = builder.model(&model).start().await;
+    let (mut shown, mut begun) = (String::new(), 0);
+    let message = NewMessage { job_id: Some("m-1".into()), ..NewMessage::new("s1", "a", "A tale, please") };
+    let answer = engine.engine().ask_listening(message, |reply, what| match what {
+        Shown::Begins { .. } => {
+            begun += 1;
+            shown.clone_from(&reply.text);
+        }
+        Shown::GoesOn => shown.push_str(&reply.text),
+        Shown::Whole { known, .. } => {
+            assert!(begun == 1 && known > 0 && known == shown.len(), "{reply:?}");
+            shown.push_str(&reply.text[known..]);
+        }
+        Shown::Nothing => {}
+    });
+    assert_eq!(answer.await.unwrap().texts(), ["Once upon a time."], "the answer has whole texts");
+    assert_eq!(shown, "Once upon a time.");
 }

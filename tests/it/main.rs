@@ -31,6 +31,7 @@ mod run_streams;
 mod runs;
 mod scenarios;
 mod security;
+mod streaming;
 mod support;
 mod task_agent;
 mod tour;

@@ -45,6 +45,7 @@ fn outbox() -> Vec<OutEvent> {
         text: "第一句".into(),
         seq: 0,
         stream_id: None,
+        supersedes: None,
         at: clock::now(),
         metadata: serde_json::Map::new(),
     };

@@ -25,6 +25,7 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
+use stream::Patience;
 use tracing::debug;
 use url::Url;
 
@@ -117,7 +118,7 @@ impl OpenAi {
                     if let Some(deltas) = deltas {
                         self.streaming.fetch_max(streaming as u8, Ordering::Relaxed);
                         if question.deltas.is_none() {
-                            deltas.send(&reply.content);
+                            deltas.whole(&reply.content);
                         }
                     }
                     debug!(model = %self.name, attempts, tokens = ?reply.tokens, "answered");
@@ -161,7 +162,7 @@ impl OpenAi {
             Some(deltas) => {
                 deltas.restart();
                 let response = within(limit, self.send(question)).await?;
-                stream::read(response, limit, &self.masker, deltas).await?
+                stream::read(response, self.patience(), &self.masker, deltas).await?
             }
         };
         let mut reply = reply::judge(found, &self.settings.model, question.names)?;
@@ -171,6 +172,11 @@ impl OpenAi {
             call.arguments = self.masker.mask(&call.arguments);
         }
         Ok(reply)
+    }
+
+    fn patience(&self) -> Patience {
+        let timeout = self.settings.timeout.0;
+        Patience { first: timeout, between: self.settings.idle_timeout.0.min(timeout) }
     }
 
     async fn whole(&self, question: &Question<'_>) -> Result<Found, Fault> {

@@ -1,7 +1,7 @@
 //! Reading an answer that comes in pieces, as server-sent events.
 //!
-//! The limit is for the wait between two events, so that a long answer may take its time; a server's comments, which only
-//! keep a connection open, do not count. A server that does not know `stream` answers in one piece: that is read as such.
+//! The limits are for the wait before the first words and for that between two events, so that a long answer may take its time;
+//! a server's comments, which only keep a connection open, do not count. A server that does not know `stream` answers in one piece: that is read as such.
 
 use super::reply::{CallPart, Found, Message, Usage, message_of, read_whole};
 use super::{MAX_ANSWER, too_large};
@@ -24,14 +24,29 @@ use std::time::Duration;
 /// What a stream's last event holds.
 const DONE: &str = "[DONE]";
 
+/// How long to wait for what comes next, each with the setting that says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Until there are words, or a tool is called.
+    pub(super) first: Duration,
+    /// After that.
+    pub(super) between: Duration,
+}
+
+impl Patience {
+    fn limit(self, begun: bool) -> (Duration, &'static str) {
+        if begun && self.between < self.first { (self.between, "idle_timeout") } else { (self.first, "timeout") }
+    }
+}
+
 /// Reads an answer to a question that asked for a stream.
 pub(super) async fn read(
     mut response: Response,
-    limit: Duration,
+    patience: Patience,
     masker: &Masker,
     deltas: &DeltaSink,
 ) -> Result<Found, Fault> {
-    let headers = response.headers().clone();
+    let (headers, limit) = (response.headers().clone(), patience.limit(false));
     let (mut head, mut first) = (Vec::new(), None);
     while first.is_none()
         && let Some(chunk) = within(limit, async { Ok(response.chunk().await?) }).await?
@@ -54,12 +69,12 @@ pub(super) async fn read(
         );
         let text = masker.mask(&http_client::decode(&headers, bytes.await?).await);
         let found = read_whole(&text)?;
-        deltas.send(&masker.mask(&found.content));
+        deltas.whole(&masker.mask(&found.content));
         return Ok(found);
     }
     let pieces = Pieces::new(masker);
     let mut answer = Answer { masker, pieces, deltas, found: Found::default(), calls: BTreeMap::new() };
-    match events(body, limit, &mut answer).await {
+    match events(body, patience, &mut answer).await {
         // What comes after the reason is no part of the answer, and some servers leave it out.
         Err(_) if answer.found.finish_reason.is_some() => Ok(answer.finish()),
         Err(fault) => Err(fault),
@@ -81,12 +96,12 @@ fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, F
 /// Takes every event up to the last one. A stream that ends without it has broken off.
 async fn events(
     body: impl Stream<Item = Result<Bytes, Fault>>,
-    limit: Duration,
+    patience: Patience,
     answer: &mut Answer<'_>,
 ) -> Result<(), Fault> {
     let mut events = Box::pin(SseStream::from_bytes_stream(body));
     loop {
-        let next = within(limit, async {
+        let next = within(patience.limit(answer.has_begun()), async {
             loop {
                 match events.next().await.transpose().map_err(unreadable)? {
                     Some(event) if event.data.as_deref().is_none_or(|data| data.trim().is_empty()) => {}
@@ -112,12 +127,15 @@ fn unreadable(error: sse_stream::Error) -> Fault {
     }
 }
 
-async fn within<T>(limit: Duration, next: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+async fn within<T>(
+    (limit, setting): (Duration, &str),
+    next: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
     match tokio::time::timeout(limit, next).await {
         Ok(outcome) => outcome,
         Err(_) => {
             let limit = duration::format(limit);
-            Err(Fault::transient(format!("the stream stands still: nothing came for {limit}, the model's `timeout`")))
+            Err(Fault::transient(format!("the stream stands still: nothing came for {limit}, the model's `{setting}`")))
         }
     }
 }
@@ -152,6 +170,10 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
+    fn has_begun(&self) -> bool {
+        !self.found.content.is_empty() || !self.calls.is_empty()
+    }
+
     fn take(&mut self, data: &str) -> Result<(), Fault> {
         let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
             let piece = bounded(&self.masker.mask(data), 200);

@@ -1,5 +1,7 @@
 //! What a run tells while it goes on (O-06, O-07): `tw.out.<channel>.<session or run>.run`.
 
+pub use crate::model::paced::Delta;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -82,18 +84,6 @@ pub struct RunEvent {
     pub data: Option<Map<String, Value>>,
     /// What went wrong.
     pub error: Option<String>,
-}
-
-/// A piece of a model's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Delta {
-    /// The words.
-    pub content: String,
-    /// Counts the pieces of one stream from 0.
-    pub seq: u64,
-    /// An answer that begins anew, after a fault, has another stream: its pieces take the place of the earlier ones.
-    #[serde(default)]
-    pub stream_id: String,
 }
 
 /// A message of a task agent's conversation with its model.

@@ -3,11 +3,24 @@
 use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
+use super::task_agent;
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
-use crate::workflow::{Flow, FlowContext, FlowError};
+use crate::model::delta::Deltas;
+use crate::workflow::{Flow, FlowContext, FlowError, Listener};
+use async_trait::async_trait;
 use serde_json::{Map, json};
 use std::sync::Arc;
+
+/// Whoever watches the run.
+struct Watchers(Part);
+
+#[async_trait]
+impl Listener for Watchers {
+    async fn hear(&self, step: &str, pieces: Deltas) {
+        task_agent::show(&self.0, step, pieces).await;
+    }
+}
 
 /// Runs `flow`; its context has a bare agent of the function's id, and the model `default`.
 pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str) -> Result<Arc<str>, Failure> {
@@ -20,6 +33,7 @@ pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str
         agent: Arc::new(bare.map_err(|error| Failure::fatal(part, error))?),
         model,
         journal: part.journal(),
+        listener: Arc::new(Watchers(part.clone())),
     };
     part.tell(RunEventType::RunStarted, Told::default());
     let failure = match flow.run(context).await {

@@ -37,9 +37,18 @@ impl Outlet {
 
     /// Returns when there is room for more, or nobody to hear it.
     pub(super) async fn room(&self) {
+        self.at_most(MAX_WAITING).await;
+    }
+
+    /// Returns when nothing waits to be published, or nobody hears it.
+    pub(super) async fn taken(&self) {
+        self.at_most(0).await;
+    }
+
+    async fn at_most(&self, waiting: usize) {
         loop {
             let taken = self.taken.notified();
-            if self.waiting().len() <= MAX_WAITING || self.closed.load(Ordering::Acquire) {
+            if self.waiting().len() <= waiting || self.closed.load(Ordering::Acquire) {
                 return;
             }
             taken.await;

@@ -145,7 +145,7 @@ impl Pinned {
         }
     }
 
-    /// The paths of the stages whose agent's answer is the run's output as it is: what they say can be shown while they say it.
+    /// The paths of the stages whose answer is the run's output as it is: what they say can be shown while they say it.
     pub fn speakers(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.speaking(&self.root.workflow, "", &mut found);
@@ -165,8 +165,8 @@ impl Pinned {
                 Target::Inline(inner) => self.speaking(inner, &path, found),
                 Target::Reference(id) => match self.find(id) {
                     Some(Runnable::Workflow(inner)) => self.speaking(inner, &path, found),
-                    Some(Runnable::Agent(_)) => found.push(path.to_string()),
-                    Some(Runnable::Flow(_)) | None => {}
+                    Some(Runnable::Agent(_) | Runnable::Flow(_)) => found.push(path.to_string()),
+                    None => {}
                 },
             }
         }

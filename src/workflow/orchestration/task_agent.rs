@@ -3,23 +3,19 @@
 //! Each question to the model and each call of a tool is a step: `0/model`, `0/tool[1]`, `0/tool[2]`, `1/model`, … While the
 //! model answers in pieces they are told as they come; the whole answer is told once it counts.
 
-use super::event::{Delta, RunEventType, Snapshot};
+use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
 use super::part::{Part, Told};
 use crate::action::{Action, ActionKind, ActionResult, tool};
 use crate::agent::AgentRecord;
 use crate::journal::{Done, Label, StepError};
 use crate::model::delta::{Deltas, deltas};
+use crate::model::paced::Paced;
 use crate::model::recorded::{self, Spoken};
 use crate::model::{Facts, Model, ModelRequest, PromptMessage, PromptRole, ToolCall, ToolSpec};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
-use uuid::Uuid;
-
-/// Between two pieces that are told of one answer: fewer than 20 a second.
-const PAUSE: Duration = Duration::from_millis(60);
 
 /// Runs `agent` on `input`, with its events.
 pub(super) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
@@ -150,20 +146,11 @@ fn params(arguments: &str) -> Result<Map<String, Value>, String> {
         .map_err(|error| format!("the arguments are no JSON object: {error}; write them again"))
 }
 
-/// Tells the pieces of an answer as they come. Those of an answer that begins anew, here or in a repeated run, have a stream of
-/// their own: whoever watches puts them in the place of the earlier ones.
-async fn show(part: &Part, step: &str, mut pieces: Deltas) {
-    let (mut stream_id, mut seq) = (Uuid::new_v4().simple().to_string(), 0);
-    while let Some(piece) = pieces.next().await {
-        if piece.anew {
-            (stream_id, seq) = (Uuid::new_v4().simple().to_string(), 0);
-        }
-        let delta = Delta { content: piece.content, seq, stream_id: stream_id.clone() };
+/// Tells the pieces of an answer as they come, each when the one before is on its way.
+pub(super) async fn show(part: &Part, step: &str, pieces: Deltas) {
+    let mut paced = Paced::new(pieces);
+    while let Some(delta) = paced.next().await {
         part.tell(RunEventType::StepDelta, Told { step: Some(step.to_owned()), delta: Some(delta), ..Told::default() });
-        seq += 1;
-        tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            () = pieces.closed() => {}
-        }
+        part.run().outlet.taken().await;
     }
 }

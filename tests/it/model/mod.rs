@@ -21,6 +21,7 @@ fn settings(base_url: String) -> config::Model {
         api_key_env: Some("MODEL_KEY".into()),
         model: "test-model".into(),
         timeout: Text(Duration::from_secs(10)),
+        idle_timeout: Text(Duration::from_secs(10)),
         max_retries: 3,
         temperature: None,
         max_tokens: None,

@@ -51,8 +51,13 @@ async fn pieces_are_handed_on_as_they_come() {
     let (sink, mut pieces) = deltas();
     let model = model(&server);
     let read = async {
-        // One piece may be all there is, so the second one is waited for.
-        assert_eq!(pieces.next().await.unwrap(), Piece { content: "您好，".into(), anew: false });
+        let mut first = String::new();
+        while first.len() < "您好，".len() {
+            let Piece { content, anew } = pieces.next().await.unwrap();
+            assert!(!anew);
+            first.push_str(&content);
+        }
+        assert_eq!(first, "您好，", "nothing is kept back");
         gate.add_permits(100);
         assert_eq!(pieces.next().await.unwrap().content, "请讲。");
         assert_eq!(pieces.next().await, None);
@@ -156,6 +161,28 @@ async fn a_stream_that_stands_still_fails_but_a_long_one_may_take_its_time() {
     assert!(error.contains("stands still: nothing came for 300ms"), "comments are no answer: {error}");
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
     assert!(error.contains("no complete answer within 300ms"), "{error}");
+}
+
+#[tokio::test]
+async fn a_stream_that_has_begun_is_waited_for_less_than_its_beginning() {
+    let server = ModelServer::start().await;
+    let entry = config::Model {
+        timeout: Text(LONG),
+        idle_timeout: Text(Duration::from_millis(300)),
+        max_retries: 0,
+        ..settings(server.base_url())
+    };
+    let model = model_of(entry);
+    let thinks =
+        Stream::default().deltas([json!({"role": "assistant"}), json!({"content": "想好了"})]).finished("stop");
+    let stalls = Stream::unfinished(["a", "b"]).stalled();
+    server.push(PLAIN, [thinks.pausing(Duration::from_millis(400)), stalls].map(Answer::Stream));
+    let error = streamed(&model).await.0.unwrap_err().to_string();
+    assert!(error.contains("`idle_timeout`"), "only after its first words: {error}");
+    let begun = Instant::now();
+    let error = streamed(&model).await.0.unwrap_err().to_string();
+    assert!(error.contains("nothing came for 300ms, the model's `idle_timeout`"), "{error}");
+    assert!(begun.elapsed() < LONG);
 }
 
 #[tokio::test]

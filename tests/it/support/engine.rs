@@ -77,6 +77,7 @@ pub fn scripted(model: &ScriptedModel) -> config::Model {
         api_key_env: None,
         model: "scripted-1".into(),
         timeout: Text(Duration::from_secs(30)),
+        idle_timeout: Text(Duration::from_secs(30)),
         max_retries: 1,
         temperature: None,
         max_tokens: None,

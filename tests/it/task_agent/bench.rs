@@ -63,6 +63,7 @@ impl Bench {
             api_key_env: None,
             model: "m".into(),
             timeout: Text(Duration::from_secs(20)),
+            idle_timeout: Text(Duration::from_secs(20)),
             max_retries: 1,
             temperature: None,
             max_tokens: None,

@@ -129,6 +129,7 @@ impl World {
             text: text.to_owned(),
             seq: 0,
             stream_id: None,
+            supersedes: None,
             at,
             metadata: Map::new(),
         });
