@@ -48,7 +48,7 @@ growing='' next=0 turn='' words=''
 # grow CHUNK: appends the next piece, or begins a text, also one that takes the place of what grows (`supersedes`). All other
 # pieces are repeats, or their text's beginning was missed: the whole text follows.
 grow() {
-    local id seq of text supersedes
+    local id seq of text supersedes anew=''
     # Each on a line of its own, as JSON: the text may have several.
     { read -r id && read -r seq && read -r of && read -r supersedes && read -r text; } < <(jq -c --arg channel "$channel" \
         'select(.channel == $channel) | .stream_id, .seq, .turn_id, .supersedes, .text' <<<"$1") || return 0
@@ -57,8 +57,8 @@ grow() {
         printf '%s' "$text"
         next=$((next + 1)) words+=$text
     elif [ "$seq" = 0 ] && { [ -z "$growing" ] || [ "$of" != "$turn" ] || [ "$supersedes" = "$growing" ]; }; then
-        [ "$supersedes" = null ] || printf '\n(begins anew) '
-        printf '%s' "$text"
+        [ "$supersedes" = null ] || anew='(begins anew) '
+        printf '\n%s [chunk] %s%s' "$(jq -r .session_id <<<"$1")" "$anew" "$text"
         growing=$id next=1 turn=$of words=$text
     fi
 }
