@@ -22,7 +22,7 @@ use uuid::Uuid;
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// Runs `agent` on `input`, with its events.
-pub(super) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
+pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
     part.tell(RunEventType::RunStarted, Told::default());
     let ended = match Conversation::new(part, agent, input) {
         Ok(conversation) => conversation.hold().await,
