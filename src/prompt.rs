@@ -173,7 +173,7 @@ fn broken(file: String, problem: &Error) -> PromptError {
 }
 
 /// Puts a backslash before every `/` that would make a closing tag, also where blanks stand between it and its `<`.
-fn escaped(text: &str) -> Cow<'_, str> {
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains('<') {
         return Cow::Borrowed(text);
     }

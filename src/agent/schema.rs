@@ -6,7 +6,7 @@ use crate::action::Action;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 /// The schema, as `turnwheel agents schema` prints it.
@@ -25,11 +25,7 @@ pub fn schema() -> Value {
     schema.insert("anyOf".into(), kinds);
     for (keyword, below) in [
         ("if", json!({ "required": ["system_prompt"], "properties": { "system_prompt": { "type": "string" } } })),
-        (
-            "then",
-            rules_decide(&json!({ "anyOf": [says(), { "required": ["action"], "properties": {
-            "action": { "type": "object", "properties": { "type": { "const": "TOOL" } } } } }] })),
-        ),
+        ("then", rules_decide(&json!({ "anyOf": [says(), structured(), calls()] }))),
         (
             "else",
             rules_decide(&json!({ "required": ["next_status"], "properties": { "next_status": { "type": "string" } },
@@ -56,6 +52,15 @@ fn rules_decide(decide: &Value) -> Value {
 
 fn says() -> Value {
     json!({ "required": ["response"], "properties": { "response": { "type": "string" } } })
+}
+
+fn structured() -> Value {
+    json!({ "required": ["output"], "properties": { "output": { "type": "object" } } })
+}
+
+fn calls() -> Value {
+    let tool = json!({ "type": "object", "properties": { "type": { "const": "TOOL" } } });
+    json!({ "required": ["action"], "properties": { "action": tool } })
 }
 
 /// Takes out the widths of Rust's integers, which editors do not know, and the line breaks of doc comments.
@@ -190,6 +195,9 @@ struct Decide {
     /// Said to the user; in a task agent its answer.
     #[schemars(default)]
     response: Option<String>,
+    /// A task agent's answer where a structure is wanted, such as a plan: its JSON.
+    #[schemars(default)]
+    output: Option<Map<String, Value>>,
     /// Not used.
     #[schemars(default)]
     reasoning: Value,

@@ -1,9 +1,10 @@
-//! The demo API that `turnwheel dev` serves for the starter agent: orders, deliveries, bookings, follow-ups and a human
-//! desk, invented and in memory. `GET /log` shows what was called, so that one sees that an action took effect once.
+//! The demo API that `turnwheel dev` serves for the starter agents: orders, deliveries, bookings, follow-ups, a human desk,
+//! and the incidents, health and logs of a few services, invented and in memory. `GET /log` shows what was called, so that one sees that an action took effect once.
 //!
-//! [`orders`] is its data, [`log`] its memory; the handlers are here.
+//! [`orders`] and [`ops`] are its data, [`log`] its memory; the handlers are here.
 
 mod log;
+mod ops;
 mod orders;
 
 use axum::body::Bytes;
@@ -47,6 +48,9 @@ fn router(demo: Demo) -> Router {
         .route("/bookings", post(book))
         .route("/followups", post(follow_up))
         .route("/desk", post(desk))
+        .route("/servicenow/incidents", get(incidents))
+        .route("/health/services", get(health))
+        .route("/logs/search", get(logs))
         .route("/log", get(show_log))
         .fallback(async || failure(StatusCode::NOT_FOUND, "unknown_path", "there is no such path", "see GET /log"))
         .with_state(demo)
@@ -114,6 +118,59 @@ async fn desk(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answ
         let ticket = format!("D-{number:04}");
         (StatusCode::OK, Json(json!({ "accepted": true, "ticket": ticket, "session_id": event["session_id"] })))
     })
+}
+
+#[derive(Default, Deserialize)]
+struct OpsQuery {
+    #[serde(default)]
+    priority: String,
+    #[serde(default)]
+    hours: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    service: String,
+    #[serde(default)]
+    query: String,
+    #[serde(default)]
+    delay_ms: u64,
+}
+
+async fn incidents(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> Answer {
+    let about = format!("{} {}", asked.priority, asked.hours);
+    let number = demo.begin("GET /servicenow/incidents", &headers, about.trim());
+    demo.wait(Duration::from_millis(asked.delay_ms)).await;
+    let hours = if asked.hours.trim().is_empty() { Ok(24) } else { asked.hours.trim().parse::<u64>() };
+    let answer = match hours {
+        Ok(hours) => (StatusCode::OK, Json(ops::incidents(asked.priority.trim(), hours))),
+        Err(_) => {
+            failure(StatusCode::UNPROCESSABLE_ENTITY, "bad_hours", "`hours` 要是整数", "send a number, such as 24")
+        }
+    };
+    demo.end(number, answer)
+}
+
+async fn health(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> Answer {
+    let number = demo.begin("GET /health/services", &headers, &asked.name);
+    demo.wait(Duration::from_millis(asked.delay_ms)).await;
+    let found = ops::health(&asked.name);
+    let answer = found.map_or_else(|| unknown_service(&asked.name), |services| (StatusCode::OK, Json(services)));
+    demo.end(number, answer)
+}
+
+async fn logs(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> Answer {
+    let about = format!("{} {}", asked.service, asked.query);
+    let number = demo.begin("GET /logs/search", &headers, about.trim());
+    demo.wait(Duration::from_millis(asked.delay_ms)).await;
+    let answer = match ops::logs(&asked.service, &asked.query) {
+        Ok(found) => (StatusCode::OK, Json(found)),
+        Err(ops::NoLogs::Unknown) => unknown_service(&asked.service),
+        Err(ops::NoLogs::NotCollected) => {
+            let hint = "its operators have them on the machine";
+            failure(StatusCode::NOT_FOUND, "not_collected", &format!("{} 的日志没有接入平台", asked.service), hint)
+        }
+    };
+    demo.end(number, answer)
 }
 
 async fn show_log(State(demo): State<Demo>) -> Json<Value> {
@@ -184,6 +241,12 @@ fn unknown_order(order_id: &str) -> Answer {
     let order_id: String = order_id.chars().take(40).collect();
     let hint = format!("known are {}", orders::IDS.join(", "));
     failure(StatusCode::NOT_FOUND, "unknown_order", &format!("没有订单 {order_id}"), &hint)
+}
+
+fn unknown_service(name: &str) -> Answer {
+    let name: String = name.chars().take(40).collect();
+    let hint = format!("known are {}", ops::services());
+    failure(StatusCode::NOT_FOUND, "unknown_service", &format!("没有服务 {name}"), &hint)
 }
 
 fn failure(status: StatusCode, code: &str, message: &str, hint: &str) -> Answer {

@@ -135,6 +135,14 @@ impl Journal {
         lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
     }
 
+    /// The recorded steps of this part alone.
+    pub fn recorded_once(&self) -> Vec<StepRecord> {
+        let within = |key: &str| {
+            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'))
+        };
+        lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
+    }
+
     /// The session, or run, whose turn this is.
     pub fn session_id(&self) -> &str {
         &self.turn.session_id

@@ -1,8 +1,10 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
 //! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead,
-//! [`metered`] counts. [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
+//! [`metered`] counts. `answer` reads structures, [`message`] is what prompts are made of, [`delta`] carries the pieces of an
+//! answer, [`paced`] to readers.
 //! Retries are those of [`crate::http_client`].
 
+pub(crate) mod answer;
 pub mod circuit;
 pub mod delta;
 pub mod message;

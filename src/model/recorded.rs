@@ -86,12 +86,39 @@ pub async fn converse(
     mut request: ModelRequest,
     deltas: DeltaSink,
 ) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.stream(request, deltas).await
+    };
+    spoken(journal, (key, target), input, answer).await
+}
+
+/// Like [`converse`], for an answer in one piece.
+pub async fn consult(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    mut request: ModelRequest,
+) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.complete(request).await
+    };
+    spoken(journal, (key, target), input, answer).await
+}
+
+async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
+    journal: &Journal,
+    (key, target): (&str, &str),
+    input: &(impl Serialize + ?Sized),
+    answer: impl FnOnce(String) -> Fut,
+) -> Result<Stepped<Spoken>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
     let step = journal.deferred_step(key, label, input, |idempotency_key| async move {
-        request.idempotency_key = idempotency_key;
         let spoken =
             |ModelReply { content, tool_calls, tokens, .. }| Outcome::Spoken(Spoken { content, tool_calls, tokens });
-        Ok::<_, Infallible>(done(model.stream(request, deltas).await, spoken))
+        Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
     });
     let Stepped { output, ok, ms, key } = recorded(step.await)?;
     match output {

@@ -3,6 +3,7 @@
 
 use super::beginning::BEGIN;
 use crate::journal::StepRecord;
+use crate::workflow::dynamic::{Node, order};
 use crate::workflow::orchestration::definition::{Shape, Target, Workflow};
 use std::sync::Arc;
 
@@ -66,7 +67,10 @@ pub(super) fn restarted(
     from: &str,
 ) -> Vec<StepRecord> {
     let from = segments(from);
-    let before = |step: &StepRecord| step.key == BEGIN || comes_before(workflow, lookup, &segments(&step.key), &from);
+    let asked = steps.iter().flat_map(|step| segments(&step.key)).filter(|segment| segment.id == Node::Clarify.id());
+    let clarified = asked.map(|segment| segment.iteration.unwrap_or(1)).max().unwrap_or(0);
+    let seen = Seen { lookup, clarified };
+    let before = |step: &StepRecord| step.key == BEGIN || comes_before(workflow, seen, &segments(&step.key), &from);
     steps.into_iter().filter(before).collect()
 }
 
@@ -85,6 +89,10 @@ pub(crate) fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resu
         let Some((workflow, name)) = here else {
             return Err(format!("`{from}`: there is nothing within the stage before `{}`", segment.id));
         };
+        if let Shape::Dynamic(dynamic) = &workflow.shape {
+            let deeper = path.last().is_some_and(|last| !std::ptr::eq(last, segment));
+            return order::check(dynamic, segment.place(), deeper);
+        }
         let stages = workflow.shape.stages();
         let Some(stage) = stages.iter().find(|stage| stage.id == segment.id) else {
             let known: Vec<_> = stages.iter().map(|stage| stage.id.as_str()).collect();
@@ -118,6 +126,12 @@ struct Segment<'k> {
     iteration: Option<u32>,
 }
 
+impl<'k> Segment<'k> {
+    fn place(&self) -> order::Place<'k> {
+        (self.id, self.iteration)
+    }
+}
+
 fn segments(path: &str) -> Vec<Segment<'_>> {
     let parse = |segment| {
         let id = str::split(segment, ['~', '[']).next().unwrap_or_default();
@@ -140,16 +154,27 @@ fn is_root(workflow: &Workflow, segment: &Segment<'_>) -> bool {
     matches!(workflow.shape, Shape::Loop { .. }) && segment.id == workflow.id && segment.iteration.is_some()
 }
 
+/// What a run's steps are looked at with.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    lookup: Lookup<'a>,
+    /// How often a dynamic workflow in it has asked its user.
+    clarified: u32,
+}
+
 /// True for the key of a step that does not depend on the stage `from`, which runs in `workflow`: by position in a
-/// pipeline, by iteration in a loop; branches are independent of one another.
-fn comes_before(workflow: &Workflow, lookup: Lookup<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
+/// pipeline, by iteration in a loop, by the order of nodes in a dynamic workflow; branches are independent of one another.
+fn comes_before(workflow: &Workflow, seen: Seen<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
     let (Some(at), Some(wanted)) = (key.first(), from.first()) else { return false };
+    if matches!(workflow.shape, Shape::Dynamic(_)) {
+        return order::comes_before(at.place(), wanted.place(), seen.clarified);
+    }
     if is_root(workflow, at) {
         let (named, first) = (is_root(workflow, wanted), wanted.iteration);
         let wanted = if named { first.unwrap_or(1) } else { 1 };
         let rest = if named { &from[1..] } else { from };
         let iteration = at.iteration.unwrap_or(1);
-        return iteration < wanted || (iteration == wanted && comes_before(workflow, lookup, &key[1..], rest));
+        return iteration < wanted || (iteration == wanted && comes_before(workflow, seen, &key[1..], rest));
     }
     let stages = workflow.shape.stages();
     let place = |id: &str| stages.iter().position(|stage| stage.id == id);
@@ -164,8 +189,8 @@ fn comes_before(workflow: &Workflow, lookup: Lookup<'_>, key: &[Segment<'_>], fr
             return iteration < wanted;
         }
     }
-    let inner = inner(&stages[here].runnable, lookup);
-    inner.is_some_and(|inner| comes_before(&inner, lookup, &key[1..], &from[1..]))
+    let inner = inner(&stages[here].runnable, seen.lookup);
+    inner.is_some_and(|inner| comes_before(&inner, seen, &key[1..], &from[1..]))
 }
 
 fn inner(target: &Target, lookup: Lookup<'_>) -> Option<Arc<Workflow>> {

@@ -1,9 +1,9 @@
 //! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
 
 use crate::action::{Action, ActionKind};
-use crate::depth;
 use crate::http_client::bounded;
 use crate::model::ResponseSchema;
+use crate::model::answer::{kind, object};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
@@ -146,34 +146,6 @@ fn action_json_schema() -> Value {
     }]})
 }
 
-/// The one JSON object of an answer. A byte order mark, a reasoning model's `<think>` block and a code fence around it
-/// are taken off; any other prose is an error.
-fn object(content: &str) -> Result<Map<String, Value>, String> {
-    let text = unwrapped(content);
-    match serde_json::from_str(text) {
-        Ok(answer) if !depth::is_legal(&answer) => {
-            Err(format!("the answer is nested more than {} levels deep; flatten it", depth::MAX_DEPTH))
-        }
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => Err(format!("the answer has to be one JSON object, but is {}", kind(&other))),
-        Err(error) => Err(format!(
-            "the answer is not valid JSON ({error}); it has to be one JSON object and nothing else, but begins with `{}`",
-            bounded(text, 80)
-        )),
-    }
-}
-
-fn unwrapped(content: &str) -> &str {
-    let mut text = content.trim_start_matches('\u{feff}').trim();
-    if let Some((_, after)) = text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
-        text = after.trim();
-    }
-    let Some(inner) = text.strip_prefix("```") else { return text };
-    let inner = inner.strip_suffix("```").unwrap_or(inner);
-    // The fence's first line may name a language.
-    inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).trim()
-}
-
 fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
     let timers = match plan.get("timers") {
         None | Some(Value::Null) => Vec::new(),
@@ -291,17 +263,6 @@ fn optional_text(object: &Map<String, Value>, name: &str, place: &str) -> Result
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
         Some(other) => Err(format!("`{place}{name}` has to be a text or null, but is {}", kind(other))),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

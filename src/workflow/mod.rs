@@ -1,8 +1,9 @@
 //! What a FLOW action can run. A [`Flow`] takes its turn over: what it returns is the final text for the user.
 //!
 //! [`Flows`] finds the one that an action names, [`function`] makes flows of async functions; what is none of them may be a
-//! workflow of [`orchestration`], of which some come with the program.
+//! workflow of [`orchestration`], of which some come with the program; [`dynamic`] is the type that plans for itself.
 
+pub mod dynamic;
 pub mod function;
 pub mod orchestration;
 

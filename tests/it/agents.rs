@@ -19,7 +19,7 @@ fn every_agent_file_has_neither_errors_nor_warnings() {
     assert_eq!(loaded.len(), load::builtin().len());
     for (path, agent) in loaded {
         let agent = agent.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let flows = ["parallel_analysis".to_owned()];
+        let flows = ["parallel_analysis", "dynamic_ops"].map(str::to_owned);
         let context = Context { known_flows: Some(&flows), ..Context::default() };
         let report = validate(&agent.config, &agent.document, context);
         assert_eq!(report, Report::default(), "{}:\n{report}", path.display());
@@ -177,7 +177,7 @@ fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/embedding/shop.yaml");
     let agents = load::read_paths(&[folder(), folder().join("tasks"), examples]);
-    assert_eq!(agents.len(), 21);
+    assert_eq!(agents.len(), 29);
     for (path, agent) in agents {
         let errors: Vec<_> = schema.iter_errors(&agent.unwrap().document).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", path.display());
@@ -189,6 +189,7 @@ fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
         json!({"id": "a", "sop": "x", "skills": [{"id": "s", "http": null}], "handoff": {"timeout": "2h", "mode": null}}),
         json!({"id": "a", "sop": "x", "tools": [{"id": "t", "http": {"method": "post", "url": "https://x", "retries": 0}}]}),
         task_rule(json!({"response": "x"})),
+        task_rule(json!({"output": {"is_complete": true}})),
         task_rule(json!({"next_status": "typing", "action": {"type": "TOOL", "target": "t"}})),
     ] {
         assert!(
@@ -224,6 +225,7 @@ fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
         json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"response": "x"}}]}),
         json!({"id": "a", "sop": "x", "rules": [{"when": {"always": true}, "decide": {"next_status": null}}]}),
         task_rule(json!({"next_status": "ready"})),
+        task_rule(json!({"output": "words"})),
         task_rule(json!({"action": {"type": "SKILL", "target": "t"}})),
     ] {
         assert!(!schema.is_valid(&wrong), "{wrong}");

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turnwheel::tasks::{OnPanic, Tasks};
 
-struct Api {
-    base: String,
+pub struct Api {
+    pub base: String,
     client: Client,
     tasks: Tasks,
 }
 
 impl Api {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         // Another test of the process may have been first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -24,7 +24,7 @@ impl Api {
         Self { base, client: Client::new(), tasks }
     }
 
-    async fn get(&self, path: &str) -> (StatusCode, Value) {
+    pub async fn get(&self, path: &str) -> (StatusCode, Value) {
         let answer = self.client.get(format!("{}{path}", self.base)).send().await.unwrap();
         (answer.status(), answer.json().await.unwrap())
     }
@@ -93,4 +93,30 @@ async fn stopping_does_not_wait_for_a_slow_answer() {
     };
     let (answer, ()) = tokio::join!(slow, stopping);
     assert_eq!(answer.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn operations_have_incidents_health_and_logs() {
+    let api = Api::start().await;
+    let (status, found) = api.get("/servicenow/incidents?priority=p1&hours=24").await;
+    assert_eq!(
+        (status, &found["count"], &found["incidents"][0]["service"]),
+        (StatusCode::OK, &json!(2), &json!("payment"))
+    );
+    assert!(found["summary"].as_str().unwrap().contains("INC0101"), "{found}");
+    assert_eq!(api.get("/servicenow/incidents?priority=P4").await.1["count"], 0);
+    assert_eq!(api.get("/health/services").await.1["services"].as_array().unwrap().len(), 5);
+    let (_, payment) = api.get("/health/services?name=Payment").await;
+    assert_eq!(payment["services"][0]["status"], "degraded");
+    let (_, logs) = api.get("/logs/search?service=payment&query=TIMEOUT").await;
+    assert_eq!((&logs["count"], &logs["entries"][0]["level"]), (&json!(1), &json!("ERROR")));
+    for (path, status, code) in [
+        ("/servicenow/incidents?hours=many", StatusCode::UNPROCESSABLE_ENTITY, "bad_hours"),
+        ("/health/services?name=mail", StatusCode::NOT_FOUND, "unknown_service"),
+        ("/logs/search?service=mail", StatusCode::NOT_FOUND, "unknown_service"),
+        ("/logs/search?service=legacy-billing", StatusCode::NOT_FOUND, "not_collected"),
+    ] {
+        let (found, error) = api.get(path).await;
+        assert_eq!((found, &error["error"]["code"]), (status, &json!(code)), "{path}");
+    }
 }

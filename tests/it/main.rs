@@ -12,6 +12,7 @@ mod cost;
 mod crash;
 mod demo;
 mod dependencies;
+mod dynamic;
 mod embedding;
 mod fuzz;
 mod gateway;

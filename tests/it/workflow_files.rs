@@ -35,7 +35,7 @@ fn the_files_are_those_that_are_compiled_in_and_fit_the_schema() {
 fn the_schema_refuses_what_the_reader_refuses() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     let stage = json!({"id": "步骤-1", "runnable": "x"});
-    let stages = json!([stage]);
+    let (stages, role) = (json!([stage]), json!({"agent": "p"}));
     let good = |document: &Value| read::text(Path::new("w.json"), &document.to_string()).is_ok();
     for right in [
         json!({"id": "w", "stages": stages}),
@@ -43,6 +43,8 @@ fn the_schema_refuses_what_the_reader_refuses() {
         json!({"id": "w", "type": "parallel", "merge_template": null, "branches": stages, "limits": {"timeout": 5, "max_tokens": 0}}),
         json!({"id": "w", "type": "conditional", "default": null, "routes": [{"condition": "{query}", "stage": stage}], "updated_at": 5}),
         json!({"id": "w", "stages": [{"id": "a", "runnable": {"id": "n", "type": "loop", "stages": stages}, "retry": {"max_attempts": 3, "backoff": "1s"}, "timeout": "90"}]}),
+        json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": {"agent": "r", "model": "fast"}, "summary": role,
+            "agents": [{"name": "a", "runnable": "x", "description": "y", "timeout": "5s"}], "max_iterations": 10}),
     ] {
         assert!(schema.is_valid(&right) && good(&right), "{right}");
     }
@@ -61,6 +63,10 @@ fn the_schema_refuses_what_the_reader_refuses() {
         json!({"id": "w", "stages": [{"id": "a", "runnable": "x", "timeout": 0}]}),
         json!({"id": "w", "stages": [{"id": "a", "runnable": "x", "retry": {"max_attempts": 101}}]}),
         json!({"id": "w", "stages": stages, "limits": {"max_stages": 0}}),
+        json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": role, "agents": [{"name": "a", "runnable": "x"}]}),
+        json!({"id": "w", "type": "dynamic", "plan": "p", "replan": role, "review": role, "summary": role, "agents": [{"name": "a", "runnable": "x"}]}),
+        json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": role, "summary": role, "agents": []}),
+        json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": role, "summary": role, "agents": [{"name": "query", "runnable": "x"}]}),
     ] {
         assert!(!schema.is_valid(&wrong) && !good(&wrong), "{wrong}");
     }
@@ -91,6 +97,7 @@ fn every_field_is_in_the_schema_and_in_the_docs() {
             "loop" => "### Loop",
             "parallel" => "### Parallel",
             "conditional" | "route" => "### Conditional",
+            "dynamic" | "role" | "sub_agent" => "### Dynamic",
             "limits" => "## Limits",
             _ => "## Stages",
         };

@@ -33,8 +33,13 @@ static TOOL: Fields =
 static TIMER: Fields = Fields(&[("name", Leaf), ("delay", Leaf), ("message", Leaf), ("action", Table(&ACTION))]);
 static HANDOFF: Fields = Fields(&[("mode", Leaf), ("http", Table(&HTTP)), ("timeout", Leaf)]);
 static KNOWLEDGE: Fields = Fields(&[("files", Leaf)]);
-static DECIDE: Fields =
-    Fields(&[("next_status", Leaf), ("action", Table(&ACTION)), ("response", Leaf), ("reasoning", Leaf)]);
+static DECIDE: Fields = Fields(&[
+    ("next_status", Leaf),
+    ("action", Table(&ACTION)),
+    ("response", Leaf),
+    ("output", Leaf),
+    ("reasoning", Leaf),
+]);
 static RULE: Fields = Fields(&[("when", Leaf), ("decide", Table(&DECIDE))]);
 static AGENT: Fields = Fields(&[
     ("id", Leaf),

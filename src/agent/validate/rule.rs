@@ -98,7 +98,7 @@ fn target(check: &mut Check<'_>, path: &str, value: &Value) {
 
 fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, names: &[String]) {
     let given = |name: &str| decide.get(name).filter(|value| !value.is_null());
-    let (response, action) = (given("response"), given("action"));
+    let (response, action, output) = (given("response"), given("action"), given("output"));
     let status = given("next_status").and_then(Value::as_str).unwrap_or_default();
     let task = check.config.is_task_agent();
     let left_out = task && given("next_status").is_none();
@@ -109,9 +109,16 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
     if response.is_some_and(|response| !response.is_string()) {
         check.report.error(format!("{path}.response"), "has to be a text", "");
     }
+    if output.is_some_and(|output| !output.is_object()) {
+        let hint = "write `output: {is_complete: true}`";
+        check.report.error(format!("{path}.output"), "has to be a table: the structure that is answered", hint);
+    }
     if task {
-        serves(check, path, action, response);
+        serves(check, path, action, response.or(output));
     } else {
+        if output.is_some() {
+            check.report.warn(format!("{path}.output"), "has no effect: a chat agent decides", "take it out");
+        }
         leads_on(check, path, (status, action, response));
     }
     if let Some(action) = action {
@@ -126,6 +133,7 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
     }
     let mut found = Vec::new();
     response.iter().for_each(|response| texts(&format!("{path}.response"), response, &mut found));
+    output.iter().for_each(|output| texts(&format!("{path}.output"), output, &mut found));
     action.iter().for_each(|action| texts(&format!("{path}.action"), action, &mut found));
     filled(check, &found, names);
 }

@@ -6,8 +6,8 @@
 //! - after an action the first rule with a fitting `result_of`; if there is none, the first `always` that ends the turn.
 //!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
 //!
-//! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call; without a rule it says what
-//! it was asked. Where knowledge has been found it keeps what was decided, and quotes the best passage (`quotation`).
+//! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call, and its `output` the answer where a
+//! structure is wanted; without a rule it says what it was asked. Where knowledge has been found it keeps what was decided, and quotes the best passage (`quotation`).
 //! Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`, `{ok}`.
 //! [`rule`] reads one rule.
 
@@ -51,6 +51,7 @@ impl Model for Offline {
                 None => echo(&request),
             },
             Some("decision" | "plan_and_decision") => answer(&request.facts).map_err(refused)?.to_string(),
+            Some(name) if task => structure(&request, name).map_err(refused)?,
             Some(other) => {
                 return Err(refused(format!(
                     "it answers by an agent's rules and cannot make a `{other}`; give the agent another model"
@@ -91,9 +92,28 @@ fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
         let id = format!("call_{}", request.messages.len());
         reply.tool_calls.push(ToolCall { id, name: action.target, arguments: json!(action.params).to_string() });
     } else if decision["response"].is_null() {
-        return Err(format!("rule {number} has neither `response` nor `action`; give it one"));
+        match &decision["output"] {
+            Value::Null => return Err(format!("rule {number} has neither `response` nor `action`; give it one")),
+            output => reply.content = output.to_string(),
+        }
     }
     Ok(reply)
+}
+
+/// A task agent's answer where a structure is wanted, by its rules.
+fn structure(request: &ModelRequest, name: &str) -> Result<String, String> {
+    let Some((number, rule, groups)) = find(&request.facts)? else {
+        let agent = request.facts.agent.as_ref().map_or("", |agent| agent.id.as_str());
+        return Err(format!(
+            "it answers by rules, and none of agent `{agent}` fits; give it one with `output: {{…}}` for `{name}`, or another model"
+        ));
+    };
+    let decision = rule.decision(number, &request.facts, &groups)?;
+    match (&decision["output"], &decision["response"]) {
+        (Value::Null, Value::String(response)) => Ok(response.clone()),
+        (Value::Null, _) => Err(format!("rule {number} has no `output`, which `{name}` needs")),
+        (output, _) => Ok(output.to_string()),
+    }
 }
 
 /// Says that it is no language model, and what it was asked.
@@ -286,6 +306,34 @@ mod tests {
         assert_eq!(ask(None, facts("在吗", None)).await.unwrap().content, "（离线模型）关于“在吗”");
         for (message, part) in [("bad", "write `type: TOOL`"), ("idle", "neither `response` nor `action`")] {
             assert!(ask(None, facts(message, None)).await.unwrap_err().to_string().contains(part), "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_agent_answers_with_a_structure_where_one_is_wanted() {
+        let agent: AgentConfig = serde_json::from_value(json!({
+            "id": "planner", "system_prompt": "计划。",
+            "rules": [
+                {"when": {"matches": "P(?<level>[1-4])"}, "decide": {"output": {"action": "plan",
+                    "plan": [{"step": 1, "agent": "servicenow", "question": "P{level}？"}]}}},
+                {"when": {"contains": "words"}, "decide": {"response": "{\"action\":\"reject\"}"}},
+                {"when": {"contains": "tool"}, "decide": {"action": {"type": "TOOL", "target": "x", "params": {}}}},
+            ]
+        }))
+        .unwrap();
+        let agent = Arc::new(agent);
+        let facts =
+            |message: &str| Facts { agent: Some(Arc::clone(&agent)), message: message.into(), ..Facts::default() };
+        let planned = ask(Some("triage_plan"), facts("有哪些P1")).await.unwrap().content;
+        let steps = json!([{"step": 1, "agent": "servicenow", "question": "P1？"}]);
+        assert_eq!(serde_json::from_str::<Value>(&planned).unwrap(), json!({"action": "plan", "plan": steps}));
+        assert_eq!(ask(None, facts("有哪些P1")).await.unwrap().content, planned, "also where a text is wanted");
+        assert_eq!(ask(Some("review"), facts("words")).await.unwrap().content, "{\"action\":\"reject\"}");
+        for (message, part) in
+            [("tool", "rule 3 has no `output`, which `review` needs"), ("其他", "none of agent `planner` fits")]
+        {
+            let refused = ask(Some("review"), facts(message)).await.unwrap_err().to_string();
+            assert!(refused.contains(part), "{refused}");
         }
     }
 

@@ -102,6 +102,7 @@ impl<'a> Rule<'a> {
             "next_status": part("next_status")?,
             "action": part("action")?,
             "response": response,
+            "output": part("output")?,
         }))
     }
 }

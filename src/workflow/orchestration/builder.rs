@@ -134,6 +134,8 @@ workflows! {
     Parallel = "parallel";
     /// The first route whose condition holds.
     Conditional = "conditional";
+    /// A plan that a model makes, and what comes of it. It needs its four roles, and an agent.
+    Dynamic = "dynamic";
 }
 
 impl Pipeline {
@@ -201,6 +203,92 @@ impl Conditional {
     /// What runs when no route fits.
     pub fn default(self, stage: Stage) -> Self {
         self.with("default", stage.0)
+    }
+}
+
+/// Who plays a part in a [`Dynamic`] workflow.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Role(Map<String, Value>);
+
+impl Role {
+    /// A task agent, which asks its own model.
+    pub fn new(agent: impl Into<String>) -> Self {
+        Self(Map::from_iter([("agent".to_owned(), agent.into().into())]))
+    }
+
+    /// The model that it asks in place of its own.
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.0.insert("model".into(), model.into().into());
+        self
+    }
+}
+
+impl From<&str> for Role {
+    fn from(agent: &str) -> Self {
+        Self::new(agent)
+    }
+}
+
+/// What the steps of a plan may name.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct SubAgent(Map<String, Value>);
+
+impl SubAgent {
+    /// What runs under `name`, and what it can find out.
+    pub fn new(name: impl Into<String>, runnable: impl Into<Runnable>, description: impl Into<String>) -> Self {
+        let fields =
+            [("name", name.into().into()), ("runnable", runnable.into().0), ("description", description.into().into())];
+        Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// As [`Stage::retry`].
+    pub fn retry(self, max_attempts: u32, backoff: Duration) -> Self {
+        Self(Stage(self.0).retry(max_attempts, backoff).0)
+    }
+
+    /// As [`Stage::timeout`].
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self(Stage(self.0).timeout(timeout).0)
+    }
+}
+
+impl Dynamic {
+    /// Who makes the plan, asks back or rejects.
+    pub fn plan(self, role: impl Into<Role>) -> Self {
+        self.with("plan", role.into().0)
+    }
+
+    /// Who decides what becomes of a review that misses something.
+    pub fn replan(self, role: impl Into<Role>) -> Self {
+        self.with("replan", role.into().0)
+    }
+
+    /// Who judges whether the results answer the question.
+    pub fn review(self, role: impl Into<Role>) -> Self {
+        self.with("review", role.into().0)
+    }
+
+    /// Who writes the answer.
+    pub fn summary(self, role: impl Into<Role>) -> Self {
+        self.with("summary", role.into().0)
+    }
+
+    /// Adds what the steps of a plan may name.
+    pub fn agent(mut self, agent: SubAgent) -> Self {
+        push(&mut self.0, "agents", agent.0.into());
+        self
+    }
+
+    /// The most activations of nodes; 10 unless given.
+    pub fn max_iterations(self, most: u32) -> Self {
+        self.with("max_iterations", most)
+    }
+
+    /// How many steps of a plan run at once.
+    pub fn max_concurrency(self, most: u32) -> Self {
+        self.with("max_concurrency", most)
     }
 }
 

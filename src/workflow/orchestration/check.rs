@@ -56,6 +56,14 @@ impl<'k> Check<'k> {
                     self.stage(stage, &join(path, &at), &names, Place::Route { stages: &stages });
                 }
             }
+            // What a step runs sees its question alone.
+            Shape::Dynamic(_) => {
+                for (at, agent) in paths(&workflow.shape) {
+                    if let Target::Inline(within) = &agent.runnable {
+                        self.workflow(within, &join(&join(path, &at), "runnable"), Some(&Names::default()));
+                    }
+                }
+            }
         }
     }
 

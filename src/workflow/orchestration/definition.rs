@@ -22,7 +22,7 @@ pub struct Workflow {
     pub limits: LimitsConfig,
 }
 
-/// The four types.
+/// The five types.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// One stage after the other (O-18).
@@ -59,6 +59,8 @@ pub enum Shape {
         /// When no route fits.
         default: Option<Box<Stage>>,
     },
+    /// A plan that a model makes, and what comes of it (group D).
+    Dynamic(Box<Dynamic>),
 }
 
 impl Shape {
@@ -69,10 +71,11 @@ impl Shape {
             Self::Loop { .. } => "loop",
             Self::Parallel { .. } => "parallel",
             Self::Conditional { .. } => "conditional",
+            Self::Dynamic(_) => "dynamic",
         }
     }
 
-    /// Every stage, branch or route's stage, in the order of the file.
+    /// Every stage, branch or route's stage, in the order of the file; of a dynamic workflow what its plans may name.
     pub fn stages(&self) -> Vec<&Stage> {
         match self {
             Self::Pipeline { stages, .. } | Self::Loop { stages, .. } => stages.iter().collect(),
@@ -80,7 +83,64 @@ impl Shape {
             Self::Conditional { routes, default } => {
                 routes.iter().map(|route| &route.stage).chain(default.as_deref()).collect()
             }
+            Self::Dynamic(dynamic) => dynamic.agents.iter().map(|agent| &agent.stage).collect(),
         }
+    }
+}
+
+/// What a dynamic workflow is made of (D-04, D-17): who plans, judges and answers, and what the steps of a plan may name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dynamic {
+    /// Makes the plan, asks back or rejects.
+    pub plan: Role,
+    /// Decides what becomes of a review that misses something.
+    pub replan: Role,
+    /// Judges whether the results answer the question.
+    pub review: Role,
+    /// Writes the answer.
+    pub summary: Role,
+    /// What the steps of a plan may name.
+    pub agents: Vec<SubAgent>,
+    /// The most activations of nodes; at least 1 (OP-D7).
+    pub max_iterations: u32,
+    /// How many steps run at once; the setting's number unless given.
+    pub max_concurrency: Option<usize>,
+}
+
+impl Dynamic {
+    /// The roles by their names in files.
+    pub fn roles(&self) -> [(&'static str, &Role); 4] {
+        [("plan", &self.plan), ("replan", &self.replan), ("review", &self.review), ("summary", &self.summary)]
+    }
+
+    /// What a step names.
+    pub fn agent(&self, name: &str) -> Option<&SubAgent> {
+        self.agents.iter().find(|agent| agent.name() == name)
+    }
+}
+
+/// Who plays a part in a dynamic workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// A task agent.
+    pub agent: String,
+    /// The model that it asks; its own unless given.
+    pub model: Option<String>,
+}
+
+/// What the steps of a plan may name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubAgent {
+    /// What runs; its id is the name.
+    pub stage: Stage,
+    /// What it can find out, for whoever plans.
+    pub description: String,
+}
+
+impl SubAgent {
+    /// What a step calls it.
+    pub fn name(&self) -> &str {
+        &self.stage.id
     }
 }
 
@@ -117,6 +177,16 @@ pub enum Target {
     Reference(String),
     /// A workflow written in its place.
     Inline(Box<Workflow>),
+}
+
+impl Target {
+    /// What runs, by its id.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Reference(id) => id,
+            Self::Inline(workflow) => &workflow.id,
+        }
+    }
 }
 
 /// How often a stage is tried.

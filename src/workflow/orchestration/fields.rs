@@ -1,15 +1,34 @@
 //! The fields of a workflow file. Unknown ones change the hash but nothing else, so most are typing mistakes.
 
+use super::reader::TYPES;
 use crate::config::nearest::question;
 use crate::document::Report;
 use serde_json::{Map, Value};
 
 /// The fields of each kind of table; docs/workflows.md has them all, which a test holds to this.
-pub const FIELDS: [(&str, &[&str]); 8] = [
+pub const FIELDS: [(&str, &[&str]); 11] = [
     ("pipeline", &["type", "id", "description", "limits", "stages", "inherit_keys"]),
     ("loop", &["type", "id", "description", "limits", "stages", "condition", "max_iterations", "inherit_keys"]),
     ("parallel", &["type", "id", "description", "limits", "branches", "merge_template", "max_concurrency"]),
     ("conditional", &["type", "id", "description", "limits", "routes", "default"]),
+    (
+        "dynamic",
+        &[
+            "type",
+            "id",
+            "description",
+            "limits",
+            "plan",
+            "replan",
+            "review",
+            "summary",
+            "agents",
+            "max_iterations",
+            "max_concurrency",
+        ],
+    ),
+    ("role", &["agent", "model"]),
+    ("sub_agent", &["name", "runnable", "description", "retry", "timeout"]),
     ("stage", &["id", "runnable", "input", "condition", "retry", "timeout"]),
     ("route", &["condition", "stage"]),
     ("retry", &["max_attempts", "backoff"]),
@@ -26,12 +45,12 @@ pub(super) fn check(table: &Map<String, Value>, path: &str, kind: &str, report: 
         if known.contains(&name) || path.is_empty() && name == BOOKKEEPING {
             continue;
         }
-        let elsewhere = FIELDS.iter().take(4).find(|(_, fields)| fields.contains(&name));
+        let elsewhere = FIELDS.iter().take(TYPES.len()).find(|(_, fields)| fields.contains(&name));
         let hint = match (elsewhere, question(name, known.iter().copied())) {
             (Some((other, _)), _) => format!("`{name}` is for `type: {other}`"),
             (None, close) if close.is_empty() => "it has no effect; take it out".to_owned(),
             (None, close) => close,
         };
-        report.warn(super::reader::join(path, name), format!("a {kind} has no such field"), hint);
+        report.warn(super::reader::join(path, name), format!("a {} has no such field", kind.replace('_', "-")), hint);
     }
 }

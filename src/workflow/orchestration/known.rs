@@ -120,6 +120,12 @@ impl KnownRunnables {
                 self.reference(path, id, report);
             }
         }
+        for (path, id) in role_references(workflow) {
+            if let Some(kind @ (Kind::Workflow | Kind::Flow)) = self.kind(id) {
+                let problem = format!("`{id}` is a {}", kind.as_str());
+                report.error(path, problem, "a role needs a task agent: an agent with a `system_prompt`");
+            }
+        }
     }
 
     /// What else has the id of a workflow.
@@ -189,6 +195,9 @@ pub fn references(workflow: &Workflow) -> Vec<(String, &str)> {
 }
 
 fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a str)>) {
+    if let Shape::Dynamic(dynamic) = &workflow.shape {
+        found.extend(dynamic.roles().map(|(name, role)| (join(&join(path, name), "agent"), role.agent.as_str())));
+    }
     for (at, stage) in paths(&workflow.shape) {
         let path = join(&join(path, &at), "runnable");
         match &stage.runnable {
@@ -196,6 +205,12 @@ fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a 
             Target::Inline(within) => collect(within, &path, found),
         }
     }
+}
+
+/// Every agent of a role that a workflow, or one within it, names, with its path.
+fn role_references(workflow: &Workflow) -> Vec<(String, &str)> {
+    // What a stage runs ends with `.runnable`.
+    references(workflow).into_iter().filter(|(path, _)| path.ends_with(".agent")).collect()
 }
 
 /// Every stage of a workflow with its path in it.
@@ -210,6 +225,7 @@ pub(super) fn paths(shape: &Shape) -> Vec<(String, &Stage)> {
             let routes = (0..routes.len()).map(|at| format!("routes[{at}].stage"));
             routes.chain(default.iter().map(|_| "default".to_owned())).collect()
         }
+        Shape::Dynamic(dynamic) => (0..dynamic.agents.len()).map(|at| format!("agents[{at}]")).collect(),
     };
     paths.into_iter().zip(shape.stages()).collect()
 }

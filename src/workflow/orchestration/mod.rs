@@ -3,11 +3,12 @@
 //! A [`definition`] says what runs; [`template`]s make inputs, [`condition`]s choose, both over a [`scope`], which
 //! [`outputs`] keeps for a pipeline or loop. [`read`] takes a definition from a file (by its `reader`, which knows the
 //! [`fields`]), [`builder`] from code; [`check`] holds it to what it can see (`names`) and to what there is (see [`known`]), and
-//! [`structure`] shows it. [`pinned`] are the definitions that a run begins with. [`mod@run`] takes it from
+//! [`structure`] and `flowchart` show it. [`pinned`] are the definitions that a run begins with. [`mod@run`] takes it from
 //! its input to its output: a `workflow` of any type (`pipeline`, `loops`, `parallel`, `conditional`) runs its `stage`s, each a
-//! `task_agent`, a `function` or a workflow again. A [`part`] is where that happens: journal, events and limits (`spent`).
+//! `task_agent`, a `function` or a workflow again; one that plans for itself is [`dynamic`](super::dynamic). What runs may [`ask`]. A [`part`] is where that happens: journal, events and limits (`spent`).
 //! [`event`] is what a run tells, through its `outlet`; [`outcome`] and [`failure`] are what comes of it; [`mod@timeline`] looks back at it.
 
+pub mod ask;
 pub mod builder;
 pub mod check;
 pub mod condition;
@@ -16,6 +17,7 @@ pub mod definition;
 pub mod event;
 pub mod failure;
 pub mod fields;
+mod flowchart;
 mod function;
 pub mod known;
 mod loops;
@@ -23,24 +25,25 @@ mod names;
 pub mod outcome;
 mod outlet;
 pub mod outputs;
-mod parallel;
+pub(super) mod parallel;
 pub mod part;
 pub mod pinned;
 mod pipeline;
 pub mod read;
 mod reader;
+mod reader_dynamic;
 pub mod run;
 #[cfg(test)]
 mod run_tests;
 pub mod schema;
 pub mod scope;
 mod spent;
-mod stage;
+pub(super) mod stage;
 pub mod structure;
-mod task_agent;
+pub(super) mod task_agent;
 pub mod template;
 pub mod timeline;
-mod workflow;
+pub(super) mod workflow;
 
 pub use known::KnownRunnables;
 pub use read::WorkflowError;

@@ -22,11 +22,28 @@ pub(super) async fn run(
 ) -> Result<Output, Failure> {
     let runs = |branch: &&Stage| branch.condition.as_ref().is_none_or(|condition| condition.holds(&scope));
     let running: Vec<&Stage> = branches.iter().filter(runs).collect();
-    let begun = running.iter().enumerate().map(|(place, branch)| {
+    let begun = running.iter().map(|branch| {
         let (here, scope) = (part.branch(&branch.id), &scope);
-        async move { Ok::<_, Failure>((place, told(&here, branch, scope).await?)) }
+        async move { told(&here, branch, scope).await }
     });
-    let begun: Vec<_> = begun.collect();
+    let ended = together(part, most, begun.collect()).await?;
+    let ids = running.iter().map(|branch| Arc::from(branch.id.as_str()));
+    let outputs: Vec<(Arc<str>, Arc<str>)> = ids.zip(ended).collect();
+    let text = match merge_template {
+        Some(template) => template.build(&merged(branches, &outputs, scope)),
+        None => blocks(&outputs),
+    };
+    Ok(Output { branches: outputs, ..Arc::<str>::from(text).into() })
+}
+
+/// What the branches of `part` come to, `most` at once, in their order. The first that fails ends the others.
+pub(in crate::workflow) async fn together<T>(
+    part: &Part,
+    most: usize,
+    branches: Vec<impl Future<Output = Result<T, Failure>>>,
+) -> Result<Vec<T>, Failure> {
+    let placed = branches.into_iter().enumerate();
+    let begun: Vec<_> = placed.map(|(place, branch)| async move { branch.await.map(|ended| (place, ended)) }).collect();
     let mut begun = stream::iter(begun).buffer_unordered(most);
     let (mut ended, mut failed) = (Vec::new(), None);
     while let Some(branch) = begun.next().await {
@@ -42,15 +59,8 @@ pub(super) async fn run(
     if let Some(failure) = failed {
         return Err(failure);
     }
-    drop(begun);
     ended.sort_by_key(|(place, _)| *place);
-    let ids = running.iter().map(|branch| Arc::from(branch.id.as_str()));
-    let outputs: Vec<(Arc<str>, Arc<str>)> = ids.zip(ended.into_iter().map(|(_, text)| text)).collect();
-    let text = match merge_template {
-        Some(template) => template.build(&merged(branches, &outputs, scope)),
-        None => blocks(&outputs),
-    };
-    Ok(Output { branches: outputs, ..Arc::<str>::from(text).into() })
+    Ok(ended.into_iter().map(|(_, ended)| ended).collect())
 }
 
 async fn told(part: &Part, branch: &Stage, scope: &Scope) -> Result<Arc<str>, Failure> {

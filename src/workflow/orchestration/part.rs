@@ -16,17 +16,17 @@ use std::sync::Arc;
 use uuid::Builder;
 
 /// What all parts of a run share.
-pub(super) struct Run {
+pub(in crate::workflow) struct Run {
     pub(super) id: String,
-    pub(super) pinned: Pinned,
+    pub(in crate::workflow) pinned: Pinned,
     pub(super) services: RunServices,
     pub(super) journal: Journal,
     pub(super) outlet: Outlet,
-    pub(super) spent: Spent,
+    pub(in crate::workflow) spent: Spent,
     /// Branches of one parallel workflow that run at once, unless it says otherwise.
-    pub(super) max_parallel: usize,
+    pub(in crate::workflow) max_parallel: usize,
     /// When it is only looked at.
-    pub(super) notes: Option<Arc<Notes>>,
+    pub(in crate::workflow) notes: Option<Arc<Notes>>,
 }
 
 /// See the module. Cheap to clone.
@@ -43,6 +43,7 @@ pub struct Part {
     stage_id: Option<Arc<str>>,
     branch_id: Option<Arc<str>>,
     iteration: Option<u32>,
+    keeps_failures: bool,
 }
 
 /// What an event says beside where it happens.
@@ -82,7 +83,8 @@ impl Part {
     pub(super) fn root(run: Arc<Run>) -> Self {
         let (empty, run_id): (Arc<str>, _) = ("".into(), run.id.as_str().into());
         let (path, key) = (Arc::clone(&empty), empty);
-        Self { run, path, key, run_id, depth: 0, stage_id: None, branch_id: None, iteration: None }
+        let (stage_id, branch_id, iteration) = (None, None, None);
+        Self { run, path, key, run_id, depth: 0, stage_id, branch_id, iteration, keeps_failures: false }
     }
 
     /// A stage of the workflow that runs here.
@@ -90,8 +92,29 @@ impl Part {
         Self { stage_id: Some(id.into()), path: join(&self.path, id), key: join(&self.key, id), ..self.clone() }
     }
 
+    /// A stage of the workflow that runs here, for the `nth` time, from 1.
+    pub(in crate::workflow) fn node(&self, id: &str, nth: u32) -> Self {
+        let place = if nth > 1 { format!("{id}[{nth}]") } else { id.to_owned() };
+        Self { stage_id: Some(id.into()), ..self.stage(&place) }
+    }
+
+    /// One of several things that are done at this place: what it records has a key of its own.
+    pub(in crate::workflow) fn keyed(&self, id: &str) -> Self {
+        Self { key: join(&self.key, id), ..self.clone() }
+    }
+
+    /// The same where the run goes on without what fails: that it did is recorded.
+    pub(in crate::workflow) fn keeping_failures(&self) -> Self {
+        Self { keeps_failures: true, ..self.clone() }
+    }
+
+    /// See [`Part::keeping_failures`].
+    pub(super) fn keeps_failures(&self) -> bool {
+        self.keeps_failures
+    }
+
     /// A branch of the workflow that runs here.
-    pub(super) fn branch(&self, id: &str) -> Self {
+    pub(in crate::workflow) fn branch(&self, id: &str) -> Self {
         Self { branch_id: Some(id.into()), path: join(&self.path, id), key: join(&self.key, id), ..self.clone() }
     }
 
@@ -111,10 +134,10 @@ impl Part {
     }
 
     /// What the stage here runs: a run of its own, the same however often this one is repeated.
-    pub(super) fn inner(&self) -> Self {
+    pub(in crate::workflow) fn inner(&self) -> Self {
         let digest = md5::compute(format!("{}/{}", self.run.id, self.key));
         let run_id = Builder::from_md5_bytes(digest.0).into_uuid().to_string().into();
-        Self { run_id, depth: self.depth + 1, ..self.clone() }
+        Self { run_id, depth: self.depth + 1, keeps_failures: false, ..self.clone() }
     }
 
     /// The journal of this part.
@@ -132,7 +155,7 @@ impl Part {
         OutputStore::begin(shape, scope, &|id| self.run.pinned.workflow(id))
     }
 
-    pub(super) fn run(&self) -> &Run {
+    pub(in crate::workflow) fn run(&self) -> &Run {
         &self.run
     }
 
@@ -142,7 +165,7 @@ impl Part {
     }
 
     /// How deep workflows are nested here.
-    pub(super) fn depth(&self) -> u32 {
+    pub(in crate::workflow) fn depth(&self) -> u32 {
         self.depth
     }
 

@@ -3,7 +3,7 @@
 use super::definition::{Shape, Target, Workflow, WorkflowRecord};
 use super::part::join;
 use crate::agent::AgentRecord;
-use crate::workflow::{Flow, Flows};
+use crate::workflow::{Flow, Flows, dynamic};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -158,6 +158,10 @@ impl Pinned {
             Shape::Conditional { .. } => workflow.shape.stages(),
             // Which iteration is the last one is known too late, and a merged text is nobody's.
             Shape::Loop { .. } | Shape::Parallel { .. } => Vec::new(),
+            Shape::Dynamic(_) => {
+                found.extend(dynamic::SPEAKERS.map(|node| join(path, node).to_string()));
+                return;
+            }
         };
         for stage in stages {
             let path = join(path, &stage.id);
@@ -172,9 +176,15 @@ impl Pinned {
         }
     }
 
-    /// The models that its agents ask.
+    /// The models that its agents ask, and those that roles name in place of their agents' own.
     pub(super) fn models(&self) -> Vec<String> {
-        self.agents.values().map(|agent| agent.config.model.clone()).collect()
+        let own = self.agents.values().map(|agent| agent.config.model.clone());
+        own.chain(self.workflows.values().flat_map(|record| role_models(&record.workflow))).collect()
+    }
+
+    /// The task agent of that id.
+    pub(in crate::workflow) fn agent(&self, id: &str) -> Option<&Arc<AgentRecord>> {
+        self.agents.get(id)
     }
 
     pub(super) fn workflow(&self, id: &str) -> Option<Arc<Workflow>> {
@@ -208,10 +218,27 @@ fn not_found(id: &str) -> PinError {
 /// Every id that a workflow or one within it names.
 fn references(workflow: &Workflow) -> Vec<String> {
     let mut found = Vec::new();
+    if let Shape::Dynamic(dynamic) = &workflow.shape {
+        found.extend(dynamic.roles().map(|(_, role)| role.agent.clone()));
+    }
     for stage in workflow.shape.stages() {
         match &stage.runnable {
             Target::Reference(id) => found.push(id.clone()),
             Target::Inline(inner) => found.extend(references(inner)),
+        }
+    }
+    found
+}
+
+/// Every model that a role names, of a workflow and those written within it.
+fn role_models(workflow: &Workflow) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Shape::Dynamic(dynamic) = &workflow.shape {
+        found.extend(dynamic.roles().into_iter().filter_map(|(_, role)| role.model.clone()));
+    }
+    for stage in workflow.shape.stages() {
+        if let Target::Inline(inner) = &stage.runnable {
+            found.extend(role_models(inner));
         }
     }
     found

@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The values of `type`.
-const TYPES: [&str; 4] = ["pipeline", "loop", "parallel", "conditional"];
+pub(super) const TYPES: [&str; 5] = ["pipeline", "loop", "parallel", "conditional", "dynamic"];
 
-/// Iterations of a loop that does not say how many.
-const MAX_ITERATIONS: u32 = 10;
+/// Iterations of a loop, and activations of a dynamic workflow, that does not say how many.
+pub(super) const MAX_ITERATIONS: u32 = 10;
 
 /// More attempts than anybody waits for.
 const MAX_ATTEMPTS: u64 = 100;
@@ -44,24 +44,24 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-struct Reader {
-    report: Report,
+pub(super) struct Reader {
+    pub(super) report: Report,
 }
 
 /// A table of the document and its path.
 #[derive(Clone, Copy)]
-struct Table<'d> {
-    fields: &'d Map<String, Value>,
+pub(super) struct Table<'d> {
+    pub(super) fields: &'d Map<String, Value>,
     path: &'d str,
 }
 
 impl<'d> Table<'d> {
-    fn at(&self, name: &str) -> String {
+    pub(super) fn at(&self, name: &str) -> String {
         join(self.path, name)
     }
 
     /// The value of a field; `null` is none.
-    fn get(&self, name: &str) -> Option<&'d Value> {
+    pub(super) fn get(&self, name: &str) -> Option<&'d Value> {
         self.fields.get(name).filter(|value| !value.is_null())
     }
 }
@@ -96,6 +96,7 @@ impl Reader {
                 max_concurrency: self.count(table, "max_concurrency", 1),
             },
             "conditional" => self.conditional(table),
+            "dynamic" => Shape::Dynamic(Box::new(self.dynamic(table)?)),
             other => {
                 let hint = format!("{} known are {}", question(other, TYPES), quoted(TYPES));
                 self.report.error(table.at("type"), format!("Unknown workflow type: {other}"), hint.trim());
@@ -129,7 +130,7 @@ impl Reader {
         }
         let default = table.get("default").and_then(|stage| self.routed(stage, &table.at("default")));
         ids.extend(default.iter().map(|stage| (table.at("default"), stage.id.clone())));
-        self.unique(&ids);
+        self.unique(&ids, "id");
         Shape::Conditional { routes, default: default.map(Box::new) }
     }
 
@@ -153,7 +154,7 @@ impl Reader {
                 stages.push(stage);
             }
         }
-        self.unique(&ids);
+        self.unique(&ids, "id");
         stages
     }
 
@@ -179,7 +180,7 @@ impl Reader {
         Some(Stage { id: id?.to_owned(), runnable: runnable?, input, condition, retry, timeout })
     }
 
-    fn runnable(&mut self, table: Table<'_>) -> Option<Target> {
+    pub(super) fn runnable(&mut self, table: Table<'_>) -> Option<Target> {
         let path = table.at("runnable");
         match table.get("runnable") {
             None => {
@@ -236,7 +237,7 @@ impl Reader {
         Some(condition)
     }
 
-    fn retry(&mut self, table: Table<'_>) -> Retry {
+    pub(super) fn retry(&mut self, table: Table<'_>) -> Retry {
         let default = Retry::default();
         let Some(value) = table.get("retry") else { return default };
         let path = table.at("retry");
@@ -284,11 +285,11 @@ impl Reader {
 
 /// What fields hold.
 impl Reader {
-    fn missing(&mut self, table: Table<'_>, name: &str, hint: &str) {
+    pub(super) fn missing(&mut self, table: Table<'_>, name: &str, hint: &str) {
         self.report.error(table.at(name), "is missing", hint);
     }
 
-    fn table<'d>(&mut self, value: &'d Value, path: &'d str, hint: &str) -> Option<Table<'d>> {
+    pub(super) fn table<'d>(&mut self, value: &'d Value, path: &'d str, hint: &str) -> Option<Table<'d>> {
         if let Value::Object(fields) = value {
             return Some(Table { fields, path });
         }
@@ -298,7 +299,7 @@ impl Reader {
     }
 
     /// The items of a list that may not be empty, with their paths.
-    fn list<'d>(&mut self, table: Table<'d>, name: &str, item: &str) -> Vec<(String, &'d Value)> {
+    pub(super) fn list<'d>(&mut self, table: Table<'d>, name: &str, item: &str) -> Vec<(String, &'d Value)> {
         let path = table.at(name);
         let hint = format!("it takes at least {item}");
         match table.get(name) {
@@ -312,7 +313,7 @@ impl Reader {
         Vec::new()
     }
 
-    fn text<'d>(&mut self, table: Table<'d>, name: &str) -> Option<&'d str> {
+    pub(super) fn text<'d>(&mut self, table: Table<'d>, name: &str) -> Option<&'d str> {
         match table.get(name)? {
             Value::String(text) => Some(text),
             other => {
@@ -323,7 +324,7 @@ impl Reader {
         }
     }
 
-    fn count<N: TryFrom<u64>>(&mut self, table: Table<'_>, name: &str, least: u64) -> Option<N> {
+    pub(super) fn count<N: TryFrom<u64>>(&mut self, table: Table<'_>, name: &str, least: u64) -> Option<N> {
         let value = table.get(name)?;
         let count = value.as_u64().filter(|count| *count >= least).and_then(|count| N::try_from(count).ok());
         if count.is_none() {
@@ -333,7 +334,7 @@ impl Reader {
         count
     }
 
-    fn duration(&mut self, table: Table<'_>, name: &str) -> Option<Duration> {
+    pub(super) fn duration(&mut self, table: Table<'_>, name: &str) -> Option<Duration> {
         match Lenient::deserialize(table.get(name)?) {
             Ok(Lenient(duration)) if duration.is_zero() => {
                 self.report.error(table.at(name), "is zero", "write how long, such as `30s`, or take it out");
@@ -347,14 +348,14 @@ impl Reader {
         }
     }
 
-    fn legal(&mut self, path: &str, id: &str) {
+    pub(super) fn legal(&mut self, path: &str, id: &str) {
         if let Err(error) = ids::check("id", id) {
             self.report.error(path, error.to_string(), "");
         }
     }
 
     /// A stage's id is also what templates call its output, and a part of the keys of the run's steps.
-    fn stage_id(&mut self, path: &str, id: &str) {
+    pub(super) fn stage_id(&mut self, path: &str, id: &str) {
         if RESERVED.contains(&id) {
             let problem = format!("`{id}` has a meaning of its own in every template");
             self.report.error(path, problem, "give the stage another id");
@@ -366,12 +367,12 @@ impl Reader {
     }
 
     /// No id twice among the stages of one workflow.
-    fn unique(&mut self, ids: &[(String, String)]) {
+    pub(super) fn unique(&mut self, ids: &[(String, String)], field: &str) {
         let mut first: BTreeMap<&str, &str> = BTreeMap::new();
         for (path, id) in ids {
             if let Some(other) = first.get(id.as_str()) {
-                let problem = format!("`{id}` is the id of `{other}` too");
-                self.report.error(join(path, "id"), problem, "give it another: a stage's output goes by its id");
+                let problem = format!("`{id}` is the {field} of `{other}` too");
+                self.report.error(join(path, field), problem, "give it another: a stage's output goes by its id");
             } else {
                 first.insert(id, path);
             }

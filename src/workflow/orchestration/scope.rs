@@ -53,6 +53,7 @@ impl Scope {
             Shape::Parallel { .. } | Shape::Conditional { .. } => {
                 return Self { query: query.into(), request: None, ..self.clone() };
             }
+            Shape::Dynamic(_) => return Self::root(query, None),
             Shape::Pipeline { inherit_keys, .. } | Shape::Loop { inherit_keys, .. } => inherit_keys,
         };
         let named = inherited.iter().filter_map(|key| self.outputs.get_key_value(key.as_str()));

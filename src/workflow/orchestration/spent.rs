@@ -55,7 +55,7 @@ impl Limits {
 }
 
 /// Counts against [`Limits`]; every error is a text for people.
-pub(super) struct Spent {
+pub(in crate::workflow) struct Spent {
     limits: Limits,
     stages: AtomicU64,
     model_calls: AtomicU64,
@@ -67,7 +67,7 @@ impl Spent {
         Self { limits, stages: AtomicU64::new(0), model_calls: AtomicU64::new(0), tokens: AtomicU64::new(0) }
     }
 
-    pub(super) fn stage(&self, depth: u32) -> Result<(), String> {
+    pub(in crate::workflow) fn stage(&self, depth: u32) -> Result<(), String> {
         let Limits { max_stages, max_depth, .. } = self.limits;
         if depth > max_depth {
             return Err(over("workflows are nested deeper", max_depth.into(), "max_depth"));

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 const FAILED: &str = "failed";
 
 /// Runs a stage whose condition holds. `part` is the stage's, `scope` what its templates see.
-pub(super) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
+pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
     part.run().outlet.room().await;
     let input = stage.input.build(scope);
     let mut backoff = stage.retry.backoff;
@@ -45,17 +45,17 @@ pub(super) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Out
 /// One attempt, noted where the run is only looked at.
 async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope: &Scope) -> Result<Output, Failure> {
     let notes = part.run().notes.as_ref();
-    let place = notes.map(|notes| notes.begin(part, stage, attempt, input));
+    let place = notes.map(|notes| notes.begin(part, stage.runnable.id(), attempt, input));
     let ended = attempted(part, stage, input, scope).await;
     if let Some((notes, place)) = notes.zip(place) {
-        notes.end(place, &ended);
+        notes.end(place, ended.as_ref().map(|output| &output.text));
     }
     ended
 }
 
 /// One attempt. How it failed is recorded where a repeat might see it end otherwise, or would make it wait again.
 async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
-    let recorded = stage.timeout.is_some() || stage.retry.max_attempts > 1;
+    let recorded = stage.timeout.is_some() || stage.retry.max_attempts > 1 || part.keeps_failures();
     if recorded && part.journal().has(FAILED, FAILED) {
         return Err(fail(part, None).await);
     }

@@ -1,6 +1,8 @@
-//! A workflow for people: as JSON for a viewer, as a tree for the terminal, as a Mermaid flowchart (O-33).
+//! A workflow for people: as JSON for a viewer, as a tree for the terminal, and as a [`mermaid`] flowchart (O-33).
 
-use super::definition::{LimitsConfig, Retry, Route, Shape, Stage, Target, Workflow};
+pub use super::flowchart::mermaid;
+
+use super::definition::{LimitsConfig, Retry, Role, Route, Shape, Stage, SubAgent, Target, Workflow};
 use super::known::KnownRunnables;
 use crate::config::duration;
 use serde_json::{Map, Value, json};
@@ -44,13 +46,31 @@ pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
             put("routes", routes.iter().map(route).collect());
             put("default", default.as_deref().map_or(Value::Null, |stage| described_stage(stage, known)));
         }
+        Shape::Dynamic(dynamic) => {
+            for (name, Role { agent, model }) in dynamic.roles() {
+                put(name, json!({ "agent": agent, "model": model }));
+            }
+            put("agents", dynamic.agents.iter().map(|agent| described_agent(agent, known)).collect());
+            put("max_iterations", json!(dynamic.max_iterations));
+            put("max_concurrency", json!(dynamic.max_concurrency));
+        }
     }
     Value::Object(described)
 }
 
 fn described_stage(stage: &Stage, known: &KnownRunnables) -> Value {
     let condition = stage.condition.as_ref().map(|condition| condition.as_str());
-    let mut described = json!({ "id": stage.id, "input": stage.input.template(), "condition": condition });
+    let described = json!({ "id": stage.id, "input": stage.input.template(), "condition": condition });
+    described_target(stage, described, known)
+}
+
+fn described_agent(agent: &SubAgent, known: &KnownRunnables) -> Value {
+    let described = json!({ "name": agent.name(), "description": agent.description });
+    described_target(&agent.stage, described, known)
+}
+
+/// What a stage runs, and what happens when it fails.
+fn described_target(stage: &Stage, mut described: Value, known: &KnownRunnables) -> Value {
     match &stage.runnable {
         Target::Inline(workflow) => described["runnable"] = describe_known(workflow, known),
         Target::Reference(id) => {
@@ -97,7 +117,7 @@ pub fn tree(workflow: &Workflow, width: usize) -> String {
 }
 
 /// What a workflow is, in a few words.
-fn headline(workflow: &Workflow) -> String {
+pub(super) fn headline(workflow: &Workflow) -> String {
     let mut words = format!("{} {}", workflow.shape.as_str(), workflow.id);
     match &workflow.shape {
         Shape::Loop { condition, max_iterations, .. } => {
@@ -105,6 +125,9 @@ fn headline(workflow: &Workflow) -> String {
         }
         Shape::Parallel { max_concurrency: Some(most), .. } => {
             let _ = write!(words, ", {most} at once");
+        }
+        Shape::Dynamic(dynamic) => {
+            let _ = write!(words, ", at most {} nodes", dynamic.max_iterations);
         }
         Shape::Pipeline { .. } | Shape::Parallel { .. } | Shape::Conditional { .. } => {}
     }
@@ -117,12 +140,21 @@ fn headline(workflow: &Workflow) -> String {
 }
 
 fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>) {
+    if let Shape::Dynamic(dynamic) = &workflow.shape {
+        for (name, Role { agent, model }) in dynamic.roles() {
+            let model = model.as_ref().map(|model| format!("model {model}")).unwrap_or_default();
+            rows.push((format!("{indent}├─ {name}: {agent}"), model));
+        }
+    }
     let parts = parts(&workflow.shape);
     let last = parts.len();
     for (at, (when, stage)) in parts.into_iter().enumerate() {
         let (fork, below) = if at + 1 == last { ("└─", "   ") } else { ("├─", "│  ") };
         let when = when.map(|when| format!("  {when}")).unwrap_or_default();
-        let input = brief(stage.input.template());
+        let input = brief(match &workflow.shape {
+            Shape::Dynamic(dynamic) => dynamic.agent(&stage.id).map_or("", |agent| agent.description.as_str()),
+            _ => stage.input.template(),
+        });
         match &stage.runnable {
             Target::Reference(id) => rows.push((format!("{indent}{fork} {} → {id}{when}", stage.id), input)),
             Target::Inline(within) => {
@@ -134,14 +166,14 @@ fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>)
 }
 
 /// The stages with the words that say when each runs.
-fn parts(shape: &Shape) -> Vec<(Option<String>, &Stage)> {
+pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &Stage)> {
     let when = |condition: &str| Some(format!("if {}", brief(condition)));
     match shape {
         Shape::Conditional { routes, default } => {
             let routes = routes.iter().map(|route| (when(route.condition.as_str()), &route.stage));
             routes.chain(default.iter().map(|stage| (Some("else".to_owned()), stage.as_ref()))).collect()
         }
-        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Parallel { .. } => {
+        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Parallel { .. } | Shape::Dynamic(_) => {
             let stages = shape.stages().into_iter();
             stages.map(|stage| (stage.condition.as_ref().and_then(|one| when(one.as_str())), stage)).collect()
         }
@@ -149,7 +181,7 @@ fn parts(shape: &Shape) -> Vec<(Option<String>, &Stage)> {
 }
 
 /// In one line.
-fn brief(text: &str) -> String {
+pub(super) fn brief(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -168,91 +200,11 @@ fn cut(line: &str, width: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// A Mermaid flowchart: a subgraph for each workflow, a box for each stage that is a name.
-pub fn mermaid(workflow: &Workflow) -> String {
-    let mut chart = Chart { text: "flowchart TD\n".to_owned(), boxes: 0 };
-    chart.workflow(workflow, None, 1);
-    chart.text
-}
-
-struct Chart {
-    text: String,
-    /// Ids in the chart are numbers of its own: those of the file may be words that Mermaid knows.
-    boxes: usize,
-}
-
-impl Chart {
-    fn line(&mut self, level: usize, line: &str) {
-        let _ = writeln!(self.text, "{}{line}", "    ".repeat(level));
-    }
-
-    fn next(&mut self) -> String {
-        self.boxes += 1;
-        format!("n{}", self.boxes)
-    }
-
-    /// Answers the id of the subgraph.
-    fn workflow(&mut self, workflow: &Workflow, stage: Option<&str>, level: usize) -> String {
-        let id = self.next();
-        let title = stage.map(|stage| format!("{stage}: ")).unwrap_or_default() + &headline(workflow);
-        self.line(level, &format!("subgraph {id}[\"{}\"]", label(&title)));
-        let fork = matches!(workflow.shape, Shape::Conditional { .. }).then(|| {
-            let fork = self.next();
-            self.line(level + 1, &format!("{fork}{{\"?\"}}"));
-            fork
-        });
-        let mut ids = Vec::new();
-        let mut edges = Vec::new();
-        for (when, stage) in parts(&workflow.shape) {
-            let one = match &stage.runnable {
-                Target::Inline(within) => self.workflow(within, Some(&stage.id), level + 1),
-                Target::Reference(name) => {
-                    let one = self.next();
-                    self.line(level + 1, &format!("{one}[\"{}<br/>{}\"]", label(&stage.id), label(name)));
-                    one
-                }
-            };
-            let before = match &workflow.shape {
-                Shape::Parallel { .. } => None,
-                Shape::Conditional { .. } => fork.clone(),
-                Shape::Pipeline { .. } | Shape::Loop { .. } => ids.last().cloned(),
-            };
-            let when = when.map(|when| format!("|\"{}\"|", label(&when))).unwrap_or_default();
-            edges.extend(before.map(|before| format!("{before} -->{when} {one}")));
-            ids.push(one);
-        }
-        if let (Shape::Loop { .. }, [first, .., last]) = (&workflow.shape, ids.as_slice()) {
-            edges.push(format!("{last} -.-> {first}"));
-        }
-        edges.iter().for_each(|edge| self.line(level + 1, edge));
-        self.line(level, "end");
-        id
-    }
-}
-
-/// The most characters of a label.
-const LABEL: usize = 80;
-
-/// A text between quotes: what Mermaid or HTML would read becomes an entity.
-fn label(text: &str) -> String {
-    let text = brief(text);
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars().take(LABEL) {
-        match c {
-            '"' | '#' | '&' | '<' | '>' | '`' | ';' | '\\' => {
-                let _ = write!(escaped, "#{};", u32::from(c));
-            }
-            c if c.is_control() => {}
-            c => escaped.push(c),
-        }
-    }
-    escaped + if text.chars().nth(LABEL).is_some() { "…" } else { "" }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::workflow::orchestration::definition::WorkflowRecord;
+    use crate::workflow::orchestration::flowchart::label;
     use crate::workflow::orchestration::read;
     use std::sync::Arc;
 
@@ -312,6 +264,28 @@ mod tests {
             assert!(drawn.lines().all(|line| line.width() <= width), "{drawn}");
         }
         assert!(tree(&research, 60).contains('…'));
+    }
+
+    #[test]
+    fn a_dynamic_workflow_is_shown_with_its_roles_nodes_and_agents() {
+        let ops = shipped("dynamic_ops");
+        let described = describe_known(&ops, &KnownRunnables::default().with_builtin());
+        assert_eq!((&described["type"], &described["max_iterations"]), (&json!("dynamic"), &json!(10)));
+        assert_eq!(described["review"], json!({"agent": "ops_review_agent", "model": null}));
+        let agent = &described["agents"][0];
+        assert_eq!((&agent["name"], &agent["runnable_kind"]), (&json!("servicenow"), &json!("task agent")));
+        let drawn = tree(&ops, 200);
+        for part in [
+            "dynamic dynamic_ops, at most 10 nodes",
+            "├─ plan: ops_plan_agent",
+            "└─ service_health → service_health_agent",
+        ] {
+            assert!(drawn.contains(part), "{part}: {drawn}");
+        }
+        let chart = mermaid(&ops);
+        for part in ["[\"orchestrator\"]", "-->|\"incomplete\"|", "[\"log_analytics<br/>log_analytics_agent\"]"] {
+            assert!(chart.contains(part), "{part}: {chart}");
+        }
     }
 
     #[test]

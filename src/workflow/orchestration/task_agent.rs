@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Runs `agent` on `input`, with its events.
-pub(super) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
+pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
     part.tell(RunEventType::RunStarted, Told::default());
     let ended = match Conversation::new(part, agent, input) {
         Ok(conversation) => conversation.hold().await,

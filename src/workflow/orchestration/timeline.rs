@@ -1,16 +1,14 @@
 //! What has happened in a run, stage by stage. Inputs are not stored: the run is repeated over its recorded steps, without
 //! doing anything, and each stage is noted as it comes.
 
-use super::definition::{Stage, Target};
 use super::event::RunEvent;
 use super::failure::Failure;
 use super::part::Part;
 use super::pinned::Pinned;
 use super::run::{EventSink, RunServices, RunStart, execute};
 use super::spent::Limits;
-use super::workflow::Output;
 use crate::clock::Timestamp;
-use crate::journal::{Journal, Tokens};
+use crate::journal::{Journal, StepRecord, Tokens};
 use crate::model::Models;
 use crate::model::offline::Offline;
 use async_trait::async_trait;
@@ -66,16 +64,20 @@ pub struct TimelineEntry {
 
 /// What is noted of a run that is looked at.
 #[derive(Default)]
-pub(super) struct Notes(Mutex<Vec<TimelineEntry>>);
+pub(in crate::workflow) struct Notes(Mutex<Vec<TimelineEntry>>);
 
 impl Notes {
     /// A stage begins; answers its place.
-    pub(super) fn begin(&self, part: &Part, stage: &Stage, attempt: u32, input: &str) -> usize {
-        let runnable = match &stage.runnable {
-            Target::Reference(id) => id.clone(),
-            Target::Inline(workflow) => workflow.id.clone(),
-        };
-        let steps = part.journal().recorded();
+    pub(super) fn begin(&self, part: &Part, runnable: &str, attempt: u32, input: &str) -> usize {
+        self.begin_over(part, runnable, (attempt, input), &part.journal().recorded())
+    }
+
+    /// A node of a dynamic workflow begins: what comes again is another place.
+    pub(in crate::workflow) fn begin_node(&self, part: &Part, runnable: &str, input: &str) -> usize {
+        self.begin_over(part, runnable, (1, input), &part.journal().recorded_once())
+    }
+
+    fn begin_over(&self, part: &Part, runnable: &str, (attempt, input): (u32, &str), steps: &[StepRecord]) -> usize {
         let started_at = steps.iter().map(|step| step.at.minus(Duration::from_millis(step.ms))).min();
         let ended_at = steps.iter().map(|step| step.at).max();
         let asked = || steps.iter().filter(|step| step.kind == "model");
@@ -85,7 +87,7 @@ impl Notes {
         });
         let entry = TimelineEntry {
             path: part.path().to_owned(),
-            runnable,
+            runnable: runnable.to_owned(),
             attempt,
             depth: part.depth(),
             status: StageStatus::Running,
@@ -105,13 +107,13 @@ impl Notes {
     }
 
     /// The stage at `place` has ended, or is as far as it has come.
-    pub(super) fn end(&self, place: usize, ended: &Result<Output, Failure>) {
+    pub(in crate::workflow) fn end(&self, place: usize, ended: Result<&Arc<str>, &Failure>) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get_mut(place) else { return };
         match ended {
             Ok(output) => {
                 entry.status = StageStatus::Completed;
-                entry.output = Some(output.text.to_string());
+                entry.output = Some(output.to_string());
             }
             Err(Failure::Failed { failure, .. }) => {
                 entry.status = StageStatus::Failed;

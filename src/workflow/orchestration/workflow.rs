@@ -6,14 +6,15 @@ use super::failure::Failure;
 use super::part::{Part, Told};
 use super::scope::Scope;
 use super::{conditional, loops, parallel, pipeline};
+use crate::workflow::dynamic;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// What a workflow or stage came to.
 #[derive(Clone, Debug)]
-pub(super) struct Output {
+pub(in crate::workflow) struct Output {
     /// The text.
-    pub(super) text: Arc<str>,
+    pub(in crate::workflow) text: Arc<str>,
     /// Of a parallel workflow, the outputs of the branches that ran, in their order (OP-O16).
     pub(super) branches: Vec<(Arc<str>, Arc<str>)>,
     /// Of a loop.
@@ -69,5 +70,6 @@ pub(super) async fn stages(part: &Part, workflow: &Workflow, scope: Scope) -> Re
             parallel::run(part, branches, merge_template.as_ref(), (most, scope)).await
         }
         Shape::Conditional { routes, default } => conditional::run(part, routes, default.as_deref(), &scope).await,
+        Shape::Dynamic(dynamic) => Box::pin(dynamic::run(part, dynamic, scope.query())).await,
     }
 }

@@ -46,6 +46,7 @@ scenarios! {
     run_survives_every_crash: run, Fault::CRASHES;
     run_survives_every_error: run, Fault::ERRORS;
     run_survives_every_pause: run, Fault::PAUSES;
+    dynamic_run_survives_every_crash: dynamic_run, Fault::CRASHES;
     cancelled_run_survives_every_crash_point: cancelled_run, Fault::ALL;
     dead_letter_survives_every_crash_point: dead_letter, Fault::ALL;
     two_sessions_at_once_survive_every_crash_point: two_sessions, Fault::ALL;

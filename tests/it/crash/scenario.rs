@@ -271,6 +271,22 @@ pub fn run() -> Scenario {
     Scenario::new("run", researches).wave(vec![runs("research_workflow")])
 }
 
+/// A model that plans, misses something, and plans again.
+fn plans(asked: &Asked) -> Answer {
+    let step = |agent: &str| json!([{"step": 1, "agent": agent, "question": "怎么样？"}]);
+    match asked.schema.as_str() {
+        "triage_plan" => Answer::json(&json!({"action": "plan", "plan": step("servicenow")})),
+        "triage_replan" => Answer::json(&json!({"accept_review": true, "new_plan": step("log_analytics")})),
+        "review" => Answer::json(&json!({"is_complete": false, "missing_aspects": ["日志"]})),
+        _ => Answer::Content("可行".into()),
+    }
+}
+
+/// A workflow that plans for itself, on its longest way.
+pub fn dynamic_run() -> Scenario {
+    Scenario::new("dynamic run", plans).wave(vec![runs("dynamic_ops")])
+}
+
 /// One that an operator cancels while it may still run.
 pub fn cancelled_run() -> Scenario {
     let cancel =

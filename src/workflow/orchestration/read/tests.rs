@@ -61,11 +61,11 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             "id: w\ntype: pipline\nstages: []".into(),
-            "line 2, column 7: type: Unknown workflow type: pipline; did you mean `pipeline`? known are `pipeline`, `loop`, `parallel`, `conditional`",
+            "line 2, column 7: type: Unknown workflow type: pipline; did you mean `pipeline`? known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
         ),
         (
             "id: w\ntype: dag".into(),
-            "line 2, column 7: type: Unknown workflow type: dag; known are `pipeline`, `loop`, `parallel`, `conditional`",
+            "line 2, column 7: type: Unknown workflow type: dag; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
         ),
         ("id: w".into(), "line 1, column 1: stages: is missing; it takes at least a stage"),
         ("id: w\nstages: []".into(), "line 2, column 9: stages: is empty; it takes at least a stage"),
@@ -145,7 +145,7 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             "id: w\nstages:\n  - id: a\n    runnable: {type: loop, id: l, stages: [{id: b, runnable: {type: tree, id: t}, input: ''}]}\n    input: ''".into(),
-            "line 4, column 69: stages[0].runnable.stages[0].runnable.type: Unknown workflow type: tree; known are `pipeline`, `loop`, `parallel`, `conditional`",
+            "line 4, column 69: stages[0].runnable.stages[0].runnable.type: Unknown workflow type: tree; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
         ),
         (format!("id: w\nid: v{stages}"), "line 2, column 1: the key `id` is there twice; take one out"),
         ("id: [".into(), "line 1, column"),
@@ -258,6 +258,13 @@ fn the_workflows_that_come_with_the_program_are_good() {
         .collect();
     assert_eq!(
         ids,
-        ["iterative_research", "parallel_analysis", "research_workflow", "simple_pipeline", "smart_router"]
+        [
+            "dynamic_ops",
+            "iterative_research",
+            "parallel_analysis",
+            "research_workflow",
+            "simple_pipeline",
+            "smart_router"
+        ]
     );
 }
