@@ -6,6 +6,7 @@ use super::floor;
 use super::process::{Memory, Process};
 use super::site::Ground;
 use crate::action::http::{HttpCaller, SecretFill};
+use crate::budget::Budgets;
 use crate::config::duration::Text;
 use crate::config::{Backend, Settings};
 use crate::knowledge::Library;
@@ -168,6 +169,7 @@ fn services(
         queue,
         definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
         limits: settings.workflow.clone(),
+        budgets: Budgets::new(Arc::clone(&store), &settings.budget),
         store,
         models: Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 })),
         prompts: Prompts::new(None),

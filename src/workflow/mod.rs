@@ -98,7 +98,8 @@ impl FlowContext {
             vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
         let facts = Facts { message: text.to_owned(), ..Facts::default() };
         let request = ModelRequest::new(messages).with_facts(facts);
-        let model = (self.agent.config.model.as_str(), self.model.as_ref());
+        let names = self.agent.config.model.to_string();
+        let model = (names.as_str(), self.model.as_ref());
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),

@@ -33,6 +33,7 @@ static TOOL: Fields =
 static TIMER: Fields = Fields(&[("name", Leaf), ("delay", Leaf), ("message", Leaf), ("action", Table(&ACTION))]);
 static HANDOFF: Fields = Fields(&[("mode", Leaf), ("http", Table(&HTTP)), ("timeout", Leaf)]);
 static KNOWLEDGE: Fields = Fields(&[("files", Leaf)]);
+static BUDGET: Fields = Fields(&[("turn", Leaf), ("session", Leaf), ("day", Leaf)]);
 static DECIDE: Fields =
     Fields(&[("next_status", Leaf), ("action", Table(&ACTION)), ("response", Leaf), ("reasoning", Leaf)]);
 static RULE: Fields = Fields(&[("when", Leaf), ("decide", Table(&DECIDE))]);
@@ -54,6 +55,7 @@ static AGENT: Fields = Fields(&[
     ("regreet_on_change", Leaf),
     ("max_iterations", Leaf),
     ("knowledge", Table(&KNOWLEDGE)),
+    ("budget", Table(&BUDGET)),
     ("rules", List(&RULE)),
     ("updated_at", Leaf),
 ]);
@@ -123,5 +125,6 @@ mod tests {
         assert_eq!(names(&value["timers"][0]["action"]), table(&ACTION, &[]));
         assert_eq!(names(&value["handoff"]), table(&HANDOFF, &[]));
         assert_eq!(names(&value["knowledge"]), table(&KNOWLEDGE, &[]));
+        assert_eq!(names(&value["budget"]), table(&BUDGET, &[]));
     }
 }

@@ -10,7 +10,7 @@ pub const FIELDS: [(&str, &[&str]); 8] = [
     ("loop", &["type", "id", "description", "limits", "stages", "condition", "max_iterations", "inherit_keys"]),
     ("parallel", &["type", "id", "description", "limits", "branches", "merge_template", "max_concurrency"]),
     ("conditional", &["type", "id", "description", "limits", "routes", "default"]),
-    ("stage", &["id", "runnable", "input", "condition", "retry", "timeout"]),
+    ("stage", &["id", "runnable", "input", "condition", "retry", "timeout", "model"]),
     ("route", &["condition", "stage"]),
     ("retry", &["max_attempts", "backoff"]),
     ("limits", &["max_stages", "max_depth", "timeout", "max_model_calls", "max_tokens"]),

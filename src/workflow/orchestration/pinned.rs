@@ -174,7 +174,7 @@ impl Pinned {
 
     /// The models that its agents ask.
     pub(super) fn models(&self) -> Vec<String> {
-        self.agents.values().map(|agent| agent.config.model.clone()).collect()
+        self.agents.values().flat_map(|agent| agent.config.model.iter().map(str::to_owned)).collect()
     }
 
     pub(super) fn workflow(&self, id: &str) -> Option<Arc<Workflow>> {
