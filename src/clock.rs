@@ -40,6 +40,13 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// The calendar day (UTC), such as `2026-01-02`.
+    pub fn day(self) -> String {
+        let mut text = self.to_string();
+        text.truncate(text.find('T').unwrap_or(text.len()));
+        text
+    }
+
     /// How long from `self` until `later`; zero when `later` has passed.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_millis(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
@@ -103,6 +110,7 @@ mod tests {
     fn json_has_milliseconds_and_bson_a_date() {
         let time: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         assert_eq!(serde_json::to_string(&time).unwrap(), r#""2026-01-02T03:04:05.000Z""#);
+        assert_eq!(time.day(), "2026-01-02");
         #[derive(Serialize, Deserialize)]
         struct Holder {
             at: Timestamp,

@@ -7,6 +7,7 @@
 pub mod action;
 pub mod agent;
 pub mod bench;
+pub mod budget;
 pub mod chaos;
 pub mod clock;
 pub mod config;

@@ -15,14 +15,15 @@ use tokio::time::timeout;
 use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::config::load::Loaded;
 use turnwheel::config::show::masked_address;
-use turnwheel::config::{Backend, Settings};
+use turnwheel::config::{Backend, Budget, Settings};
 use turnwheel::gateway::intake::{self, Accepted, NewMessage, NewRun, Order, StartedRun};
 use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{self, Letter, LetterSummary, Replayed};
+use turnwheel::gateway::models::{self, ModelList};
 use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
 use turnwheel::gateway::timers::{self, PendingTimer};
 use turnwheel::gateway::workflows::{self, WorkflowSummary};
-use turnwheel::gateway::{AgentSummary, SessionSummary};
+use turnwheel::gateway::{AgentSummary, SessionSummary, summaries};
 use turnwheel::knowledge::files::{self, Changes, NamedText};
 use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 use turnwheel::model::registry::ModelInfo;
@@ -49,6 +50,8 @@ pub enum Access {
         store: Arc<dyn Store>,
         /// The models that agents may name.
         models: Vec<ModelInfo>,
+        /// What agents may use that do not say.
+        budget: Budget,
     },
     /// A gateway.
     Gateway(GatewayClient),
@@ -137,10 +140,18 @@ impl Access {
 
     pub async fn list_agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
         match self {
-            Self::Direct { store, models, .. } => {
-                Ok(store.agents().await?.iter().map(|agent| AgentSummary::new(agent, models)).collect())
-            }
+            Self::Direct { store, models, budget, .. } => direct(summaries(store.as_ref(), models, budget).await),
             Self::Gateway(client) => client.agents().await,
+        }
+    }
+
+    /// Agents, models and stages that name some.
+    pub async fn list_models(&self) -> anyhow::Result<ModelList> {
+        match self {
+            Self::Direct { store, models, budget, .. } => {
+                direct(models::list(store.as_ref(), models.clone(), budget).await)
+            }
+            Self::Gateway(client) => client.models().await,
         }
     }
 
@@ -242,8 +253,9 @@ impl Access {
     /// Registers a workflow. True when that changed something.
     pub async fn register(&self, workflow: WorkflowRecord) -> anyhow::Result<bool> {
         match self {
-            Self::Direct { store, .. } => {
-                let registered = workflows::register(store.as_ref(), &Flows::builtin(), workflow).await;
+            Self::Direct { store, models, .. } => {
+                let known: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+                let registered = workflows::register(store.as_ref(), (&Flows::builtin(), &known), workflow).await;
                 direct(registered.map(|registered| registered.changed))
             }
             Self::Gateway(client) => client.register(&workflow).await,
@@ -332,8 +344,8 @@ async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
     }
     let problem = match opened {
         Ok(Ok((queue, store))) => {
-            let models = ModelInfo::of_settings(settings);
-            return Ok(Access::Direct { queue, store, models });
+            let (models, budget) = (ModelInfo::of_settings(settings), settings.budget.clone());
+            return Ok(Access::Direct { queue, store, models, budget });
         }
         Ok(Err(error)) => return Err(error),
         // Told to stop, it says what it has waited for.

@@ -13,6 +13,7 @@ use turnwheel::agent::load::{self, AgentError};
 use turnwheel::agent::validate::{Finding, Known};
 use turnwheel::config::load::Loaded;
 use turnwheel::document::file::DocumentError;
+use turnwheel::gateway::AgentSummary;
 use turnwheel::knowledge::files::{self, NamedText};
 use turnwheel::run;
 use turnwheel::tasks::Tasks;
@@ -200,18 +201,17 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
         let mut rows = table(&["agent", "name", "kind", "model", "hash", "applied"]);
         for agent in agents {
             let kind = if agent.task { "task" } else { "chat" };
-            rows.add_row([
-                agent.agent_id,
-                agent.name,
-                kind.into(),
-                format!("{} ({})", agent.model, agent.provider),
-                agent.hash,
-                agent.updated_at.to_string(),
-            ]);
+            let asks = format!("{} ({})", asks(&agent), agent.provider);
+            rows.add_row([agent.agent_id, agent.name, kind.into(), asks, agent.hash, agent.updated_at.to_string()]);
         }
         print_table(&rows);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All models that an agent asks; a gateway of an earlier version names the first.
+fn asks(agent: &AgentSummary) -> String {
+    if agent.models.is_empty() { agent.model.clone() } else { agent.models.join(", ") }
 }
 
 async fn show(access: &Access, id: &str, json: bool) -> anyhow::Result<ExitCode> {

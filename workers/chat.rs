@@ -293,6 +293,7 @@ pub async fn follow_new(access: &Access, session_id: &str, tasks: &Tasks) -> any
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnwheel::budget::Limits;
     use turnwheel::clock::Timestamp;
 
     #[test]
@@ -312,6 +313,9 @@ mod tests {
             agent_id: agent_id.into(),
             name: String::new(),
             model: "offline".into(),
+            models: vec!["offline".into()],
+            budget: Limits::default(),
+            day_tokens: None,
             task,
             hash: String::new(),
             updated_at: Timestamp::from_millis(0),

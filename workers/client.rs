@@ -13,6 +13,7 @@ use turnwheel::doctor::Finding;
 use turnwheel::gateway::intake::{Accepted, NewMessage, NewRun, Order, StartedRun};
 use turnwheel::gateway::knowledge::{NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{Letter, LetterSummary, Replayed};
+use turnwheel::gateway::models::ModelList;
 use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::gateway::timers::PendingTimer;
 use turnwheel::gateway::workflows::WorkflowSummary;
@@ -132,6 +133,10 @@ impl GatewayClient {
 
     pub async fn agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
         self.listing(self.api(Method::GET, &["agents"]), "agents").await
+    }
+
+    pub async fn models(&self) -> anyhow::Result<ModelList> {
+        self.call(self.api(Method::GET, &["models"])).await
     }
 
     pub async fn agent(&self, agent_id: &str) -> anyhow::Result<Option<StoredAgent>> {

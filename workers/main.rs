@@ -22,6 +22,7 @@ mod following;
 mod knowledge;
 mod listing;
 mod log;
+mod models;
 mod open;
 mod order;
 mod progress;
@@ -113,6 +114,8 @@ enum Command {
     Chat(chat::Chat),
     /// Publish one message
     Send(send::Send),
+    /// What answers for whom: models with their circuits, agents with their budgets
+    Models(models::ListModels),
     /// Conversations: list, show, cancel, release, close
     #[command(subcommand)]
     Sessions(sessions::Sessions),
@@ -218,6 +221,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
         Command::Gateway => Box::pin(roles::gateway(loaded.settings)).await.map(done),
         Command::All => Box::pin(roles::all(loaded.settings)).await.map(done),
         Command::Agents(command) => Box::pin(command.run(&loaded)).await,
+        Command::Models(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),

@@ -180,6 +180,9 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
         row("begun", &format!("{}, {}", session.created_at, ago(session.created_at, now))),
         row("changed", &format!("{}, {}", session.updated_at, ago(session.updated_at, now))),
     ];
+    if session.tokens > 0 {
+        lines.push(row("tokens", &session.tokens.to_string()));
+    }
     if let Some(at) = session.closed_at {
         lines.push(row("closed", &format!("{at}, {}", ago(at, now))));
     }

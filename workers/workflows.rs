@@ -224,6 +224,7 @@ fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>
     };
     let known = KnownRunnables::new(Flows::builtin().ids())
         .with_builtin()
+        .with_models(settings.models.keys().cloned())
         .with_agents(&agents)
         .with_workflows(good(&others))
         .with_workflows(good(&files));

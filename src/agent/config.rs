@@ -1,7 +1,9 @@
 //! The agent file's structure (CONTRACT.md, "Agent file").
 
 use super::schema;
+use crate::budget::Budget;
 use crate::config::duration::{Lenient, lenient};
+use crate::model::ModelNames;
 use crate::timer::MAX_TIMERS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,9 +26,10 @@ pub struct AgentConfig {
     #[serde(default)]
     #[schemars(extend("examples" = ["calm, friendly"]))]
     pub tone: String,
-    /// A `[models.<name>]` of the settings, or `offline`, the rules of this file.
-    #[serde(default = "default_model")]
-    pub model: String,
+    /// A `[models.<name>]` of the settings, or `offline`, the rules of this file; of several the next is asked where the one
+    /// before does not answer.
+    #[serde(default)]
+    pub model: ModelNames,
     /// Said once to every session.
     #[serde(default)]
     pub greeting: Option<String>,
@@ -70,6 +73,9 @@ pub struct AgentConfig {
     /// Files to answer from.
     #[serde(default)]
     pub knowledge: Option<KnowledgeConfig>,
+    /// The most tokens that it may use, of prompts and answers; 0 is no limit.
+    #[serde(default)]
+    pub budget: Budget,
     /// What the offline model goes by: the first rule whose conditions all hold.
     #[serde(default)]
     #[schemars(with = "Vec<schema::Rule>")]
@@ -250,9 +256,6 @@ impl AgentConfig {
     }
 }
 
-fn default_model() -> String {
-    "default".into()
-}
 fn default_true() -> bool {
     true
 }

@@ -10,6 +10,7 @@ pub mod validate;
 pub use config::*;
 
 use crate::clock::Timestamp;
+use crate::model::ModelNames;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -63,6 +64,12 @@ impl AgentRecord {
     /// Key of the agent.
     pub fn id(&self) -> &str {
         &self.config.id
+    }
+
+    /// The same agent, asking these models.
+    pub fn asking(&self, models: &ModelNames) -> Self {
+        let config = AgentConfig { model: models.clone(), ..AgentConfig::clone(&self.config) };
+        Self { config: Arc::new(config), ..self.clone() }
     }
 
     /// From what a store kept.

@@ -7,6 +7,7 @@ use super::process::{Memory, Process};
 use super::site::Ground;
 use super::stream;
 use crate::action::http::{HttpCaller, SecretFill};
+use crate::budget::Budgets;
 use crate::config::duration::Text;
 use crate::config::{Backend, Settings};
 use crate::knowledge::Library;
@@ -174,6 +175,7 @@ fn services(
         queue,
         definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
         limits: settings.workflow.clone(),
+        budgets: Budgets::new(Arc::clone(&store), &settings.budget),
         store,
         models,
         prompts: Prompts::new(None),

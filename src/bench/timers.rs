@@ -284,6 +284,8 @@ impl Arming {
             timers: TimerChange::Replace(vec![timer]),
             closed_at: None,
             handoff: None,
+            tokens: 0,
+            days: Vec::new(),
             turn,
             run: None,
             steps: Vec::new(),

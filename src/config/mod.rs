@@ -73,6 +73,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// What one run of a workflow may take.
     pub workflow: WorkflowLimits,
+    /// The most tokens that agents may use which do not say.
+    pub budget: Budget,
     /// Traces.
     pub telemetry: Telemetry,
 }
@@ -246,6 +248,18 @@ impl Default for WorkflowLimits {
     }
 }
 
+/// See [`Settings::budget`]. An agent file may ask for less or for more; 0, no limit, unless given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// In one turn.
+    pub turn: u64,
+    /// In one conversation, until it is closed.
+    pub session: u64,
+    /// Of one agent on one day (UTC).
+    pub day: u64,
+}
+
 /// See [`Settings::telemetry`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -311,6 +325,7 @@ impl Default for Settings {
             },
             metrics: Metrics::default(),
             workflow: WorkflowLimits::default(),
+            budget: Budget::default(),
             telemetry: Telemetry::default(),
         }
     }

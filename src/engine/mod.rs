@@ -58,6 +58,7 @@ use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
 use crate::agent::validate::{Finding, Known};
+use crate::budget::Budgets;
 use crate::config::{Backend, Environment, SecretValues, Settings};
 use crate::gateway::{self, GatewayState, intake};
 use crate::knowledge::files::{self, NamedText};
@@ -78,7 +79,7 @@ use answer::Awaited;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
@@ -107,6 +108,8 @@ pub struct Engine {
     tools: Tools,
     flows: Flows,
     models: Vec<(String, Arc<dyn Model>)>,
+    /// Made when the first worker starts.
+    asked: Arc<OnceLock<Models>>,
     knowledge: Library,
     /// Ids of the workflows that were registered here.
     registered: Mutex<BTreeSet<String>>,
@@ -150,8 +153,22 @@ impl Engine {
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
         let EngineBuilder { settings, env, tools, flows, models, patience, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
-        let (registered, roles) = (Mutex::default(), Tasks::new());
-        Self { queue, store, settings, env, tools, flows, models, knowledge, registered, patience, backend, roles }
+        let (asked, registered, roles) = (Arc::default(), Mutex::default(), Tasks::new());
+        Self {
+            queue,
+            store,
+            settings,
+            env,
+            tools,
+            flows,
+            models,
+            asked,
+            knowledge,
+            registered,
+            patience,
+            backend,
+            roles,
+        }
     }
 
     /// The queue.
@@ -252,12 +269,12 @@ impl Engine {
     }
 
     fn gateway(&self) -> GatewayState {
-        let models = self.model_infos();
+        let (asked, named) = (Arc::clone(&self.asked), self.model_infos());
         GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
             .with_known(self.known())
             .with_flows(self.flows.clone())
             .with_knowledge(self.knowledge.clone())
-            .with_models(move || models.clone())
+            .with_models(move || asked.get().map_or_else(|| named.clone(), Models::names))
     }
 
     fn model_infos(&self) -> Vec<ModelInfo> {
@@ -269,6 +286,16 @@ impl Engine {
         infos
     }
 
+    /// The models that turns of this process ask, with their circuits: the same for all of its workers.
+    fn asked_models(&self, secrets: &SecretValues) -> Result<Models, EngineError> {
+        if let Some(models) = self.asked.get() {
+            return Ok(models.clone());
+        }
+        let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
+        let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
+        Ok(self.asked.get_or_init(|| models).clone())
+    }
+
     /// What turns work with.
     fn services(&self) -> Result<Services, EngineError> {
         let secrets = Arc::new(SecretValues::new(&self.settings, &self.env));
@@ -277,12 +304,10 @@ impl Engine {
             Arc::new(move |text: &str| fill.fill(text).map_err(|error| error.to_string())),
             Arc::new(move |text: &str| mask.mask(text)),
         );
-        let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
-        let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
         Ok(Services {
             queue: Arc::clone(&self.queue),
             store: Arc::clone(&self.store),
-            models,
+            models: self.asked_models(&secrets)?,
             prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)),
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
@@ -290,6 +315,7 @@ impl Engine {
             knowledge: self.knowledge.clone(),
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
+            budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
         })
     }
 

@@ -25,6 +25,7 @@ impl Engine {
     /// Checks workflows, which may name one another, and stores them.
     pub(super) async fn register_all(&self, workflows: Vec<WorkflowRecord>) -> Result<Vec<Applied>, EngineError> {
         let known = run::runnables(self.store.as_ref(), self.flows.ids()).await?;
+        let known = known.with_models(self.known().models().iter().cloned());
         let known = known.with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow)));
         let mut applied = Vec::new();
         for workflow in workflows {
@@ -41,7 +42,8 @@ impl Engine {
 
     /// Registers the good files of `workflows_dir`; the bad ones are logged by name.
     pub async fn register_folder(&self) {
-        run::register_folder(&self.settings, self.store.as_ref(), self.flows.ids()).await;
+        let models = self.known().models().to_vec();
+        run::register_folder(&self.settings, self.store.as_ref(), (self.flows.ids(), models)).await;
     }
 
     /// Starts a run in a lane of its own. Durable on return; a worker of any process runs it.

@@ -1,15 +1,18 @@
-//! Agents and models: listings, and applying a document.
+//! Agents: listings, and applying a document.
 
 use super::input::{Body, Params};
 use super::openapi::Id;
-use super::{GatewayState, Reject};
+use super::{GatewayState, Reject, models};
 use crate::agent::validate::Finding;
 use crate::agent::validate::Known;
 use crate::agent::{AgentRecord, StoredAgent};
+use crate::budget::Limits;
 use crate::clock::{self, Timestamp};
+use crate::config;
 use crate::ids;
 use crate::model::registry::ModelInfo;
 use crate::run;
+use crate::store::Store;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -22,12 +25,21 @@ pub struct AgentSummary {
     pub agent_id: String,
     /// The name it goes by.
     pub name: String,
-    /// The model that it asks.
+    /// The model that it asks first.
     pub model: String,
-    /// What speaks for it: `openai`, `offline`, or `unknown` where the settings do not have it.
+    /// All that it asks: the next where the one before does not answer.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// What speaks for the first: `openai`, `offline`, or `unknown` where the settings do not have it.
     pub provider: String,
     /// It serves workflows and takes no chat sessions.
     pub task: bool,
+    /// The tokens that it may use; what is not there is not limited.
+    #[serde(default)]
+    pub budget: Limits,
+    /// What it has used today (UTC), where a day has a limit.
+    #[serde(default)]
+    pub day_tokens: Option<u64>,
     /// md5 of its configuration.
     pub hash: String,
     /// When it was applied.
@@ -35,32 +47,48 @@ pub struct AgentSummary {
 }
 
 impl AgentSummary {
-    /// Of an agent whose model is one of `models`.
-    pub fn new(agent: &AgentRecord, models: &[ModelInfo]) -> Self {
-        let model = models.iter().find(|model| model.name == agent.config.model);
+    /// Of an agent whose models are among `models`; what it has used today is not in it.
+    pub fn new(agent: &AgentRecord, models: &[ModelInfo], defaults: &config::Budget) -> Self {
+        let names = &agent.config.model;
+        let model = models.iter().find(|model| model.name == names.first());
         Self {
             agent_id: agent.config.id.clone(),
             name: agent.config.name.clone(),
-            model: agent.config.model.clone(),
+            model: names.first().to_owned(),
+            models: names.iter().map(str::to_owned).collect(),
             provider: model.map_or_else(|| "unknown".to_owned(), |model| model.provider.clone()),
             task: agent.config.is_task_agent(),
+            budget: agent.config.budget.limits(defaults),
+            day_tokens: None,
             hash: agent.hash.clone(),
             updated_at: agent.updated_at,
         }
     }
 }
 
+/// All agents, by id, with what they have used today; `models` are those of the settings, and so are the budgets' defaults.
+pub async fn summaries(
+    store: &dyn Store,
+    models: &[ModelInfo],
+    defaults: &config::Budget,
+) -> Result<Vec<AgentSummary>, Reject> {
+    let agents = store.agents().await?;
+    let mut agents: Vec<_> = agents.iter().map(|agent| AgentSummary::new(agent, models, defaults)).collect();
+    let limited = agents.iter().filter(|agent| agent.budget.day.is_some());
+    let limited: Vec<String> = limited.map(|agent| agent.agent_id.clone()).collect();
+    if !limited.is_empty() {
+        let used = store.tokens_of_day(&clock::now().day(), limited).await?;
+        for agent in agents.iter_mut().filter(|agent| agent.budget.day.is_some()) {
+            agent.day_tokens = Some(used.get(&agent.agent_id).copied().unwrap_or(0));
+        }
+    }
+    Ok(agents)
+}
+
 /// Agents.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct AgentList {
     agents: Vec<AgentSummary>,
-}
-
-/// Agents and models.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct ModelList {
-    agents: Vec<AgentSummary>,
-    models: Vec<ModelInfo>,
 }
 
 /// An agent that is stored.
@@ -76,16 +104,12 @@ pub(super) struct Applied {
     warnings: Vec<Finding>,
 }
 
-async fn summaries(state: &GatewayState) -> Result<Vec<AgentSummary>, Reject> {
-    let models = model_infos(state);
-    Ok(state.store.agents().await?.iter().map(|agent| AgentSummary::new(agent, &models)).collect())
-}
-
 /// All agents, by id.
 #[utoipa::path(get, path = "/api/v1/agents", operation_id = "list_agents", tag = "agents",
     responses((status = 200, description = "Agents", body = AgentList)))]
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
-    Ok(Json(AgentList { agents: summaries(&state).await? }))
+    let agents = summaries(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
+    Ok(Json(AgentList { agents }))
 }
 
 /// One agent as applied, secrets as `${NAME}`.
@@ -122,15 +146,4 @@ pub(super) async fn apply(
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;
     Ok(Json(Applied { agent_id, hash, changed, warnings }))
-}
-
-/// Agents and models, without keys.
-#[utoipa::path(get, path = "/api/v1/models", operation_id = "list_models", tag = "agents",
-    responses((status = 200, description = "Agents and models", body = ModelList)))]
-pub(super) async fn models(State(state): State<GatewayState>) -> Result<Json<ModelList>, Reject> {
-    Ok(Json(ModelList { agents: summaries(&state).await?, models: model_infos(&state) }))
-}
-
-fn model_infos(state: &GatewayState) -> Vec<ModelInfo> {
-    state.models.as_ref().map_or_else(|| ModelInfo::of_settings(&state.settings), |listing| listing())
 }

@@ -2,7 +2,7 @@
 //!
 //! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
 //! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents`, [`knowledge`] and `health` ask the store, `events`
+//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents`, [`models`], [`knowledge`] and `health` ask the store, `events`
 //! follows the out stream by a `feed`, [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was
 //! counted. [`workflows`] has the definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows
 //! one, by a `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
@@ -22,6 +22,7 @@ pub mod letters;
 mod limits;
 mod messages;
 mod metrics;
+pub mod models;
 mod openapi;
 pub mod reject;
 mod run_feed;
@@ -34,7 +35,7 @@ pub mod timers;
 mod trace;
 pub mod workflows;
 
-pub use agents::AgentSummary;
+pub use agents::{AgentSummary, summaries};
 pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
@@ -187,7 +188,7 @@ fn api_routes() -> Routes {
         .add::<agents::__path_list>(get(agents::list))
         .add::<agents::__path_show>(get(agents::show))
         .add::<agents::__path_apply>(put(agents::apply))
-        .add::<agents::__path_models>(get(agents::models))
+        .add::<models::__path_show>(get(models::show))
         .add::<knowledge::__path_list>(get(knowledge::list))
         .add::<knowledge::__path_find>(get(knowledge::find))
         .add::<knowledge::__path_store>(put(knowledge::store))

@@ -3,8 +3,8 @@
 
 use super::reject::{Fault, Refusal};
 use super::{
-    GatewayState, agents, control, doctor, health, intake, knowledge, letters, run_stream, runs, sessions, timers,
-    workflows,
+    GatewayState, agents, control, doctor, health, intake, knowledge, letters, models, run_stream, runs, sessions,
+    timers, workflows,
 };
 use crate::ids;
 use crate::queue::{Reply, StatusEvent, StepEvent};
@@ -43,7 +43,7 @@ const BEARER: &str = "bearer";
     components(schemas(
         Id, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
         sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
-        agents::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
+        models::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
         letters::Letter, letters::Replayed, doctor::Findings, knowledge::SourceList, knowledge::HitList,
         knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
         RunEvent, StoredWorkflow, workflows::WorkflowList, workflows::Registered, run_stream::RunRequest,

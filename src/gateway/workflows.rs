@@ -96,9 +96,14 @@ pub struct Registered {
     pub warnings: Vec<Finding>,
 }
 
-/// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust.
-pub async fn register(store: &dyn Store, flows: &Flows, workflow: WorkflowRecord) -> Result<Registered, Reject> {
-    let known = run::runnables(store, flows.ids()).await?;
+/// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust,
+/// `models` those that stages may name.
+pub async fn register(
+    store: &dyn Store,
+    (flows, models): (&Flows, &[String]),
+    workflow: WorkflowRecord,
+) -> Result<Registered, Reject> {
+    let known = run::runnables(store, flows.ids()).await?.with_models(models.iter().cloned());
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
     let changed = store.put_workflow(workflow).await?;
@@ -161,5 +166,5 @@ pub(super) async fn put(
         let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
         return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
     }
-    Ok(Json(register(state.store.as_ref(), &state.flows, workflow).await?))
+    Ok(Json(register(state.store.as_ref(), (&state.flows, state.known.models()), workflow).await?))
 }

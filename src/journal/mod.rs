@@ -12,20 +12,23 @@ mod error;
 mod guard;
 pub mod record;
 mod span;
+mod spending;
 mod turn;
 
 pub use error::{JournalError, StepError};
 use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
+pub use spending::Spending;
 
 use crate::agent::canonical;
-use crate::clock;
+use crate::clock::{self, Timestamp};
 use crate::store::Store;
 use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use spending::Spent;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,12 +58,16 @@ pub struct Done<O> {
     pub tokens: Option<Tokens>,
     /// Attempts that it took.
     pub attempts: Option<u32>,
+    /// What it called, where the label could not know: which of several models.
+    pub target: Option<String>,
+    /// The task agent whose day the tokens count against.
+    pub charged: Option<String>,
 }
 
 impl<O> Done<O> {
     /// A success without figures.
     pub fn ok(output: O) -> Self {
-        Self { output, ok: true, model: None, tokens: None, attempts: None }
+        Self { output, ok: true, model: None, tokens: None, attempts: None, target: None, charged: None }
     }
 }
 
@@ -75,6 +82,8 @@ pub struct Stepped<O> {
     pub ms: u64,
     /// The operation's full key within the turn.
     pub key: String,
+    /// What it called.
+    pub target: String,
 }
 
 /// The journal of one turn or run, or of a part of it. Cheap to clone; parts may run in parallel.
@@ -107,6 +116,8 @@ impl Journal {
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
     ) -> Self {
+        let spent = Spent::default();
+        steps.iter().for_each(|step| spent.add(step));
         let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
         let turn = TurnJournal {
             store,
@@ -117,6 +128,7 @@ impl Journal {
             recorded: Mutex::new(recorded),
             notes: Mutex::new(Vec::new()),
             deferred: Deferred::default(),
+            spent,
             halted: AtomicBool::new(false),
         };
         Self { turn: Arc::new(turn), prefix: String::new() }
@@ -200,14 +212,14 @@ impl Journal {
             Attempted::Repeated(stepped) => return Ok(stepped),
             Attempted::Performed(step, output) => (step, output),
         };
-        let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
+        let (ok, ms, key, target) = (step.ok, step.ms, step.key.clone(), step.target.clone());
         if is_last(&output) {
             lock(&self.turn.notes).push(step);
-            return Ok(Stepped { output, ok, ms, key });
+            return Ok(Stepped { output, ok, ms, key, target });
         }
         let input_hash = step.input_hash.clone();
         match self.turn.record(step).await? {
-            None => Ok(Stepped { output, ok, ms, key }),
+            None => Ok(Stepped { output, ok, ms, key, target }),
             Some(earlier) if earlier.input_hash != input_hash => {
                 let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
                 Err(JournalError::Overtaken { turn_id, key }.into())
@@ -236,17 +248,32 @@ impl Journal {
             Attempted::Repeated(stepped) => return Ok(stepped),
             Attempted::Performed(step, output) => (step, output),
         };
-        let (ok, ms, key) = (step.ok, step.ms, step.key.clone());
+        let (ok, ms, key, target) = (step.ok, step.ms, step.key.clone(), step.target.clone());
         lock(&self.turn.recorded).insert(key.clone(), step.clone());
         if self.turn.deferred.push(step) >= MAX_DEFERRED {
             self.settle().await?;
         }
-        Ok(Stepped { output, ok, ms, key })
+        Ok(Stepped { output, ok, ms, key, target })
     }
 
     /// Writes what is deferred. On return every step before is durable.
     pub async fn settle(&self) -> Result<(), JournalError> {
         self.turn.settle().await
+    }
+
+    /// What the steps have used, by their records: those of earlier attempts, too.
+    pub fn spending(&self) -> Spending {
+        self.turn.spent.sum()
+    }
+
+    /// Leaves out what was recorded before, for a turn that has taken steps over from another one.
+    pub fn disregard(&self, before: Timestamp) {
+        self.turn.spent.forget(before);
+    }
+
+    /// Counts what an earlier attempt has recorded, where its steps are not repeated.
+    pub fn count(&self, steps: &[StepRecord]) {
+        steps.iter().for_each(|step| self.turn.spent.add(step));
     }
 
     /// From here on no step begins: what is under way comes to its end, so that it need not be asked again.
@@ -308,7 +335,7 @@ impl Journal {
         let step = StepRecord {
             key: full_key,
             kind: label.kind.to_owned(),
-            target: label.target.to_owned(),
+            target: done.target.unwrap_or_else(|| label.target.to_owned()),
             input_hash,
             output: to_value(&done.output),
             ok: done.ok,
@@ -316,8 +343,10 @@ impl Journal {
             model: done.model,
             tokens: done.tokens,
             attempts: done.attempts,
+            charged: done.charged,
             at: clock::now(),
         };
+        self.turn.spent.add(&step);
         Ok(Attempted::Performed(step, done.output))
     }
 
@@ -339,6 +368,7 @@ impl Journal {
             model: None,
             tokens: None,
             attempts: None,
+            charged: None,
             at: clock::now(),
         });
     }

@@ -41,6 +41,9 @@ pub struct StepRecord {
     /// Attempts that the operation took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
+    /// The task agent whose day the tokens count against, where that has a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged: Option<String>,
     /// When it was recorded, by the worker's clock.
     pub at: Timestamp,
 }

@@ -1,6 +1,7 @@
 //! What all parts of a turn's journal share: what is recorded, noted and deferred, and how that gets into the store.
 
 use super::deferred::Deferred;
+use super::spending::Spent;
 use super::{Guard, JournalError, StepRecord, Stepped, lock};
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
@@ -17,6 +18,7 @@ pub(super) struct TurnJournal {
     pub(super) recorded: Mutex<HashMap<String, StepRecord>>,
     pub(super) notes: Mutex<Vec<StepRecord>>,
     pub(super) deferred: Deferred,
+    pub(super) spent: Spent,
     /// No further step begins.
     pub(super) halted: AtomicBool,
 }
@@ -81,6 +83,9 @@ impl TurnJournal {
             Some(Recorded::Existing(earlier)) => Some(*earlier),
             Some(Recorded::New) | None => None,
         };
+        if let Some(earlier) = &earlier {
+            self.spent.add(earlier);
+        }
         lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
         Ok(earlier)
     }
@@ -103,6 +108,6 @@ impl TurnJournal {
             key: step.key.clone(),
             problem: error.to_string(),
         })?;
-        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key })
+        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key, target: step.target })
     }
 }

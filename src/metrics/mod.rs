@@ -9,6 +9,7 @@ mod model;
 
 pub(crate) use model::ModelMetrics;
 
+use crate::budget::Limit;
 use crate::queue::Cause;
 use crate::store::Outcome;
 use prometheus::core::Collector;
@@ -47,6 +48,7 @@ pub(crate) struct Metrics {
     knowledge_searches: [IntCounter; 2],
     batch_sizes: HistogramVec,
     requests: IntCounterVec,
+    budget_refusals: [IntCounter; Limit::ALL.len()],
     models: model::Families,
 }
 
@@ -61,6 +63,12 @@ impl Metrics {
             "turnwheel_knowledge_searches_total",
             "Searches of an agent's knowledge for a reply, by outcome.",
             &["outcome"],
+        );
+        let refusals = counters(
+            &registry,
+            "turnwheel_budget_refusals_total",
+            "Questions that no model was asked, since a token budget was spent, by budget.",
+            &["limit"],
         );
         let build = registered(
             &registry,
@@ -109,6 +117,7 @@ impl Metrics {
                 "Requests answered, by method, route and status.",
                 &["method", "route", "status"],
             ),
+            budget_refusals: Limit::ALL.map(|limit| refusals.with_label_values(&[limit.as_str()])),
             models: model::Families::new(&registry),
             registry,
         }
@@ -122,6 +131,11 @@ impl Metrics {
     /// An agent's knowledge has been searched for a reply.
     pub(crate) fn knowledge_search(&self, hit: bool) {
         self.knowledge_searches[usize::from(hit)].inc();
+    }
+
+    /// No model was asked, since this budget was spent.
+    pub(crate) fn budget_refusal(&self, limit: Limit) {
+        self.budget_refusals[limit as usize].inc();
     }
 
     /// A job is with the dead letters.

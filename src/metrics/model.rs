@@ -89,7 +89,7 @@ impl ModelMetrics {
                 self.completion.inc_by(reply.tokens.completion);
             }
             Err(ModelError::Unavailable { .. }) => self.unavailable.inc(),
-            Err(ModelError::Refused { .. } | ModelError::Unknown(_)) => self.refused.inc(),
+            Err(_) => self.refused.inc(),
         }
     }
 }

@@ -5,9 +5,11 @@
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
+use utoipa::ToSchema;
 
 /// Failures in a row that open the circuit.
 const THRESHOLD: u32 = 5;
@@ -21,6 +23,29 @@ enum Circuit {
     Trial { begun: Instant, pause: Duration },
 }
 
+/// What becomes of the next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CircuitState {
+    /// It is made.
+    Closed,
+    /// It fails at once.
+    Open,
+    /// It is the trial, or waits for its outcome.
+    HalfOpen,
+}
+
+impl CircuitState {
+    /// The name used on every wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
 /// See the module.
 pub struct Guarded {
     name: String,
@@ -32,6 +57,15 @@ impl Guarded {
     /// `inner`, named `name` in the settings, with a closed circuit.
     pub fn new(name: &str, inner: Arc<dyn Model>) -> Self {
         Self { name: name.to_owned(), inner, circuit: Mutex::new(Circuit::Closed { failures: 0 }) }
+    }
+
+    /// How the circuit stands.
+    pub fn state(&self) -> CircuitState {
+        match *self.lock() {
+            Circuit::Closed { .. } => CircuitState::Closed,
+            Circuit::Open { until, .. } if Instant::now() < until => CircuitState::Open,
+            Circuit::Open { .. } | Circuit::Trial { .. } => CircuitState::HalfOpen,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Circuit> {
@@ -86,8 +120,8 @@ impl Guarded {
 
     fn note(&self, answer: &Result<ModelReply, ModelError>) {
         match answer {
-            Ok(_) | Err(ModelError::Refused { .. } | ModelError::Unknown(_)) => self.succeeded(),
             Err(ModelError::Unavailable { problem, .. }) => self.failed(problem, Instant::now()),
+            Ok(_) | Err(_) => self.succeeded(),
         }
     }
 }
@@ -144,10 +178,13 @@ mod tests {
         }
         assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD, "then nobody waits for it");
         assert!(ask(&model).await.unwrap_err().to_string().contains("not asked"));
+        assert_eq!(model.state(), CircuitState::Open);
         // The pause is over: the trial finds it up.
         *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
+        assert_eq!(model.state(), CircuitState::HalfOpen);
         server.up.store(true, Ordering::SeqCst);
         ask(&model).await.unwrap();
+        assert_eq!(model.state(), CircuitState::Closed);
         assert!(matches!(*model.lock(), Circuit::Closed { failures: 0 }));
     }
 

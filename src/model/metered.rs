@@ -8,13 +8,18 @@ use std::time::Instant;
 
 /// See the module.
 pub(super) struct Metered {
+    name: String,
     model: Arc<dyn Model>,
     metrics: ModelMetrics,
 }
 
 impl Metered {
     pub(super) fn new(name: &str, model: Arc<dyn Model>) -> Self {
-        Self { model, metrics: ModelMetrics::of(name) }
+        Self { name: name.to_owned(), model, metrics: ModelMetrics::of(name) }
+    }
+
+    fn named(&self, answer: Result<ModelReply, ModelError>) -> Result<ModelReply, ModelError> {
+        answer.map(|reply| ModelReply { name: Some(self.name.clone()), ..reply })
     }
 }
 
@@ -24,16 +29,17 @@ impl Model for Metered {
         let begun = Instant::now();
         let answer = self.model.complete(request).await;
         self.metrics.asked(begun.elapsed(), &answer);
-        answer
+        self.named(answer)
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         let begun = Instant::now();
         let answer = self.model.stream(request, deltas.clone()).await;
         self.metrics.asked(begun.elapsed(), &answer);
-        if let Some(first) = deltas.first() {
-            self.metrics.first_chunk(first.saturating_duration_since(begun));
+        // A first piece from before is another model's.
+        if let Some(took) = deltas.first().and_then(|first| first.checked_duration_since(begun)) {
+            self.metrics.first_chunk(took);
         }
-        answer
+        self.named(answer)
     }
 }

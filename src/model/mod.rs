@@ -1,14 +1,17 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
-//! deterministic rule model; [`registry`] finds the one that an agent names, [`circuit`] stops asking one that is dead,
-//! [`metered`] counts. `answer` reads structures, [`message`] is what prompts are made of, [`delta`] carries the pieces of an
-//! answer, [`paced`] to readers.
+//! deterministic rule model; [`registry`] finds what an agent [`names`], a `chain` of several where it names several, as far as
+//! its budget lasts (`budgeted`); [`circuit`] stops asking one that is dead, [`metered`] counts. `answer` reads structures,
+//! [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
 //! Retries are those of [`crate::http_client`].
 
 pub(crate) mod answer;
+mod budgeted;
+mod chain;
 pub mod circuit;
 pub mod delta;
 pub mod message;
 mod metered;
+pub mod names;
 pub mod offline;
 pub mod openai;
 pub mod paced;
@@ -17,9 +20,11 @@ pub mod registry;
 
 pub use delta::DeltaSink;
 pub use message::{PromptMessage, PromptRole, ToolCall, ToolSpec};
+pub use names::ModelNames;
 pub use registry::Models;
 
 use crate::agent::AgentConfig;
+use crate::budget::Limit;
 use crate::journal::Tokens;
 use crate::knowledge::Hit;
 use async_trait::async_trait;
@@ -121,6 +126,10 @@ pub struct ModelReply {
     pub tool_calls: Vec<ToolCall>,
     /// The model that answered, as it names itself.
     pub model: String,
+    /// Its name in the settings; [`Models`] says it.
+    pub name: Option<String>,
+    /// The task agent whose day the tokens count against.
+    pub charged: Option<String>,
     /// What it used; zero when it does not say.
     pub tokens: Tokens,
     /// Attempts that it took.
@@ -134,6 +143,8 @@ impl ModelReply {
             content: content.into(),
             tool_calls: Vec::new(),
             model: model.into(),
+            name: None,
+            charged: None,
             tokens: Tokens::default(),
             attempts: 1,
         }
@@ -165,6 +176,41 @@ pub enum ModelError {
     /// The settings have no such model.
     #[error("there is no model `{0}`; add [models.{0}] to the settings, or use `offline`")]
     Unknown(String),
+    /// None of several answered; each says why.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    All(Vec<ModelError>),
+    /// Nobody was asked: there are no tokens left for it.
+    #[error("the {limit} budget of agent `{agent}` is spent: {used} of {most} tokens")]
+    Spent {
+        /// Which budget.
+        limit: Limit,
+        /// Whose.
+        agent: String,
+        /// What has been used of it.
+        used: u64,
+        /// How much it is.
+        most: u64,
+    },
+}
+
+impl ModelError {
+    /// Of several models, none of which answered.
+    pub fn of_all(mut failures: Vec<Self>) -> Self {
+        match failures.len() {
+            1 => failures.remove(0),
+            _ => Self::All(failures),
+        }
+    }
+
+    /// How often a model was asked.
+    pub fn attempts(&self) -> u32 {
+        match self {
+            Self::Unavailable { attempts, .. } => *attempts,
+            Self::Refused { .. } => 1,
+            Self::Unknown(_) | Self::Spent { .. } => 0,
+            Self::All(failures) => failures.iter().map(Self::attempts).sum(),
+        }
+    }
 }
 
 /// A language model, or what stands for one.

@@ -38,7 +38,8 @@ pub async fn ask(
     ask_last(journal, key, model, input, request, |_| false).await
 }
 
-/// Asks `model`, named `target` in the settings, unless the step is recorded; answers the text. `input` is what the
+/// Asks `model`, unless the step is recorded; answers the text. `target` is its name in the settings; of several names the record
+/// has the one that answered. `input` is what the
 /// question depends on, not the rendered prompt, so that a prompt may be edited while turns are in hand. An answer that
 /// `is_last` says the turn ends with is left to the commit ([`Journal::last_step`]).
 pub async fn ask_last(
@@ -120,22 +121,22 @@ async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
             |ModelReply { content, tool_calls, tokens, .. }| Outcome::Spoken(Spoken { content, tool_calls, tokens });
         Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
     });
-    let Stepped { output, ok, ms, key } = recorded(step.await)?;
+    let Stepped { output, ok, ms, key, target } = recorded(step.await)?;
     match output {
-        Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key }),
+        Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key, target }),
         Outcome::Content(content) => {
             let output = Spoken { content, tool_calls: Vec::new(), tokens: Tokens::default() };
-            Ok(Stepped { output, ok, ms, key })
+            Ok(Stepped { output, ok, ms, key, target })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
     }
 }
 
 /// The words of an answer.
-fn text(Stepped { output, ok, ms, key }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
+fn text(Stepped { output, ok, ms, key, target }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
     match output {
         Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
-            Ok(Stepped { output, ok, ms, key })
+            Ok(Stepped { output, ok, ms, key, target })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
     }
@@ -145,8 +146,9 @@ fn text(Stepped { output, ok, ms, key }: Stepped<Outcome>) -> Result<Stepped<Str
 fn done(answer: Result<ModelReply, ModelError>, outcome: impl FnOnce(ModelReply) -> Outcome) -> Done<Outcome> {
     match answer {
         Ok(reply) => {
-            let (model, tokens, attempts) = (Some(reply.model.clone()), Some(reply.tokens), Some(reply.attempts));
-            Done { output: outcome(reply), ok: true, model, tokens, attempts }
+            let (tokens, attempts) = (Some(reply.tokens), Some(reply.attempts));
+            let (target, charged, model) = (reply.name.clone(), reply.charged.clone(), Some(reply.model.clone()));
+            Done { model, tokens, attempts, target, charged, ..Done::ok(outcome(reply)) }
         }
         Err(error) => Done { ok: false, ..Done::ok(Outcome::Failed(error)) },
     }

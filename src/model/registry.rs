@@ -1,15 +1,19 @@
 //! Models by name: those of the settings, `offline`, and those added from Rust.
 
-use super::circuit::Guarded;
+use super::budgeted::Budgeted;
+use super::chain::Chain;
+use super::circuit::{CircuitState, Guarded};
 use super::metered::Metered;
 use super::offline::Offline;
 use super::openai::OpenAi;
-use super::{Model, ModelError};
+use super::{Model, ModelError, ModelNames};
+use crate::budget::Purse;
 use crate::config::{Provider, Settings};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
+use tracing::warn;
 use utoipa::ToSchema;
 
 /// A `[models.<name>]` that cannot work.
@@ -25,7 +29,7 @@ pub struct ModelSettingsError {
 }
 
 /// What a listing shows of a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelInfo {
     /// What agents call it.
     pub name: String,
@@ -33,23 +37,30 @@ pub struct ModelInfo {
     pub provider: String,
     /// Its name at its server.
     pub model: String,
+    /// Whether this process asks it; null where it asks no models, and of one that has no circuit.
+    #[serde(default)]
+    pub circuit: Option<CircuitState>,
 }
 
 impl ModelInfo {
+    fn new(name: &str, provider: &str, at_server: &str) -> Self {
+        Self { name: name.into(), provider: provider.into(), model: at_server.into(), circuit: None }
+    }
+
     /// Of a model that was added from Rust.
     pub fn of_rust(name: &str) -> Self {
-        Self { name: name.to_owned(), provider: "rust".into(), model: name.to_owned() }
+        Self::new(name, "rust", name)
     }
 
     /// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
     pub fn of_settings(settings: &Settings) -> Vec<Self> {
-        let offline = |name: &str| Self { name: name.into(), provider: "offline".into(), model: "offline".into() };
+        let offline = |name: &str| Self::new(name, "offline", "offline");
         let mut models: Vec<Self> = settings
             .models
             .iter()
             .map(|(name, model)| match model.provider {
                 Provider::Offline => offline(name),
-                Provider::Openai => Self { name: name.clone(), provider: "openai".into(), model: model.model.clone() },
+                Provider::Openai => Self::new(name, "openai", &model.model),
             })
             .collect();
         for name in ["default", "offline"] {
@@ -66,21 +77,24 @@ impl ModelInfo {
 struct Entry {
     model: Arc<dyn Model>,
     info: ModelInfo,
+    guarded: Option<Arc<Guarded>>,
 }
 
 /// Models by name. Cheap to clone.
 #[derive(Clone)]
 pub struct Models {
-    entries: BTreeMap<String, Entry>,
+    entries: Arc<BTreeMap<String, Entry>>,
+    /// What they may cost where they are asked.
+    purse: Option<Arc<Purse>>,
 }
 
 impl Models {
     /// Only `offline`, and `default`, which is the same.
     pub fn offline() -> Self {
         let offline: Arc<dyn Model> = Arc::new(Offline::new());
-        Self { entries: BTreeMap::new() }
-            .insert("offline", Arc::clone(&offline), "offline", "offline")
-            .insert("default", offline, "offline", "offline")
+        Self { entries: Arc::default(), purse: None }
+            .insert("offline", (Arc::clone(&offline), None), "offline", "offline")
+            .insert("default", (offline, None), "offline", "offline")
     }
 
     /// Those of the settings; `key_of` gives the value of an environment variable. `offline` always exists, and is also
@@ -98,7 +112,7 @@ impl Models {
                 problem,
             };
             models = match entry.provider {
-                Provider::Offline => models.insert(name, Arc::clone(&offline), "offline", "offline"),
+                Provider::Offline => models.insert(name, (Arc::clone(&offline), None), "offline", "offline"),
                 Provider::Openai if name == "offline" => {
                     return Err(wrong("provider", "`offline` is always the offline model; choose another name".into()));
                 }
@@ -111,8 +125,9 @@ impl Models {
                             wrong("api_key_env", problem)
                         })?),
                     };
-                    let model: Arc<dyn Model> = Arc::new(Guarded::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
-                    models.insert(name, model, "openai", &entry.model)
+                    let guarded = Arc::new(Guarded::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
+                    let model: Arc<dyn Model> = Arc::<Guarded>::clone(&guarded);
+                    models.insert(name, (model, Some(guarded)), "openai", &entry.model)
                 }
             };
         }
@@ -121,25 +136,60 @@ impl Models {
 
     /// These and `model` under `name`, in place of one that had the name.
     pub fn with(self, name: &str, model: Arc<dyn Model>) -> Self {
-        self.insert(name, model, "rust", name)
+        self.insert(name, (model, None), "rust", name)
     }
 
-    fn insert(mut self, name: &str, model: Arc<dyn Model>, provider: &str, at_server: &str) -> Self {
-        let info = ModelInfo { name: name.to_owned(), provider: provider.to_owned(), model: at_server.to_owned() };
+    /// These, asked only as far as `purse` lasts.
+    pub fn within(&self, purse: Arc<Purse>) -> Self {
+        Self { entries: Arc::clone(&self.entries), purse: Some(purse) }
+    }
+
+    fn insert(
+        mut self,
+        name: &str,
+        (model, guarded): (Arc<dyn Model>, Option<Arc<Guarded>>),
+        provider: &str,
+        at_server: &str,
+    ) -> Self {
+        let info = ModelInfo::new(name, provider, at_server);
         let model = Arc::new(Metered::new(name, model));
-        self.entries.insert(name.to_owned(), Entry { model, info });
+        Arc::make_mut(&mut self.entries).insert(name.to_owned(), Entry { model, info, guarded });
         self
     }
 
     /// The model of that name.
     pub fn get(&self, name: &str) -> Result<Arc<dyn Model>, ModelError> {
-        let entry = self.entries.get(name).ok_or_else(|| ModelError::Unknown(name.to_owned()))?;
-        Ok(Arc::clone(&entry.model))
+        self.chain(&name.into())
+    }
+
+    /// The models of these names as one: see [`ModelNames`]. A name that is not known is passed over where another one is.
+    pub fn chain(&self, names: &ModelNames) -> Result<Arc<dyn Model>, ModelError> {
+        let mut links = Vec::new();
+        for name in names.iter() {
+            match self.entries.get(name) {
+                Some(entry) => links.push(Arc::clone(&entry.model)),
+                None if names.is_chain() => warn!("{}; it is passed over", ModelError::Unknown(name.to_owned())),
+                None => {}
+            }
+        }
+        let model: Arc<dyn Model> = match links.len() {
+            0 => return Err(ModelError::Unknown(names.first().to_owned())),
+            1 => links.remove(0),
+            _ => Arc::new(Chain::new(links)),
+        };
+        Ok(match &self.purse {
+            Some(purse) => Arc::new(Budgeted::new(model, Arc::clone(purse))),
+            None => model,
+        })
     }
 
     /// All of them, by name.
     pub fn names(&self) -> Vec<ModelInfo> {
-        self.entries.values().map(|entry| entry.info.clone()).collect()
+        let info = |entry: &Entry| {
+            let circuit = entry.guarded.as_deref().map(Guarded::state);
+            ModelInfo { circuit, ..entry.info.clone() }
+        };
+        self.entries.values().map(info).collect()
     }
 }
 

@@ -237,6 +237,7 @@ mod tests {
             model: None,
             tokens: None,
             attempts: None,
+            charged: None,
             at: Timestamp::from_millis(0),
         }
     }

@@ -26,13 +26,15 @@ pub async fn runnables(store: &dyn Store, flows: Vec<String>) -> Result<KnownRun
 }
 
 /// Registers every good file of `workflows_dir`; a bad one is reported by name and does not stop the others (OP-O18).
-pub async fn register_folder(settings: &Settings, store: &dyn Store, flows: Vec<String>) {
+///
+/// `flows` are registered in Rust, `models` those that stages may name.
+pub async fn register_folder(settings: &Settings, store: &dyn Store, (flows, models): (Vec<String>, Vec<String>)) {
     let read = files(&settings.workflows_dir);
     if read.is_empty() {
         return;
     }
     let known = match runnables(store, flows).await {
-        Ok(known) => known,
+        Ok(known) => known.with_models(models),
         Err(problem) => return warn!("the files of workflows_dir are not registered: {problem}"),
     };
     for (path, workflow) in checked(read, &known) {

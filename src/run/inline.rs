@@ -7,6 +7,7 @@ use super::speech::Output;
 use super::{Working, completed, failed, status_of, used, work};
 use crate::clock::{self, Timestamp};
 use crate::journal::{Done, Guard, Journal, Label, StepError};
+use crate::model::Models;
 use crate::queue::OutEvent;
 use crate::store::{RunQuery, RunRecord, RunStatus};
 use crate::turn::{CancelReason, Services, Speech, TurnError};
@@ -30,6 +31,8 @@ pub(crate) struct Inline<'t> {
     /// An earlier holder began the turn.
     pub(crate) resumed: bool,
     pub(crate) guard: &'t Guard,
+    /// The turn's, within its budget.
+    pub(crate) models: Models,
     /// The turn's journal.
     pub(crate) journal: Journal,
     /// Where in it the run's steps are: `<iteration>/<target>`.
@@ -116,6 +119,7 @@ impl Inline<'_> {
         let working = Working {
             run_id: &run_id,
             journal: journal.clone(),
+            models: self.models.clone(),
             guard: self.guard,
             published,
             said: Some(output),

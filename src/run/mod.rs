@@ -23,8 +23,10 @@ pub use folder::{known_ids, register_folder, runnables};
 pub(crate) use earlier::check as check_stage;
 pub(crate) use inline::{Inline, break_off};
 
+use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, StepRecord};
+use crate::model::Models;
 use crate::queue::{Job, JobBody, OutEvent};
 use crate::session::{Session, Status, WorkflowState, history};
 use crate::store::{Change, Outcome, Record, RunRecord, RunStatus, TimerChange, TurnRecord};
@@ -88,7 +90,9 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     let record = RunRecord { error: Some(failure), ended_at: Some(clock::now()), status, usage, ..record };
     let outbox = vec![turn.last_event(&asked, event)];
     let ended = Ended { record: Some(record), outbox, reason: Some(reason.to_string()) };
-    Ok(turn.change(Outcome::Cancelled, None, ended))
+    let journal = Journal::looked_at(Arc::clone(&services.store), (turn.run_id(), turn.turn_id()), steps);
+    turn.disregard_earlier(&journal, true);
+    Ok(turn.change(Outcome::Cancelled, Some(&journal), ended))
 }
 
 /// What becomes of a run that is given up for this reason: an operator cancels, all else fails it.
@@ -184,6 +188,7 @@ impl<'a> RunTurn<'a> {
         let guard = (self.session.epoch, self.guard.clone());
         let journal = Journal::open(Arc::clone(store), ids, guard, again).await?;
         let asks = (asked.query, asked.origin_session);
+        self.disregard_earlier(&journal, self.resumed);
         let begun = match beginning::begin(self.services, &journal, asked.workflow_id, asks).await? {
             Ok(begun) => begun,
             Err(problem) => return Ok(self.failed(asked, record, problem)),
@@ -308,6 +313,7 @@ impl<'a> RunTurn<'a> {
             begun,
             Working {
                 run_id: self.run_id(),
+                models: self.services.models.within(self.purse(&journal)),
                 journal,
                 guard: &self.guard,
                 published,
@@ -345,11 +351,25 @@ impl<'a> RunTurn<'a> {
         self.outlet(asked).publication(&event, self.services.queue.max_payload())
     }
 
+    fn purse(&self, journal: &Journal) -> Arc<Purse> {
+        Purse::of_run(&self.services.budgets, journal.clone())
+    }
+
+    /// Steps that were taken over from an earlier turn counted there. A turn that begins has no others; one that is repeated has
+    /// made its own since.
+    fn disregard_earlier(&self, journal: &Journal, has_own: bool) {
+        if self.asked().is_some_and(|asked| asked.from_run.is_some()) {
+            let begun_at = if has_own { self.begun_at } else { Timestamp::from_millis(i64::MAX) };
+            journal.disregard(begun_at);
+        }
+    }
+
     fn change(&self, outcome: Outcome, journal: Option<&Journal>, ended: Ended) -> Change {
         let Ended { record, outbox, reason } = ended;
         let session = &self.session;
         let state = &session.workflow_state;
         let hash = record.as_ref().map_or_else(|| state.hash.clone(), |record| record.hash.clone());
+        let spent = journal.map(Journal::spending).unwrap_or_default();
         let turn = TurnRecord {
             session_id: session.session_id.clone(),
             turn_id: self.turn_id().to_owned(),
@@ -376,6 +396,8 @@ impl<'a> RunTurn<'a> {
             timers: TimerChange::Keep,
             closed_at: None,
             handoff: None,
+            tokens: session.tokens.saturating_add(spent.total),
+            days: journal.map(|journal| self.purse(journal).days(&spent)).unwrap_or_default(),
             turn,
             run: record,
             steps: journal.map(Journal::take_notes).unwrap_or_default(),
@@ -388,6 +410,7 @@ impl<'a> RunTurn<'a> {
 struct Working<'w> {
     run_id: &'w str,
     journal: Journal,
+    models: Models,
     guard: &'w Guard,
     /// What is on the stream already.
     published: Published,
@@ -399,11 +422,10 @@ struct Working<'w> {
 /// Executes a workflow. On return all events but the last one are published.
 async fn work(services: &Services, outlet: Outlet, begun: Begun, working: Working<'_>) -> Result<RunEnd, TurnError> {
     let Begun { beginning, pinned } = begun;
-    let Working { run_id, journal, guard, published, said, begun_at } = working;
+    let Working { run_id, journal, models, guard, published, said, begun_at } = working;
     let limits = Limits::of(&services.limits, &pinned.root().workflow.limits);
     let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), (published, said)));
-    let means =
-        RunServices { models: services.models.clone(), http: services.http.clone(), tools: services.tools.clone() };
+    let means = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
     let start = RunStart::new(run_id, pinned, &beginning.input, journal, (means, sink.clone(), limits));
     let start = start.asked(&beginning.request).since(begun_at.until(clock::now()));
     // Of no type that whoever waits for it would have in its own.

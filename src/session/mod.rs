@@ -157,6 +157,9 @@ pub struct Session {
     /// When the conversation was closed, until the user writes again.
     #[serde(default)]
     pub closed_at: Option<Timestamp>,
+    /// Tokens of prompts and answers that the conversation has used since it was opened.
+    #[serde(default)]
+    pub tokens: u64,
     /// What the last turn has said at its end: published after its commit, by whoever gets to it.
     #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -190,6 +193,7 @@ impl Session {
             handoff: None,
             recent_jobs: Arc::default(),
             closed_at: None,
+            tokens: 0,
             outbox: Vec::new(),
             created_at: now,
             updated_at: now,

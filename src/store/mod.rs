@@ -24,6 +24,7 @@ use crate::plan::Plan;
 use crate::session::Session;
 use crate::workflow::orchestration::definition::WorkflowRecord;
 use async_trait::async_trait;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -68,8 +69,9 @@ pub trait Store: Send + Sync + 'static {
     /// All recorded steps of a turn.
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
-    /// Ends a turn: state, history, `last_seq`, timers and outbox in one update filtered by epoch, after the turn's record,
-    /// its run's and remaining steps are durable. Those steps replace what was on record under their keys, unless a newer holder
+    /// Ends a turn: state, history, `last_seq`, timers, tokens and outbox in one update filtered by epoch, after the turn's record,
+    /// its run's and remaining steps are durable. What it adds to agents' days is added once it is committed, and only then; a
+    /// crash of the process right between the two may lose it, but never adds it twice. Those steps replace what was on record under their keys, unless a newer holder
     /// wrote it. The outbox replaces the former one; without a change, it is removed. Releases the lease if
     /// `pending_seq <= last_seq`, else renews it. When the epoch is stale or the lease was handed back it answers
     /// [`Committed::Fenced`], and nothing of the session has changed.
@@ -169,6 +171,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// One turn.
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>>;
+
+    /// Tokens that the committed turns of a day (such as `2026-01-02`) have used of each agent's; none of an agent without any.
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>>;
 
     // --- timers and housekeeping
 

@@ -214,6 +214,10 @@ pub struct Change {
     pub closed_at: Option<Timestamp>,
     /// Set while a human has the conversation.
     pub handoff: Option<Handoff>,
+    /// What the conversation has used as of now.
+    pub tokens: u64,
+    /// What the turn adds to the days of agents.
+    pub days: Vec<DayUse>,
     /// The turn's record.
     pub turn: TurnRecord,
     /// The run that the turn is for, as it has ended.
@@ -222,6 +226,20 @@ pub struct Change {
     pub steps: Vec<StepRecord>,
     /// To be published once this is committed, in order.
     pub outbox: Vec<OutEvent>,
+}
+
+/// How long it is known what agents have used on a day.
+pub(crate) const DAYS_KEPT: Duration = Duration::from_secs(31 * 86_400);
+
+/// What a turn has used of an agent's day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayUse {
+    /// The agent.
+    pub agent_id: String,
+    /// The calendar day (UTC), such as `2026-01-02`.
+    pub day: String,
+    /// Tokens of prompts and answers.
+    pub tokens: u64,
 }
 
 /// What a turn does to the pending timers.

@@ -145,7 +145,8 @@ impl EngineBuilder {
             let agent = AgentRecord::from_document(document, clock::now()).unwrap_or_else(|error| panic!("{error}"));
             agent_id.get_or_insert_with(|| agent.id().to_owned());
             if let Some(script) = &script {
-                engine = engine.model(agent.config.model.clone(), script.clone());
+                let names = agent.config.model.iter();
+                engine = names.fold(engine, |engine, name| engine.model(name, script.clone()));
             }
             engine = engine.agent_document(agent.document);
         }

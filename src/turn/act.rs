@@ -31,7 +31,7 @@ impl Turn<'_> {
             }
             .bounded();
             let (ok, attempts) = (result.ok, Some(result.attempts));
-            Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
+            Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
         let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
             Ok(stepped) => stepped,
@@ -74,7 +74,7 @@ impl Turn<'_> {
         if let Err(problem) = Flows::check(runnable.as_ref(), &action.params) {
             return Ok(Err(format!("flow `{}`: {problem}", action.target)));
         }
-        let model = match self.services.models.get(&self.agent.config.model) {
+        let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -112,6 +112,7 @@ impl Turn<'_> {
             epoch: self.session.epoch,
             resumed: self.resumed,
             guard: &self.guard,
+            models: self.models.clone(),
             journal: self.journal.clone(),
             speech,
             prefix,
@@ -127,7 +128,7 @@ impl Turn<'_> {
 
     fn flow_finished(&mut self, iteration: u32, action: &Action, (begun, ok): (Instant, bool)) {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let stepped = Stepped { output: (), ok, ms, key: format!("{iteration}/flow") };
-        self.step_finished("flow", &action.target, &stepped);
+        let (key, target) = (format!("{iteration}/flow"), action.target.clone());
+        self.step_finished("flow", &action.target, &Stepped { output: (), ok, ms, key, target });
     }
 }

@@ -1,12 +1,12 @@
 //! Ending a turn as `cancelled` (OP-E2).
 
 use super::state::Turn;
-use super::{CancelReason, TurnError};
+use super::{CancelReason, TOKEN_BUDGET, TurnError};
 use crate::prompt::is_chinese;
 use crate::queue::ReplyKind;
 use crate::run;
 use crate::session::Status;
-use crate::store::{Change, Outcome, TimerChange};
+use crate::store::{Change, Outcome, StoreError, TimerChange};
 use serde_json::json;
 use tracing::warn;
 
@@ -23,12 +23,23 @@ impl Turn<'_> {
             self.transition(Status::Processing);
         }
         if !self.answered && self.jobs.iter().any(|job| job.user_message().is_some()) {
-            let text = self.apology();
+            let text = self.apology(reason);
             self.reply(ReplyKind::Apology, "apology", &text);
         }
         self.transition(Status::Cancelled);
         self.session.handoff = None;
         self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))
+    }
+
+    /// Counts what earlier attempts have used: a turn that is given up reads nothing else of its journal.
+    pub(super) async fn count_recorded(&self) -> Result<(), TurnError> {
+        match self.services.store.steps(&self.session.session_id, self.turn_id()).await {
+            Ok(steps) => self.journal.count(&steps),
+            Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
+            // It may be why the turn is given up.
+            Err(error) => warn!(turn_id = self.turn_id(), "what the turn has used is not counted: {error}"),
+        }
+        Ok(())
     }
 
     /// Ends the runs of workflows that the turn has begun.
@@ -39,11 +50,12 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn apology(&self) -> String {
+    fn apology(&self, reason: &CancelReason) -> String {
         let chinese = self.speaks_chinese();
+        let prompt = if reason.word == TOKEN_BUDGET { "over_budget" } else { "apology" };
         self.services
             .prompts
-            .render("apology", &json!({ "chinese": chinese }))
+            .render(prompt, &json!({ "chinese": chinese }))
             .map_or_else(|_| "抱歉，系统暂时无法处理，请稍后再试。".to_owned(), |text| text.trim().to_owned())
     }
 

@@ -107,10 +107,10 @@ impl Turn<'_> {
         parse: fn(&str) -> Result<T, String>,
         ends: fn(&T) -> bool,
     ) -> Answer<T> {
-        let (name, journal) = (self.agent.config.model.clone(), self.journal.clone());
-        let model = match self.services.models.get(&name) {
+        let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
+        let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
-            Err(error) => return Ok(Err(CancelReason::new("model_unavailable", error.to_string()))),
+            Err(error) => return Ok(Err(CancelReason::of_model(&error))),
         };
         let Question { key, mut messages, schema, input, facts } = question;
         let mut problem = String::new();
@@ -125,16 +125,14 @@ impl Turn<'_> {
                 let answer = parsed.insert(parse(content));
                 correction == 0 && answer.as_ref().is_ok_and(ends)
             };
-            let asking = recorded::ask_last(&journal, &key, (&name, model.as_ref()), &asked, request, is_last);
+            let asking = recorded::ask_last(&journal, &key, (&names, model.as_ref()), &asked, request, is_last);
             let content = match self.beside(Box::pin(asking)).await? {
                 Ok(stepped) => {
-                    self.step_finished("model", &name, &stepped);
+                    self.step_finished("model", &stepped.target, &stepped);
                     stepped.output
                 }
                 Err(StepError::Journal(error)) => return Err(error.into()),
-                Err(StepError::Operation(error)) => {
-                    return Ok(Err(CancelReason::new("model_unavailable", error.to_string())));
-                }
+                Err(StepError::Operation(error)) => return Ok(Err(CancelReason::of_model(&error))),
             };
             match parsed.unwrap_or_else(|| parse(&content)) {
                 Ok(answer) => return Ok(Ok(answer)),

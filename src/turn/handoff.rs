@@ -125,7 +125,7 @@ impl Turn<'_> {
         let step = journal.step(key, label, &input, |idempotency_key| async move {
             let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
             let (ok, attempts) = (result.ok, Some(result.attempts));
-            Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
+            Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
         let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
             Ok(stepped) => stepped,

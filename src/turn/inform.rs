@@ -1,19 +1,23 @@
 //! The reply from what the agent's knowledge says (E-20, OP-E20): a search for the user's message, and if it has hits, one
-//! more question to the model. Without knowledge, a hit or an answer the reply is as decided.
+//! more question to the model. Without knowledge, a hit or an answer the reply is as decided; without a budget for it there is
+//! none.
 
-use super::TurnError;
 use super::iterate::Loop;
 use super::prompt::{self, KnowledgeReply};
 use super::state::Turn;
+use super::{CancelReason, TurnError};
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::knowledge::index::Index;
 use crate::knowledge::{Hit, library};
 use crate::model::delta::deltas;
-use crate::model::{Facts, Grounds, ModelRequest, recorded};
+use crate::model::{Facts, Grounds, ModelError, ModelRequest, recorded};
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tracing::warn;
+
+/// What came of it, or why the turn is to be cancelled.
+type Written<T> = Result<Result<Option<T>, CancelReason>, TurnError>;
 
 /// A reply that knowledge has gone into.
 pub(super) struct Informed {
@@ -30,15 +34,15 @@ impl Turn<'_> {
         state: &Loop,
         index: Arc<Index>,
         decided: &str,
-    ) -> Result<Option<Informed>, TurnError> {
+    ) -> Written<Informed> {
         let message = self.message_text();
         // A timer's turn answers nobody.
         if message.trim().is_empty() {
-            return Ok(None);
+            return Ok(Ok(None));
         }
         let hits = self.looked_up(iteration, index, &message, decided).await?;
         if hits.is_empty() {
-            return Ok(None);
+            return Ok(Ok(None));
         }
         let mut sources: Vec<String> = Vec::new();
         for hit in &hits {
@@ -47,7 +51,7 @@ impl Turn<'_> {
             }
         }
         let text = self.written(iteration, state, Grounds { decided: decided.to_owned(), hits }).await?;
-        Ok(text.map(|text| Informed { text, sources }))
+        Ok(text.map(|text| text.map(|text| Informed { text, sources })))
     }
 
     /// The hits, as a step: a turn that is repeated writes its reply from the same ones.
@@ -77,13 +81,13 @@ impl Turn<'_> {
     }
 
     /// The model's reply from the hits; `None` when it has none.
-    async fn written(&mut self, iteration: u32, state: &Loop, grounds: Grounds) -> Result<Option<String>, TurnError> {
-        let (name, journal) = (self.agent.config.model.clone(), self.journal.clone());
-        let model = match self.services.models.get(&name) {
+    async fn written(&mut self, iteration: u32, state: &Loop, grounds: Grounds) -> Written<String> {
+        let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
+        let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
             Err(problem) => {
                 warn!(agent_id = self.agent.id(), "the reply is as decided, without knowledge: {problem}");
-                return Ok(None);
+                return Ok(Ok(None));
             }
         };
         let (message, results) = (self.message_text(), prompt::results(&state.results));
@@ -105,19 +109,20 @@ impl Turn<'_> {
         let key = format!("{iteration}/inform");
         let voice = self.voice(&format!("{iteration}/respond")).await?;
         let asking = async {
-            let asked = recorded::say_last(&journal, &key, (&name, model.as_ref()), &input, question, |_| true);
+            let asked = recorded::say_last(&journal, &key, (&names, model.as_ref()), &input, question, |_| true);
             tokio::join!(asked, voice.say(pieces)).0
         };
         match self.beside(Box::pin(asking)).await? {
             Ok(stepped) => {
-                self.step_finished("model", &name, &stepped);
+                self.step_finished("model", &stepped.target, &stepped);
                 let text = stepped.output.trim();
-                Ok((!text.is_empty()).then(|| text.to_owned()))
+                Ok(Ok((!text.is_empty()).then(|| text.to_owned())))
             }
             Err(StepError::Journal(error)) => Err(error.into()),
+            Err(StepError::Operation(spent @ ModelError::Spent { .. })) => Ok(Err(CancelReason::of_model(&spent))),
             Err(StepError::Operation(problem)) => {
                 warn!(agent_id = self.agent.id(), "the reply is as decided, without knowledge: {problem}");
-                Ok(None)
+                Ok(Ok(None))
             }
         }
     }

@@ -121,10 +121,10 @@ impl Turn<'_> {
         }
         Ok(match (next_status, repeated) {
             (NextStatus::Ready, _) => Flow::End(End::Silent),
-            (NextStatus::Typing, _) => {
-                self.respond(iteration, state, response.unwrap_or_default()).await?;
-                Flow::End(End::Answered)
-            }
+            (NextStatus::Typing, _) => match self.respond(iteration, state, response.unwrap_or_default()).await? {
+                Ok(()) => Flow::End(End::Answered),
+                Err(reason) => Flow::End(End::Cancelled(reason)),
+            },
             // The model cannot see a silent action, so it asks for it again: that is the end of the turn (OP-E17).
             (_, true) if response.is_some() => {
                 self.transition(Status::Typing);
@@ -135,23 +135,29 @@ impl Turn<'_> {
         })
     }
 
-    async fn respond(&mut self, iteration: u32, state: &Loop, decided: String) -> Result<(), TurnError> {
+    async fn respond(
+        &mut self,
+        iteration: u32,
+        state: &Loop,
+        decided: String,
+    ) -> Result<Result<(), CancelReason>, TurnError> {
         self.transition(Status::Typing);
         let key = format!("{iteration}/respond");
         let informed = match self.services.knowledge.index(&self.agent.config.id).await {
             Some(index) => Box::pin(self.informed(iteration, state, index, &decided)).await?,
-            None => None,
+            None => Ok(None),
         };
         match informed {
-            Some(Informed { text, sources }) => {
+            Err(reason) => return Ok(Err(reason)),
+            Ok(Some(Informed { text, sources })) => {
                 let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
                 // Of a text whose pieces were said the whole one is `final` (CONTRACT.md).
                 let kind = if self.speech.is_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
                 self.reply_with(kind, &key, &text, metadata);
             }
-            None => self.reply(ReplyKind::Response, &key, &decided),
+            Ok(None) => self.reply(ReplyKind::Response, &key, &decided),
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     fn idle(&mut self, state: &mut Loop) -> Flow {

@@ -30,11 +30,12 @@ pub(crate) use speech::Speech;
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
+use crate::budget::Budgets;
 use crate::config::WorkflowLimits;
 use crate::http_client::bounded;
 use crate::journal::{Guard, JournalError};
 use crate::knowledge::Library;
-use crate::model::Models;
+use crate::model::{ModelError, Models};
 use crate::prompt::Prompts;
 use crate::queue::{Job, JobBody, Queue, QueueError};
 use crate::run::StoredDefinitions;
@@ -46,6 +47,9 @@ use thiserror::Error;
 
 /// The most bytes of a reason's detail, which the session document carries.
 const MAX_DETAIL: usize = 1_000;
+
+/// The reason of a turn that a budget has ended.
+const TOKEN_BUDGET: &str = "token_budget";
 
 /// What turns work with; one per process.
 pub struct Services {
@@ -69,6 +73,8 @@ pub struct Services {
     pub definitions: Arc<StoredDefinitions>,
     /// The most that a run of a workflow may take.
     pub limits: WorkflowLimits,
+    /// The tokens that agents may use.
+    pub budgets: Arc<Budgets>,
 }
 
 /// What a turn starts from.
@@ -132,6 +138,12 @@ impl CancelReason {
         Self { word, detail: bounded(&detail.into(), MAX_DETAIL) }
     }
 
+    /// No model has answered, or none was to be asked.
+    pub fn of_model(error: &ModelError) -> Self {
+        let word = if matches!(error, ModelError::Spent { .. }) { TOKEN_BUDGET } else { "model_unavailable" };
+        Self::new(word, error.to_string())
+    }
+
     /// An operator has said so.
     pub fn operator(reason: Option<&str>, by: Option<&str>) -> Self {
         Self::new("operator", [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": "))
@@ -171,6 +183,7 @@ pub async fn give_up(
 ) -> Result<Change, TurnError> {
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
+    turn.count_recorded().await?;
     turn.adopt_published().await?;
     turn.break_off_runs(&reason).await?;
     turn.cancel(&reason)

@@ -4,8 +4,10 @@ use super::published::is_answer;
 use super::speech::{Ended, Speech};
 use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
+use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, Stepped};
+use crate::model::Models;
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
@@ -37,6 +39,11 @@ pub(super) struct Turn<'a> {
     /// An earlier holder began the turn.
     pub(super) resumed: bool,
     pub(super) guard: Guard,
+    /// Models, as far as the budget lasts.
+    pub(super) models: Models,
+    purse: Arc<Purse>,
+    /// Tokens that the conversation had used before.
+    tokens_before: u64,
     turn_id: String,
     attempt: u32,
     started_at: Timestamp,
@@ -66,6 +73,11 @@ impl<'a> Turn<'a> {
             }
             None => (1, clock::now()),
         };
+        // A conversation that is opened again begins anew.
+        let opened = session.closed_at.is_some() && jobs.iter().any(|job| job.user_message().is_some());
+        let tokens_before = if opened { 0 } else { session.tokens };
+        let purse = Purse::of_turn(&services.budgets, journal.clone(), &agent.config, tokens_before);
+        let models = services.models.within(Arc::clone(&purse));
         // Handed on by place: each function that waits would hold a copy otherwise, in each of thousands of turns.
         let mut turn = Box::new(Self {
             services,
@@ -78,6 +90,9 @@ impl<'a> Turn<'a> {
             reason: None,
             resumed,
             guard,
+            models,
+            purse,
+            tokens_before,
             turn_id,
             attempt,
             started_at,
@@ -306,6 +321,7 @@ impl<'a> Turn<'a> {
                 timer.traceparent = trace.as_ref().map(TraceContext::traceparent);
             }
         }
+        let spent = self.journal.spending();
         let history_drop = history::excess(&self.session.history, &self.entries);
         let job = self.jobs[0].clone();
         let cancelled = self.status() == Status::Cancelled;
@@ -336,6 +352,8 @@ impl<'a> Turn<'a> {
             timers,
             closed_at: self.session.closed_at,
             handoff: self.session.handoff,
+            tokens: self.tokens_before.saturating_add(spent.total),
+            days: self.purse.days(&spent),
             turn,
             run: None,
             steps: self.journal.take_notes(),

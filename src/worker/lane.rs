@@ -227,7 +227,7 @@ struct Prepared {
     job: Job,
     /// The configuration that its turn is to run with.
     pin: Pin,
-    /// The model that its agent asks; for a run its workflow.
+    /// The model that its agent asks first; for a run its workflow.
     model: String,
     /// What its lane is for, when it is new.
     kind: Kind,
@@ -271,7 +271,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
         Ok(agent) => {
             let announce = job.user_message().is_some();
             let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
-            Ok(Ok(Prepared { job, pin, model: agent.config.model.clone(), kind: Kind::Chat }))
+            Ok(Ok(Prepared { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Chat }))
         }
         Err(unfit) => {
             warn!(job_id = job.job_id, "no agent for the job");

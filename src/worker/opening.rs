@@ -130,6 +130,7 @@ async fn record(shared: &Shared, session: &Session, job: &Job, asked: Beginning)
         model: None,
         tokens: None,
         attempts: None,
+        charged: None,
         at: clock::now(),
     };
     let request = Record {

@@ -109,7 +109,8 @@ impl FlowContext {
             vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
         let facts = Facts { message: text.to_owned(), ..Facts::default() };
         let request = ModelRequest::new(messages).with_facts(facts);
-        let model = (self.agent.config.model.as_str(), self.model.as_ref());
+        let names = self.agent.config.model.to_string();
+        let model = (names.as_str(), self.model.as_ref());
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),
@@ -128,7 +129,8 @@ impl FlowContext {
         let facts = Facts { message: text.to_owned(), ..Facts::default() };
         let (sink, pieces) = deltas();
         let question = (ModelRequest::new(messages).with_facts(facts), sink);
-        let model = (self.agent.config.model.as_str(), self.model.as_ref());
+        let names = self.agent.config.model.to_string();
+        let model = (names.as_str(), self.model.as_ref());
         let input = (instruction, text);
         let asking = recorded::say_last(&self.journal, key, model, &input, question, |_| false);
         match tokio::join!(asking, self.listener.hear(key, pieces)).0 {

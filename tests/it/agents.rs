@@ -251,6 +251,7 @@ fn every_field_of_the_schema_has_a_description_and_is_in_the_docs() {
         ("TimerConfig", "## Timers"),
         ("Action", "## Timers"),
         ("HandoffConfig", "## Handoff"),
+        ("Budget", "## Budgets"),
         ("Rule", "## Rules"),
         ("When", "## Rules"),
         ("Decide", "## Rules"),

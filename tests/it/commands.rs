@@ -116,6 +116,12 @@ async fn a_new_user_talks_to_the_agent_that_comes_with_dev() {
     assert_eq!(listed["sessions"][0]["session_id"], "tour");
     let agents = folder.run(&["agents", "list"], "").await;
     assert!(agents.out.contains("default (offline)"), "{agents:?}");
+    let models = folder.run(&["models"], "").await;
+    for part in ["CIRCUIT", "USED TODAY", "sales", "offline"] {
+        assert!(models.out.contains(part), "{part}: {models:?}");
+    }
+    let models = folder.run(&["models", "--json"], "").await.json();
+    assert_eq!((&models["models"][0]["name"], &models["models"][0]["circuit"]), (&json!("default"), &json!(null)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

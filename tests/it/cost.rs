@@ -1,6 +1,6 @@
 //! What a turn asks of the servers, so that nothing is added unnoticed: counts and ratios, never times.
 
-use crate::scenarios::{answer, sales};
+use crate::scenarios::{answer, sales, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
@@ -50,12 +50,22 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
     for warm_up in 0..2 {
         engine.say("s1", &format!("w-{warm_up}"), "你好").await;
     }
-    let before = counted(&handles.mongodb_uri).await;
-    for turn in 0..TURNS {
-        engine.say("s1", &format!("m-{turn}"), "在吗").await;
-    }
-    let after = counted(&handles.mongodb_uri).await;
-    let (updates, insertions) = (after.0 - before.0, after.1 - before.1);
+    let cost = async |turns: &str| {
+        let before = counted(&handles.mongodb_uri).await;
+        for turn in 0..TURNS {
+            engine.say("s1", &format!("{turns}-{turn}"), "在吗").await;
+        }
+        let after = counted(&handles.mongodb_uri).await;
+        (after.0 - before.0, after.1 - before.1)
+    };
     // Taking the lane, and the commit; the turn's record, and the step of its decision.
-    assert_eq!((updates, insertions), (2 * TURNS, 2 * TURNS), "of {TURNS} turns");
+    assert_eq!(cost("m").await, (2 * TURNS, 2 * TURNS), "of {TURNS} turns");
+    // What a turn and a session have used is in there; a day has a counter.
+    for (name, budget, updates) in
+        [("t", json!({"turn": 1_000, "session": 1_000_000}), 2), ("d", json!({"day": 1_000_000}), 3)]
+    {
+        engine.apply(sales_with(&json!({ "budget": budget }))).await;
+        engine.say("s1", &format!("w-{name}"), "你好").await;
+        assert_eq!(cost(name).await, (updates * TURNS, 2 * TURNS), "of {TURNS} turns with {budget}");
+    }
 }

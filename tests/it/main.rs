@@ -5,6 +5,7 @@ mod agents;
 mod away;
 mod bench;
 mod browser;
+mod budgets;
 mod chaos;
 mod commands;
 mod conformance;

@@ -61,6 +61,8 @@ fn the_schema_refuses_what_the_reader_refuses() {
         json!({"id": "w", "stages": [{"id": "a"}]}),
         json!({"id": "w", "stages": [{"id": "a", "runnable": ["x"]}]}),
         json!({"id": "w", "stages": [{"id": "a", "runnable": "x", "timeout": 0}]}),
+        json!({"id": "w", "stages": [{"id": "a", "runnable": "x", "model": []}]}),
+        json!({"id": "w", "stages": [{"id": "a", "runnable": "x", "model": 7}]}),
         json!({"id": "w", "stages": [{"id": "a", "runnable": "x", "retry": {"max_attempts": 101}}]}),
         json!({"id": "w", "stages": stages, "limits": {"max_stages": 0}}),
         json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": role, "agents": [{"name": "a", "runnable": "x"}]}),

@@ -40,6 +40,7 @@ static DECIDE: Fields = Fields(&[
     ("output", Leaf),
     ("reasoning", Leaf),
 ]);
+static BUDGET: Fields = Fields(&[("turn", Leaf), ("session", Leaf), ("day", Leaf)]);
 static RULE: Fields = Fields(&[("when", Leaf), ("decide", Table(&DECIDE))]);
 static AGENT: Fields = Fields(&[
     ("id", Leaf),
@@ -59,6 +60,7 @@ static AGENT: Fields = Fields(&[
     ("regreet_on_change", Leaf),
     ("max_iterations", Leaf),
     ("knowledge", Table(&KNOWLEDGE)),
+    ("budget", Table(&BUDGET)),
     ("rules", List(&RULE)),
     ("updated_at", Leaf),
 ]);
@@ -128,5 +130,6 @@ mod tests {
         assert_eq!(names(&value["timers"][0]["action"]), table(&ACTION, &[]));
         assert_eq!(names(&value["handoff"]), table(&HANDOFF, &[]));
         assert_eq!(names(&value["knowledge"]), table(&KNOWLEDGE, &[]));
+        assert_eq!(names(&value["budget"]), table(&BUDGET, &[]));
     }
 }

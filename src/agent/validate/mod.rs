@@ -12,10 +12,12 @@ pub use crate::document::{Finding, Report};
 use super::load::AgentError;
 use super::{AgentConfig, AgentRecord};
 use crate::action::{Action, ActionKind};
+use crate::budget::Budget;
 use crate::config::Settings;
 use crate::config::nearest::question;
 use crate::document::finding::quoted;
 use crate::ids;
+use crate::model::ModelNames;
 use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -43,6 +45,11 @@ impl Known {
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
         Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new() }
+    }
+
+    /// The models that agents may name, beside `default` and `offline`.
+    pub fn models(&self) -> &[String] {
+        &self.models
     }
 
     /// Also with these models, which were added from Rust.
@@ -110,6 +117,27 @@ pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) ->
     check.report
 }
 
+/// Every name is that of a model; `known` are those of the settings.
+pub(crate) fn models(names: &ModelNames, path: &str, known: &[String], report: &mut Report) {
+    let known: Vec<&str> = ["default", "offline"].into_iter().chain(known.iter().map(String::as_str)).collect();
+    let mut seen = BTreeSet::new();
+    for (at, model) in names.iter().enumerate() {
+        let path = names.place(path, at);
+        if !known.contains(&model) {
+            let problem = format!("there is no model `{model}`; known are {}", quoted(known.iter().copied()));
+            let close = question(model, known.iter().copied());
+            let hint = format!("{close} Add [models.{model}] to the settings, or name another");
+            report.error(path, problem, hint.trim());
+        } else if !seen.insert(model) {
+            report.warn(
+                path,
+                format!("`{model}` is named twice"),
+                "what it did not answer it is asked again; take it out",
+            );
+        }
+    }
+}
+
 struct Check<'a> {
     config: &'a AgentConfig,
     context: Context<'a>,
@@ -160,13 +188,14 @@ impl Check<'_> {
     }
 
     fn model(&mut self) {
-        let model = self.config.model.as_str();
-        let known: Vec<&str> =
-            ["default", "offline"].into_iter().chain(self.context.models.iter().map(String::as_str)).collect();
-        if !known.contains(&model) {
-            let problem = format!("there is no model `{model}`; known are {}", quoted(known.iter().copied()));
-            let hint = format!("{} Add [models.{model}] to the settings, or name another", question(model, known));
-            self.report.error("model", problem, hint.trim());
+        models(&self.config.model, "model", self.context.models, &mut self.report);
+        let Budget { turn, session, .. } = self.config.budget;
+        for (name, _) in [("turn", turn), ("session", session)].into_iter().filter(|(_, most)| most.is_some()) {
+            if self.config.is_task_agent() {
+                let hint =
+                    "a workflow has `limits.max_tokens`; the chat agent whose turn it is has a budget of its own";
+                self.report.warn(format!("budget.{name}"), "has no effect in a task agent", hint);
+            }
         }
     }
 

@@ -46,6 +46,8 @@ fn after(pointer: &str, value: Value) -> String {
 fn a_sound_agent_has_no_findings() {
     assert_eq!(report(&base()), Report::default());
     assert_eq!(after("/model", json!("fast")), "");
+    assert_eq!(after("/model", json!(["fast", "default", "offline"])), "");
+    assert_eq!(after("/budget", json!({"turn": 1, "session": 2, "day": 0})), "");
     assert_eq!(after("/tools/0", json!({"id": "registered"})), "");
     assert_eq!(after("/skills/0/http/url", json!("${ORDERS_TOKEN}/orders/{order_id}")), "");
     assert!(report(&json!({"id": "task", "system_prompt": "Summarise."})).is_ok());
@@ -56,6 +58,13 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
     for (pointer, value, parts) in [
         ("/id", json!("a.b"), vec!["error: id: ", "'.'"]),
         ("/sop", json!(" "), vec!["error: sop: ", "`system_prompt`"]),
+        (
+            "/model",
+            json!(["fast", "fsat"]),
+            vec!["error: model[1]: ", "`fsat`", "did you mean `fast`?", "[models.fsat]"],
+        ),
+        ("/model", json!(["fast", "fast"]), vec!["warning: model[1]: ", "named twice"]),
+        ("/budget", json!({"trun": 1}), vec!["warning: budget.trun: ", "did you mean `turn`?"]),
         ("/model", json!("fsat"), vec!["error: model: ", "`fsat`", "did you mean `fast`?", "[models.fsat]"]),
         ("/max_iterations", json!(0), vec!["error: max_iterations: ", "1 to 100"]),
         ("/tools/0/id", json!("query_order"), vec!["error: tools[0].id: ", "another"]),

@@ -161,6 +161,8 @@ pub(super) fn judge(found: Found, asked: &str, names: &Names<'_>) -> Result<Mode
         content,
         tool_calls: calls,
         model: model.filter(|model| !model.is_empty()).unwrap_or_else(|| asked.to_owned()),
+        name: None,
+        charged: None,
         tokens: Tokens { prompt: usage.prompt_tokens.unwrap_or(0), completion: usage.completion_tokens.unwrap_or(0) },
         attempts: 1,
     })

@@ -232,6 +232,10 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| queries::turn(read, session_id, turn_id))?)
     }
 
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
+        Ok(self.file.read(|read| queries::tokens_of_day(read, day, &agent_ids))?)
+    }
+
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
         let now = clock::now();
         let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
@@ -250,6 +254,7 @@ impl Store for EmbeddedStore {
         let before = clock::now().minus(self.keep_turns);
         let mut pruned = 0;
         while self.file.write(move |tables| runs::prune(tables, before)).await? {}
+        self.file.write(|tables| turns::prune_days(tables, clock::now())).await?;
         loop {
             let (turns, more) = self.file.write(move |tables| turns::prune(tables, before)).await?;
             pruned += turns;

@@ -2,13 +2,14 @@
 
 use super::fault::Fault;
 use super::sessions::{IDLE, history};
-use super::tables::{SESSIONS, STEPS, TIMERS, TURNS, decode};
+use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::session::{Kind, Session};
 use crate::store::{DueTimer, SessionQuery, TurnRecord};
 use redb::{ReadTransaction, ReadableTable};
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// How errors name a session.
@@ -19,6 +20,22 @@ pub(super) fn session_name(id: &str) -> String {
 /// How errors name a turn.
 pub(super) fn turn_name(session: &str, turn: &str) -> String {
     format!("turn `{session}/{turn}`")
+}
+
+/// What agents have used on a day.
+pub(super) fn tokens_of_day(
+    read: &ReadTransaction,
+    day: &str,
+    agent_ids: &[String],
+) -> Result<HashMap<String, u64>, Fault> {
+    let table = read.open_table(AGENT_DAYS)?;
+    let mut used = HashMap::new();
+    for agent_id in agent_ids {
+        if let Some(tokens) = table.get((day, agent_id.as_str()))? {
+            used.insert(agent_id.clone(), tokens.value());
+        }
+    }
+    Ok(used)
 }
 
 /// One session with its history.

@@ -46,6 +46,8 @@ pub(crate) const RUNS: Definition<Text, (u64, Bytes)> = TableDefinition::new("wo
 pub(crate) const RUN_TIMES: Definition<(i64, Text), ()> = TableDefinition::new("run_times");
 /// (When it ended, run): what `prune` looks at.
 pub(crate) const RUN_ENDS: Definition<(i64, Text), ()> = TableDefinition::new("run_ends");
+/// (Day, agent) → tokens that its turns have used.
+pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::new("agent_days");
 /// Role → (owner, until).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
@@ -93,6 +95,7 @@ tables! {
     runs: Text => (u64, Bytes) = RUNS;
     run_times: (i64, Text) => () = RUN_TIMES;
     run_ends: (i64, Text) => () = RUN_ENDS;
+    agent_days: (Text, Text) => u64 = AGENT_DAYS;
     leaders: Text => (Text, i64) = LEADERS;
     jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
     job_ids: u64 => (i64, Text) = JOB_IDS;

@@ -8,7 +8,7 @@ use super::tables::{Tables, decode, encode};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Record, Recorded, lane};
+use crate::store::{Change, Commit, Committed, DAYS_KEPT, DayUse, Record, Recorded, lane};
 use crate::timer::Timer;
 use redb::ReadableTable;
 
@@ -122,7 +122,22 @@ fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change) -> Result<()
     let at = change.turn.committed_at.as_millis();
     tables.turns.insert(key, (at, turn.as_slice()))?;
     tables.turn_ages.insert((at, key.0, key.1), ())?;
-    append_history(tables, id, &history, change.history_drop)
+    append_history(tables, id, &history, change.history_drop)?;
+    change.days.iter().try_for_each(|used| add_to_day(tables, used))
+}
+
+fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), Fault> {
+    let key = (used.day.as_str(), used.agent_id.as_str());
+    let before = tables.agent_days.get(key)?.map_or(0, |tokens| tokens.value());
+    tables.agent_days.insert(key, before.saturating_add(used.tokens))?;
+    Ok(())
+}
+
+/// Forgets what was used on days long gone.
+pub(super) fn prune_days(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), Fault> {
+    let first = now.minus(DAYS_KEPT).day();
+    tables.agent_days.retain_in(..(first.as_str(), ""), |_, _| false)?;
+    Ok(())
 }
 
 fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) -> Result<(), Fault> {

@@ -242,6 +242,7 @@ fn defaults(item: &Acquire) -> Document {
         "last_seq": or("$last_seq", Bson::Int64(0)),
         "recent_jobs": or("$recent_jobs", Bson::Array(vec![])),
         "closed_at": or("$closed_at", Bson::Null),
+        "tokens": or("$tokens", Bson::Int64(0)),
         "created_at": or("$created_at", "$$NOW".into()),
     }
 }

@@ -65,6 +65,7 @@ fn changes(change: &Change) -> Result<Document> {
         "status_reason": literal(change.status_reason.clone()),
         "timer_generation": int(change.timer_generation),
         "closed_at": change.closed_at.map_or(Bson::Null, date),
+        "tokens": int(change.tokens),
         "recent_jobs": {"$slice": [{"$concatArrays": ["$recent_jobs", literal(change.jobs.clone())]}, -i64::try_from(RECENT_JOBS).unwrap_or(100)]},
         "handoff": match &change.handoff {
             Some(handoff) => literal(to_document(handoff)?),

@@ -1,6 +1,7 @@
 //! Connecting, and the indexes.
 
 use super::clock::ServerClock;
+use super::days::DAYS;
 use super::document::failed;
 use super::runs::RUNS;
 use super::shelf::Shelf;
@@ -118,7 +119,7 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 }
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 13] {
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 14] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -137,7 +138,8 @@ pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 13] 
         (RUNS, doc! {"workflow_id": 1, "created_at": -1}, None),
         (RUNS, doc! {"status": 1, "created_at": -1}, None),
         (RUNS, doc! {"origin_session": 1, "created_at": -1}, None),
-        (RUNS, doc! {"expires_at": 1}, Some(expiring)),
+        (RUNS, doc! {"expires_at": 1}, Some(expiring.clone())),
+        (DAYS, doc! {"expires_at": 1}, Some(expiring)),
     ]
 }
 

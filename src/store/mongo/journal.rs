@@ -221,6 +221,8 @@ fn step_document(
         tokens: Option<Tokens>,
         #[serde(skip_serializing_if = "Option::is_none")]
         attempts: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        charged: Option<&'s str>,
         at: Timestamp,
         epoch: u64,
         expires_at: Timestamp,
@@ -239,6 +241,7 @@ fn step_document(
         model: step.model.as_deref(),
         tokens: step.tokens,
         attempts: step.attempts,
+        charged: step.charged.as_deref(),
         at: step.at,
         epoch,
         expires_at,

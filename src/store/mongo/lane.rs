@@ -170,6 +170,7 @@ impl Db {
                 }
             }
         }
+        self.add_to_days(&items, &outcomes).await;
         Ok(outcomes)
     }
 

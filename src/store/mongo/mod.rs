@@ -1,12 +1,13 @@
 //! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
 //! is [`known`](super::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
-//! [`shelf`] has agents and workflows, [`plans`], `knowledge` and [`runs`] what their names say, [`queries`] the rest.
+//! [`shelf`] has agents and workflows, [`plans`], `knowledge`, [`runs`] and [`days`] what their names say, [`queries`] the rest.
 //! [`document`] maps to and from BSON.
 
 mod acquire;
 mod clock;
 mod commit;
 pub(crate) mod connect;
+mod days;
 mod document;
 mod fence;
 mod journal;
@@ -38,6 +39,7 @@ use moka::future::Cache;
 use mongodb::{Client, Database};
 use runs::RunWrite;
 use shelf::Shelf;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,6 +192,10 @@ impl Store for MongoStore {
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
         self.db.turn(session_id, turn_id).await
+    }
+
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
+        self.db.tokens_of_day(day, agent_ids).await
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {

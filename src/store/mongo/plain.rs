@@ -117,6 +117,9 @@ fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDoc
     if change.closed_at != granted.closed_at {
         set.append(cstr!("closed_at"), change.closed_at.map_or(RawBson::Null, |at| date(at).into()));
     }
+    if change.tokens != granted.tokens {
+        set.append(cstr!("tokens"), int(change.tokens));
+    }
     if let Some(profile) = &change.profile {
         append(&mut set, cstr!("profile"), &sealed_fields(profile))?;
     }

@@ -37,10 +37,10 @@ pub(super) fn player(part: &Part, role: &Role) -> Result<Arc<AgentRecord>, Failu
         let problem = format!("`{}` is no task agent; a role needs an agent with a `system_prompt`", role.agent);
         return Err(Failure::fatal(part, problem));
     };
-    let Some(model) = &role.model else { return Ok(Arc::clone(agent)) };
-    let mut agent = AgentRecord::clone(agent);
-    Arc::make_mut(&mut agent.config).model.clone_from(model);
-    Ok(Arc::new(agent))
+    Ok(match &role.model {
+        Some(models) => Arc::new(agent.asking(models)),
+        None => Arc::clone(agent),
+    })
 }
 
 /// Asks `role` about `input`, with the events of its run.
@@ -72,8 +72,8 @@ async fn converse<T>(
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Result<(String, T), Unusable>, Failure> {
     let agent = player(part, role)?;
-    let name = agent.config.model.as_str();
-    let model = part.services().models.get(name).map_err(|error| Failure::fatal(part, error))?;
+    let names = agent.config.model.to_string();
+    let model = part.services().models.chain(&agent.config.model).map_err(|error| Failure::fatal(part, error))?;
     let prompt = agent.config.system_prompt.clone().unwrap_or_default();
     let mut messages =
         vec![PromptMessage::new(PromptRole::System, prompt), PromptMessage::new(PromptRole::User, input)];
@@ -84,7 +84,7 @@ async fn converse<T>(
         let facts = Facts { agent: Some(Arc::clone(&agent.config)), message: input.to_owned(), ..Facts::default() };
         let request = ModelRequest::new(messages.clone()).with_schema(schema.clone()).with_facts(facts);
         let (journal, asked) = (part.journal(), (&agent.hash, &messages));
-        let answered = recorded::consult(&journal, &step, (name, model.as_ref()), &asked, request).await;
+        let answered = recorded::consult(&journal, &step, (&names, model.as_ref()), &asked, request).await;
         let spoken = match answered {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),

@@ -24,6 +24,7 @@ use super::read::WorkflowError;
 use super::structure;
 use crate::clock;
 use crate::config::duration;
+use crate::model::ModelNames;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -68,6 +69,11 @@ impl Stage {
     /// How often it is tried, and how long after the first failure; twice as long after each further one.
     pub fn retry(self, max_attempts: u32, backoff: Duration) -> Self {
         self.with("retry", json!({ "max_attempts": max_attempts, "backoff": duration::format(backoff) }))
+    }
+
+    /// The model that its task agent asks, in place of its own; of several the next where the one before does not answer.
+    pub fn model(self, names: impl Into<ModelNames>) -> Self {
+        self.with("model", json!(names.into()))
     }
 
     /// The most time of one attempt.
@@ -217,9 +223,9 @@ impl Role {
         Self(Map::from_iter([("agent".to_owned(), agent.into().into())]))
     }
 
-    /// The model that it asks in place of its own.
-    pub fn model(mut self, model: impl Into<String>) -> Self {
-        self.0.insert("model".into(), model.into().into());
+    /// The model that it asks in place of its own; of several the next where the one before does not answer.
+    pub fn model(mut self, names: impl Into<ModelNames>) -> Self {
+        self.0.insert("model".into(), json!(names.into()));
         self
     }
 }
@@ -251,6 +257,11 @@ impl SubAgent {
     /// As [`Stage::timeout`].
     pub fn timeout(self, timeout: Duration) -> Self {
         Self(Stage(self.0).timeout(timeout).0)
+    }
+
+    /// As [`Stage::model`].
+    pub fn model(self, names: impl Into<ModelNames>) -> Self {
+        Self(Stage(self.0).model(names).0)
     }
 }
 
@@ -312,7 +323,7 @@ id: w
 description: 例子
 limits: {max_stages: 5, timeout: 2m}
 stages:
-  - {id: a, runnable: x, input: '{query}', condition: 'not {query}', retry: {max_attempts: 2, backoff: 500ms}, timeout: 1m}
+  - {id: a, runnable: x, input: '{query}', condition: 'not {query}', retry: {max_attempts: 2, backoff: 500ms}, timeout: 1m, model: fast}
   - id: b
     input: '{a}'
     runnable:
@@ -341,7 +352,8 @@ stages:
             .input("{query}")
             .condition("not {query}")
             .retry(2, Duration::from_millis(500))
-            .timeout(Duration::from_secs(60));
+            .timeout(Duration::from_secs(60))
+            .model("fast");
         let both = parallel.branch(Stage::new("l", looped)).branch(Stage::new("c", choice));
         let pipeline = Pipeline::new("w").description("例子").limits(limits);
         let built = pipeline.stage(first).stage(Stage::new("b", both).input("{a}")).build().unwrap();

@@ -3,6 +3,7 @@
 use super::condition::Condition;
 use super::template::InputMapping;
 use crate::clock::Timestamp;
+use crate::model::ModelNames;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -125,7 +126,7 @@ pub struct Role {
     /// A task agent.
     pub agent: String,
     /// The model that it asks; its own unless given.
-    pub model: Option<String>,
+    pub model: Option<ModelNames>,
 }
 
 /// What the steps of a plan may name.
@@ -159,6 +160,8 @@ pub struct Stage {
     pub retry: Retry,
     /// The most time of one attempt.
     pub timeout: Option<Duration>,
+    /// What its task agent asks, in place of the models that it names itself.
+    pub model: Option<ModelNames>,
 }
 
 /// A route of a conditional workflow.

@@ -15,7 +15,7 @@ pub enum Failure {
     Failed {
         /// Where, why, and how often it was tried.
         failure: RunFailure,
-        /// Trying again is of no use: a limit of the run is reached.
+        /// Trying again is of no use: a limit of the run is reached, or a budget is spent.
         fatal: bool,
     },
 }
@@ -35,7 +35,9 @@ impl Failure {
     pub fn of_model(part: &Part, error: StepError<ModelError>) -> Self {
         match error {
             StepError::Journal(error) => Self::Journal(error),
-            StepError::Operation(error @ ModelError::Unknown(_)) => Self::fatal(part, error),
+            StepError::Operation(error @ (ModelError::Unknown(_) | ModelError::Spent { .. })) => {
+                Self::fatal(part, error)
+            }
             StepError::Operation(error) => Self::of(part, error),
         }
     }

@@ -1,12 +1,14 @@
 //! What a stage may name: task agents, workflows, and flows registered in Rust, in one space of names (K-05).
 
 use super::check;
-use super::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};
+use super::definition::{Role, Shape, Stage, Target, Workflow, WorkflowRecord};
 use super::read::WorkflowError;
 use super::reader::{self, join};
 use crate::agent::AgentRecord;
+use crate::agent::validate::models;
 use crate::config::nearest::question;
 use crate::document::{Finding, Report};
+use crate::model::ModelNames;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ pub struct KnownRunnables {
     agents: BTreeMap<String, bool>,
     workflows: BTreeMap<String, Arc<Workflow>>,
     flows: BTreeSet<String>,
+    /// Those of the settings; none where they are not known.
+    models: Option<Vec<String>>,
 }
 
 /// What an id names.
@@ -71,6 +75,11 @@ impl KnownRunnables {
         self
     }
 
+    /// Also with these models of the settings: a stage may name no other.
+    pub fn with_models(self, models: impl IntoIterator<Item = String>) -> Self {
+        Self { models: Some(models.into_iter().collect()), ..self }
+    }
+
     /// What `id` names.
     pub fn kind(&self, id: &str) -> Option<Kind> {
         let agent = || self.agents.get(id).map(|task| if *task { Kind::TaskAgent } else { Kind::ChatAgent });
@@ -108,6 +117,7 @@ impl KnownRunnables {
             let problem = format!("there is a {} of the id `{}` already", kind.as_str(), workflow.id);
             report.error("id", problem, "stages name all three by one id: give this one another");
         }
+        stages(workflow).into_iter().for_each(|(path, stage)| self.check_models(&path, stage, report));
         let mut harmless = BTreeSet::new();
         for (path, id) in references(workflow) {
             if id == workflow.id {
@@ -120,11 +130,28 @@ impl KnownRunnables {
                 self.reference(path, id, report);
             }
         }
-        for (path, id) in role_references(workflow) {
-            if let Some(kind @ (Kind::Workflow | Kind::Flow)) = self.kind(id) {
-                let problem = format!("`{id}` is a {}", kind.as_str());
-                report.error(path, problem, "a role needs a task agent: an agent with a `system_prompt`");
+        for (path, Role { agent, model }) in roles(workflow) {
+            if let Some(kind @ (Kind::Workflow | Kind::Flow)) = self.kind(agent) {
+                let problem = format!("`{agent}` is a {}", kind.as_str());
+                report.error(join(&path, "agent"), problem, "a role needs a task agent: an agent with a `system_prompt`");
             }
+            if let Some((names, known)) = model.as_ref().zip(self.models.as_ref()) {
+                models(names, &join(&path, "model"), known, report);
+            }
+        }
+    }
+
+    /// A stage that names models names those there are, and runs a task agent, which asks them.
+    fn check_models(&self, path: &str, stage: &Stage, report: &mut Report) {
+        let Some(names) = &stage.model else { return };
+        let path = join(path, "model");
+        let asks = |id: &String| !matches!(self.kind(id), Some(Kind::Workflow | Kind::Flow));
+        if !matches!(&stage.runnable, Target::Reference(id) if asks(id)) {
+            let hint = "only a task agent asks the model of its stage; write it at the stages within, or take it out";
+            report.warn(&path, "has no effect here", hint);
+        }
+        if let Some(known) = &self.models {
+            models(names, &path, known, report);
         }
     }
 
@@ -189,28 +216,71 @@ fn settle(record: WorkflowRecord, found: Report) -> Result<(WorkflowRecord, Vec<
 
 /// Every id that a workflow, or one within it, names, with its path.
 pub fn references(workflow: &Workflow) -> Vec<(String, &str)> {
+    let mut named = Vec::new();
+    for (path, stage) in stages(workflow) {
+        if let Target::Reference(id) = &stage.runnable {
+            named.push((join(&path, "runnable"), id.as_str()));
+        }
+    }
+    named.extend(roles(workflow).into_iter().map(|(path, role)| (join(&path, "agent"), role.agent.as_str())));
+    named
+}
+
+/// Every role of a workflow, and of those within it, with its path in the file.
+fn roles(workflow: &Workflow) -> Vec<(String, &Role)> {
+    let within = stages(workflow).into_iter().filter_map(|(path, stage)| match &stage.runnable {
+        Target::Inline(inner) => Some((join(&path, "runnable"), inner.as_ref())),
+        Target::Reference(_) => None,
+    });
+    let mut found = Vec::new();
+    for (path, workflow) in std::iter::once((String::new(), workflow)).chain(within) {
+        if let Shape::Dynamic(dynamic) = &workflow.shape {
+            found.extend(dynamic.roles().map(|(name, role)| (join(&path, name), role)));
+        }
+    }
+    found
+}
+
+/// Every stage of a workflow, and of those within it, with its path in the file.
+fn stages(workflow: &Workflow) -> Vec<(String, &Stage)> {
     let mut found = Vec::new();
     collect(workflow, "", &mut found);
     found
 }
 
-fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a str)>) {
-    if let Shape::Dynamic(dynamic) = &workflow.shape {
-        found.extend(dynamic.roles().map(|(name, role)| (join(&join(path, name), "agent"), role.agent.as_str())));
-    }
+fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a Stage)>) {
     for (at, stage) in paths(&workflow.shape) {
-        let path = join(&join(path, &at), "runnable");
-        match &stage.runnable {
-            Target::Reference(id) => found.push((path, id)),
-            Target::Inline(within) => collect(within, &path, found),
+        let path = join(path, &at);
+        found.push((path.clone(), stage));
+        if let Target::Inline(within) = &stage.runnable {
+            collect(within, &join(&path, "runnable"), found);
         }
     }
 }
 
-/// Every agent of a role that a workflow, or one within it, names, with its path.
-fn role_references(workflow: &Workflow) -> Vec<(String, &str)> {
-    // What a stage runs ends with `.runnable`.
-    references(workflow).into_iter().filter(|(path, _)| path.ends_with(".agent")).collect()
+/// The stages and roles that name models of their own, by their ids from the outermost on, such as `outer_loop/verify`.
+pub fn models_of_stages(workflow: &Workflow) -> Vec<(String, &ModelNames)> {
+    let mut found = Vec::new();
+    collect_models(workflow, "", &mut found);
+    found
+}
+
+fn collect_models<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a ModelNames)>) {
+    if let Shape::Dynamic(dynamic) = &workflow.shape {
+        let named = dynamic.roles().into_iter().filter_map(|(name, role)| Some((name, role.model.as_ref()?)));
+        found.extend(named.map(|(name, names)| (below(path, name), names)));
+    }
+    for stage in workflow.shape.stages() {
+        let path = below(path, &stage.id);
+        found.extend(stage.model.iter().map(|names| (path.clone(), names)));
+        if let Target::Inline(within) = &stage.runnable {
+            collect_models(within, &path, found);
+        }
+    }
+}
+
+fn below(path: &str, id: &str) -> String {
+    if path.is_empty() { id.to_owned() } else { format!("{path}/{id}") }
 }
 
 /// Every stage of a workflow with its path in it.

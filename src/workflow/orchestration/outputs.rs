@@ -118,7 +118,7 @@ mod tests {
 
     fn stage(id: &str, runnable: Target) -> Stage {
         let input = InputMapping::default();
-        Stage { id: id.into(), runnable, input, condition: None, retry: Retry::default(), timeout: None }
+        Stage { id: id.into(), runnable, input, condition: None, retry: Retry::default(), timeout: None, model: None }
     }
 
     fn agent(id: &str) -> Stage {

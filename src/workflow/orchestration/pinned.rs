@@ -1,6 +1,7 @@
 //! What a run may run: every definition that it can reach, as it was when the run began.
 
 use super::definition::{Shape, Target, Workflow, WorkflowRecord};
+use super::known::models_of_stages;
 use super::part::join;
 use crate::agent::AgentRecord;
 use crate::workflow::{Flow, Flows, dynamic};
@@ -176,10 +177,10 @@ impl Pinned {
         }
     }
 
-    /// The models that its agents ask, and those that roles name in place of their agents' own.
+    /// The models that its agents ask, and those that stages and roles name in place of their agents' own.
     pub(super) fn models(&self) -> Vec<String> {
-        let own = self.agents.values().map(|agent| agent.config.model.clone());
-        own.chain(self.workflows.values().flat_map(|record| role_models(&record.workflow))).collect()
+        let own = self.agents.values().flat_map(|agent| agent.config.model.iter().map(str::to_owned));
+        own.chain(self.workflows.values().flat_map(|record| named_models(&record.workflow))).collect()
     }
 
     /// The task agent of that id.
@@ -230,16 +231,7 @@ fn references(workflow: &Workflow) -> Vec<String> {
     found
 }
 
-/// Every model that a role names, of a workflow and those written within it.
-fn role_models(workflow: &Workflow) -> Vec<String> {
-    let mut found = Vec::new();
-    if let Shape::Dynamic(dynamic) = &workflow.shape {
-        found.extend(dynamic.roles().into_iter().filter_map(|(_, role)| role.model.clone()));
-    }
-    for stage in workflow.shape.stages() {
-        if let Target::Inline(inner) = &stage.runnable {
-            found.extend(role_models(inner));
-        }
-    }
-    found
+/// Every model that a stage or role names, of a workflow and those written within it.
+fn named_models(workflow: &Workflow) -> Vec<String> {
+    models_of_stages(workflow).into_iter().flat_map(|(_, names)| names.iter().map(str::to_owned)).collect()
 }

@@ -12,6 +12,7 @@ use crate::document::Report;
 use crate::document::file::kind;
 use crate::document::finding::quoted;
 use crate::ids;
+use crate::model::ModelNames;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -175,9 +176,9 @@ impl Reader {
         }
         let condition = self.condition(table);
         let retry = self.retry(table);
-        let timeout = self.duration(table, "timeout");
+        let (timeout, model) = (self.duration(table, "timeout"), self.model(table));
         let input = input.unwrap_or_default();
-        Some(Stage { id: id?.to_owned(), runnable: runnable?, input, condition, retry, timeout })
+        Some(Stage { id: id?.to_owned(), runnable: runnable?, input, condition, retry, timeout, model })
     }
 
     pub(super) fn runnable(&mut self, table: Table<'_>) -> Option<Target> {
@@ -346,6 +347,11 @@ impl Reader {
                 None
             }
         }
+    }
+
+    pub(super) fn model(&mut self, table: Table<'_>) -> Option<ModelNames> {
+        let read = ModelNames::deserialize(table.get("model")?);
+        read.map_err(|problem| self.report.error(table.at("model"), problem.to_string(), "")).ok()
     }
 
     pub(super) fn legal(&mut self, path: &str, id: &str) {

@@ -45,11 +45,8 @@ impl Reader {
             None if role.get("agent").is_none() => self.missing(role, "agent", "name a task agent"),
             None => {}
         }
-        let model = self.text(role, "model");
-        if model.is_some_and(|model| model.trim().is_empty()) {
-            self.report.error(role.at("model"), "is empty", "name a model of the settings, or leave the field out");
-        }
-        Some(Role { agent: agent?.to_owned(), model: model.map(str::to_owned) })
+        let model = self.model(role);
+        Some(Role { agent: agent?.to_owned(), model })
     }
 
     fn sub_agents(&mut self, table: Table<'_>) -> Vec<SubAgent> {
@@ -70,11 +67,11 @@ impl Reader {
                 self.report.warn(agent.at("description"), "is missing", hint);
             }
             let (runnable, retry) = (self.runnable(agent), self.retry(agent));
-            let timeout = self.duration(agent, "timeout");
+            let (timeout, model) = (self.duration(agent, "timeout"), self.model(agent));
             let (Some(name), Some(runnable)) = (name, runnable) else { continue };
             names.push((path.clone(), name.to_owned()));
             let input = InputMapping::default();
-            let stage = Stage { id: name.to_owned(), runnable, input, condition: None, retry, timeout };
+            let stage = Stage { id: name.to_owned(), runnable, input, condition: None, retry, timeout, model };
             agents.push(SubAgent { stage, description });
         }
         self.unique(&names, "name");

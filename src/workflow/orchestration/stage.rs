@@ -11,6 +11,7 @@ use super::workflow::{self, Output};
 use super::{function, task_agent};
 use crate::config::duration;
 use crate::journal::{Done, Label, StepError};
+use std::borrow::Cow;
 use std::convert::Infallible;
 use tokio::time::{sleep, timeout};
 
@@ -96,7 +97,13 @@ async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Resul
     match &stage.runnable {
         Target::Inline(nested) => Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await,
         Target::Reference(id) => match part.run().pinned.find(id) {
-            Some(Runnable::Agent(agent)) => Ok(task_agent::run(&inner, agent, input).await?.into()),
+            Some(Runnable::Agent(agent)) => {
+                let agent = match &stage.model {
+                    Some(models) => Cow::Owned(agent.asking(models)),
+                    None => Cow::Borrowed(agent.as_ref()),
+                };
+                Ok(task_agent::run(&inner, &agent, input).await?.into())
+            }
             Some(Runnable::Workflow(nested)) => Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await,
             Some(Runnable::Flow(flow)) => Ok(Box::pin(function::run(&inner, id, flow, input)).await?.into()),
             None => Err(Failure::fatal(part, format!("Runnable not found: {id}"))),

@@ -84,6 +84,9 @@ fn described_target(stage: &Stage, mut described: Value, known: &KnownRunnables)
         let Retry { max_attempts, backoff } = stage.retry;
         described["retry"] = json!({ "max_attempts": max_attempts, "backoff": duration::format(backoff) });
     }
+    if let Some(model) = &stage.model {
+        described["model"] = json!(model);
+    }
     if let Some(timeout) = stage.timeout {
         described["timeout"] = duration::format(timeout).into();
     }
@@ -237,13 +240,14 @@ mod tests {
         );
         assert_eq!(router["routes"][1]["stage"].get("runnable_kind"), None);
         let document = json!({"id": "w", "limits": {"timeout": "90s"}, "stages": [
-            {"id": "a", "runnable": "x", "input": "", "timeout": 5, "retry": {"max_attempts": 2}}]});
+            {"id": "a", "runnable": "x", "input": "", "timeout": 5, "retry": {"max_attempts": 2}, "model": ["fast", "default"]}]});
         let record = WorkflowRecord::from_document(document, crate::clock::Timestamp::from_millis(0)).unwrap();
         let described = describe(&record.workflow);
         assert_eq!(
             (&described["limits"], &described["stages"][0]["timeout"]),
             (&json!({"timeout": "90s"}), &json!("5s"))
         );
+        assert_eq!(described["stages"][0]["model"], json!(["fast", "default"]));
         assert_eq!(described["stages"][0]["retry"], json!({"max_attempts": 2, "backoff": "1s"}));
     }
 

@@ -48,7 +48,7 @@ struct Conversation<'a> {
 impl<'a> Conversation<'a> {
     fn new(part: &'a Part, agent: &'a AgentRecord, input: &'a str) -> Result<Self, Failure> {
         let services = part.services();
-        let model = services.models.get(&agent.config.model).map_err(|error| Failure::fatal(part, error))?;
+        let model = services.models.chain(&agent.config.model).map_err(|error| Failure::fatal(part, error))?;
         let tools = Arc::new(tool::specs(&agent.config, &services.tools));
         let prompt = agent.config.system_prompt.clone().unwrap_or_default();
         let messages =
@@ -90,7 +90,8 @@ impl<'a> Conversation<'a> {
         let request =
             ModelRequest::new(Arc::clone(&self.messages)).with_tools(Arc::clone(&self.tools)).with_facts(facts);
         let (sink, pieces) = deltas();
-        let (journal, model) = (part.journal(), (self.agent.config.model.as_str(), self.model.as_ref()));
+        let (journal, names) = (part.journal(), self.agent.config.model.to_string());
+        let model = (names.as_str(), self.model.as_ref());
         let asked = (&self.agent.hash, &self.messages);
         let asking = recorded::converse(&journal, &step, model, &asked, request, sink);
         let (answered, ()) = tokio::join!(asking, show(part, &step, pieces));
@@ -120,7 +121,7 @@ impl<'a> Conversation<'a> {
                 Err(problem) => ActionResult::failed(problem),
             };
             let (ok, attempts) = (result.ok, Some(result.attempts));
-            Ok::<_, Infallible>(Done { output: result, ok, model: None, tokens: None, attempts })
+            Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
         let result = match run.await {
             Ok(stepped) => json!(stepped.output),

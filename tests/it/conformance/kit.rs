@@ -95,6 +95,8 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         timers: TimerChange::Keep,
         closed_at: None,
         handoff: None,
+        tokens: session.tokens,
+        days: Vec::new(),
         turn: turn(&session.session_id, turn_id),
         run: None,
         steps: Vec::new(),
@@ -144,6 +146,7 @@ pub fn step(key: &str, output: Value) -> StepRecord {
         model: None,
         tokens: None,
         attempts: Some(1),
+        charged: None,
         at: clock::now(),
     }
 }

@@ -63,6 +63,7 @@ macro_rules! store_suite {
             sources_are_stored_listed_and_removed_by_agent
             due_timers_come_in_order_within_horizon_and_limit
             idle_sessions_are_open_ready_chats
+            tokens_of_a_session_and_of_days_count_once
             one_leads_until_it_resigns_or_its_lease_ends
         }
         $crate::conformance::cases! { $open, runs:

@@ -438,3 +438,53 @@ pub async fn one_leads_until_it_resigns_or_its_lease_ends(store: Arc<dyn Store>)
     eventually(DEADLINE, "the lease ends", || async { store.lead("scheduler", "w1", LONG).await.unwrap() }).await;
     assert!(!store.lead("scheduler", "w2", LONG).await.unwrap());
 }
+
+pub async fn tokens_of_a_session_and_of_days_count_once(store: Arc<dyn Store>) {
+    let used = |agent_id: &str, day: &str, tokens| DayUse { agent_id: agent_id.into(), day: day.into(), tokens };
+    let of_day = async |day: &str| {
+        let agents = ["客服", "sales", "nobody"].map(str::to_owned).to_vec();
+        let mut of_day: Vec<_> = store.tokens_of_day(day, agents).await.unwrap().into_iter().collect();
+        of_day.sort();
+        of_day
+    };
+    assert_eq!(of_day("2026-01-02").await, []);
+    let session = run_turn(&store, "s", 1, |change| {
+        change.tokens = 40;
+        change.days = vec![used("sales", "2026-01-02", 30), used("客服", "2026-01-02", 10)];
+    })
+    .await;
+    assert_eq!(session.tokens, 40);
+    // A holder that has lost its lane counts nothing, whoever has it then the same turn once.
+    let short = Acquire { lease: SHORT, ..acquire("s", 2, "w1") };
+    let lost = granted(store.acquire(short).await.unwrap());
+    let taken = grant_in_time(&store, "s", 2).await;
+    assert_eq!(taken.session.tokens, 40);
+    let ends = |grant: &Grant| Change {
+        tokens: grant.session.tokens + 5,
+        days: vec![used("sales", "2026-01-02", 5)],
+        ..change(&grant.session, "m-2")
+    };
+    assert_eq!(store.commit(commit(&lost, 2, Some(ends(&lost)))).await.unwrap(), Committed::Fenced);
+    assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 30), ("客服".to_owned(), 10)]);
+    assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Released);
+    assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Fenced, "a repeat");
+    assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 35), ("客服".to_owned(), 10)]);
+    // Another session, which stays held, on the next day; then many at once.
+    let held = grant(&store, "s2", 1).await;
+    assert!(matches!(store.acquire(acquire("s2", 2, "w2")).await.unwrap(), Acquired::Busy(_)));
+    let next = Change { tokens: 7, days: vec![used("sales", "2026-01-03", 7)], ..change(&held.session, "m-1") };
+    assert_eq!(store.commit(commit(&held, 1, Some(next))).await.unwrap(), Committed::Held);
+    let many = futures::future::join_all((0..40).map(|number| {
+        let store = &store;
+        async move {
+            run_turn(store, &format!("many-{number}"), 1, |change| {
+                change.days = vec![used("sales", "2026-01-03", 1)];
+            })
+            .await
+        }
+    }));
+    many.await;
+    assert_eq!(of_day("2026-01-03").await, [("sales".to_owned(), 47)]);
+    assert_eq!(store.session("s2").await.unwrap().unwrap().tokens, 7);
+    assert_eq!(store.session("s").await.unwrap().unwrap().tokens, 45);
+}

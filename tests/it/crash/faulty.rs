@@ -3,6 +3,7 @@
 use super::wire::Wire;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnwheel::agent::AgentRecord;
@@ -270,6 +271,10 @@ impl Store for FaultyStore {
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> store::Result<Option<TurnRecord>> {
         self.wire.plainly(self.inner.turn(session_id, turn_id)).await
+    }
+
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> store::Result<HashMap<String, u64>> {
+        self.wire.plainly(self.inner.tokens_of_day(day, agent_ids)).await
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {

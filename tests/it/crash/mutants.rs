@@ -295,6 +295,10 @@ impl Store for MutantStore {
         self.inner.turn(session_id, turn_id).await
     }
 
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> store::Result<HashMap<String, u64>> {
+        self.inner.tokens_of_day(day, agent_ids).await
+    }
+
     async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {
         self.inner.due_timers(horizon, limit).await
     }

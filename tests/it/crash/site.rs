@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use std::sync::{Arc, Mutex};
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
-use turnwheel::config::{Settings, WorkflowLimits};
+use turnwheel::budget::Budgets;
+use turnwheel::config::{self, Settings, WorkflowLimits};
 use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
 use turnwheel::prompt::Prompts;
@@ -61,6 +62,7 @@ impl Kit {
             queue,
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
             limits: WorkflowLimits::default(),
+            budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),

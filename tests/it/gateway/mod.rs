@@ -1,5 +1,6 @@
 //! The gateway's endpoints as a channel sees them: over HTTP, on the embedded backend. [`operators`] has the operators'.
 
+mod models;
 mod operators;
 
 use crate::scenarios::{answer, engine, sales, sales_with};

@@ -1,5 +1,6 @@
 //! The OpenAI-compatible client against a server on a local port.
 
+mod chain;
 mod stream;
 mod tools;
 

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::agent::AgentRecord;
+use turnwheel::budget::Budgets;
 use turnwheel::clock;
 use turnwheel::config::duration::Text;
 use turnwheel::config::{self, Settings};
@@ -124,6 +125,7 @@ impl Engine {
             knowledge: Library::new(Arc::clone(&self.store)),
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
+            budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
         }
     }
 

@@ -148,6 +148,7 @@ impl Definitions for Bench {
             input: InputMapping::passthrough("query"),
             condition: None,
             retry: Retry::default(),
+            model: None,
             timeout: None,
         };
         let shape = Shape::Pipeline { stages: vec![stage], inherit_keys: Vec::new() };

@@ -80,6 +80,34 @@ fn every_place_sees_what_the_rules_say() {
 }
 
 #[test]
+fn the_models_of_a_stage_are_known_and_asked_by_a_task_agent() {
+    let found = |document: Value| {
+        let record = WorkflowRecord::from_document(document, Timestamp::from_millis(0)).unwrap();
+        let report = check(&record.workflow, &known(&[]).with_models(["fast".to_owned()]));
+        let all = report.errors.iter().map(|found| format!("error: {found}"));
+        let all = all.chain(report.warnings.iter().map(|found| format!("warning: {found}")));
+        all.collect::<Vec<_>>().join("\n")
+    };
+    let asking = |runnable: Value, model: Value| {
+        let stage = table([("id", "a".into()), ("input", "".into()), ("runnable", runnable), ("model", model)]);
+        pipeline(json!([stage]))
+    };
+    for good in [json!("fast"), json!(["fast", "default"]), json!(["offline"])] {
+        assert_eq!(found(asking("agent".into(), good)), "");
+    }
+    assert_eq!(
+        found(asking("agent".into(), json!(["fast", "fsat"]))),
+        "error: stages[0].model[1]: there is no model `fsat`; known are `default`, `offline`, `fast`; did you mean `fast`? Add [models.fsat] to the settings, or name another"
+    );
+    let nested = pipeline(json!([inline("b", "", asking("agent".into(), json!("fsat")))]));
+    assert!(found(nested).starts_with("error: stages[0].runnable.stages[0].model: there is no model `fsat`"));
+    for other in [json!("flow"), parallel(json!([stage("b", "{query}")]))] {
+        let told = found(asking(other, json!("fast")));
+        assert!(told.starts_with("warning: stages[0].model: has no effect here; only a task agent"), "{told}");
+    }
+}
+
+#[test]
 fn a_name_without_a_value_is_an_error_with_the_remedy() {
     let sequence = |first: &str, second: &str| pipeline(json!([stage("first", first), stage("second", second)]));
     let within = |workflow: Value| pipeline(json!([stage("plan", ""), inline("s", "", workflow)]));

@@ -1,0 +1,61 @@
+//! What answers for whom: models with their circuits, the agents that ask them, and stages of workflows that name some.
+
+use super::agents::{AgentSummary, summaries};
+use super::{GatewayState, Reject};
+use crate::config;
+use crate::model::registry::ModelInfo;
+use crate::run;
+use crate::store::Store;
+use crate::workflow::orchestration::known::models_of_stages;
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+
+/// A stage of a workflow that names its models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct StageModels {
+    /// The workflow.
+    pub workflow_id: String,
+    /// The stage within it, such as `outer_loop/verify`.
+    pub stage: String,
+    /// What it asks, in place of what its agent names.
+    pub models: Vec<String>,
+}
+
+/// Agents, models and stages, without keys and addresses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ModelList {
+    /// All agents, by id.
+    pub agents: Vec<AgentSummary>,
+    /// Stages of workflows that name their models, by workflow.
+    pub stages: Vec<StageModels>,
+    /// The models that can be named.
+    pub models: Vec<ModelInfo>,
+}
+
+/// All of it; `models` are those that agents may name.
+pub async fn list(store: &dyn Store, models: Vec<ModelInfo>, defaults: &config::Budget) -> Result<ModelList, Reject> {
+    let agents = summaries(store, &models, defaults).await?;
+    let mut stages = Vec::new();
+    for record in run::workflows(store).await? {
+        stages.extend(models_of_stages(&record.workflow).into_iter().map(|(stage, names)| StageModels {
+            workflow_id: record.id().to_owned(),
+            stage,
+            models: names.iter().map(str::to_owned).collect(),
+        }));
+    }
+    Ok(ModelList { agents, stages, models })
+}
+
+/// Agents with the models that they ask and the tokens that they may use, stages that name models of their own, and the models
+/// with their circuits as this process sees them; without keys and addresses.
+#[utoipa::path(get, path = "/api/v1/models", operation_id = "list_models", tag = "agents",
+    responses((status = 200, description = "Agents, stages and models", body = ModelList)))]
+pub(super) async fn show(State(state): State<GatewayState>) -> Result<Json<ModelList>, Reject> {
+    Ok(Json(list(state.store.as_ref(), known(&state), &state.settings.budget).await?))
+}
+
+/// The models that agents may name here.
+pub(super) fn known(state: &GatewayState) -> Vec<ModelInfo> {
+    state.models.as_ref().map_or_else(|| ModelInfo::of_settings(&state.settings), |listing| listing())
+}

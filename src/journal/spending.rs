@@ -1,0 +1,53 @@
+//! What the steps of a turn have used.
+
+use super::{StepRecord, lock};
+use crate::clock::Timestamp;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+/// Tokens of prompts and answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// All of them.
+    pub total: u64,
+    /// Those that count against the day of a task agent, by agent.
+    pub agents: BTreeMap<String, u64>,
+}
+
+/// What each step has used, by its key: whichever record of it counts, it counts once.
+#[derive(Default)]
+pub(super) struct Spent(Mutex<HashMap<String, Cost>>);
+
+struct Cost {
+    tokens: u64,
+    charged: Option<String>,
+    at: Timestamp,
+}
+
+impl Spent {
+    pub(super) fn add(&self, step: &StepRecord) {
+        let Some(tokens) = step.tokens else {
+            lock(&self.0).remove(&step.key);
+            return;
+        };
+        let tokens = tokens.prompt.saturating_add(tokens.completion);
+        let cost = Cost { tokens, charged: step.charged.clone(), at: step.at };
+        lock(&self.0).insert(step.key.clone(), cost);
+    }
+
+    pub(super) fn forget(&self, before: Timestamp) {
+        lock(&self.0).retain(|_, cost| cost.at >= before);
+    }
+
+    pub(super) fn sum(&self) -> Spending {
+        let mut sum = Spending::default();
+        for cost in lock(&self.0).values() {
+            sum.total = sum.total.saturating_add(cost.tokens);
+            if let Some(agent) = &cost.charged {
+                let of_agent = sum.agents.entry(agent.clone()).or_default();
+                *of_agent = of_agent.saturating_add(cost.tokens);
+            }
+        }
+        sum
+    }
+}

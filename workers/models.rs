@@ -1,0 +1,70 @@
+//! `turnwheel models`: which models answer for which agents, and what those may still use.
+
+use crate::access::Access;
+use crate::table::{print, print_json, print_table, table};
+use clap::Args;
+use turnwheel::config::load::Loaded;
+use turnwheel::gateway::AgentSummary;
+use turnwheel::gateway::models::ModelList;
+use turnwheel::model::circuit::CircuitState;
+use turnwheel::tasks::Tasks;
+
+const EXAMPLES: &str = "\
+Examples:
+  turnwheel models
+  turnwheel models --json      circuits, agents with their budgets, stages of workflows that name models
+
+CIRCUIT says whether the process that was asked asks the model (`closed`), does not for a while (`open`), or tries it again
+(`half_open`); `-` where that process asks no models.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ListModels {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ListModels {
+    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+        let tasks = Tasks::new();
+        let list = Access::open(loaded, &tasks).await?.list_models().await?;
+        if self.json { print_json(&list) } else { show(list) }
+    }
+}
+
+fn show(list: ModelList) -> anyhow::Result<()> {
+    let ModelList { agents, stages, models } = list;
+    let mut rows = table(&["model", "provider", "at its server", "circuit"]);
+    for model in models {
+        let circuit = model.circuit.map_or("-", CircuitState::as_str).to_owned();
+        rows.add_row([model.name, model.provider, model.model, circuit]);
+    }
+    print_table(&rows);
+    if !agents.is_empty() {
+        let mut rows = table(&["agent", "kind", "asks", "budget", "used today"]);
+        for agent in agents {
+            let kind = if agent.task { "task" } else { "chat" };
+            let used = agent.day_tokens.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string());
+            rows.add_row([agent.agent_id.clone(), kind.into(), agent.models.join(", "), budget(&agent), used]);
+        }
+        print("");
+        print_table(&rows);
+    }
+    if !stages.is_empty() {
+        let mut rows = table(&["workflow", "stage", "asks"]);
+        for stage in stages {
+            rows.add_row([stage.workflow_id, stage.stage, stage.models.join(", ")]);
+        }
+        print("");
+        print_table(&rows);
+    }
+    Ok(())
+}
+
+/// The limits that there are.
+fn budget(agent: &AgentSummary) -> String {
+    let limits = [("turn", agent.budget.turn), ("session", agent.budget.session), ("day", agent.budget.day)];
+    let set: Vec<_> = limits.into_iter().filter_map(|(name, most)| Some(format!("{name} {}", most?))).collect();
+    if set.is_empty() { "-".to_owned() } else { set.join(", ") }
+}
