@@ -136,5 +136,4 @@ async fn a_text_is_told_twenty_times_a_second_at_most(backend: Backend) {
     let at: Vec<i64> = chunks.iter().map(|chunk| chunk.at.as_millis()).collect();
     let most = at.iter().map(|from| at.iter().filter(|at| (*from..from + 1_000).contains(*at)).count()).max();
     assert!(most.is_some_and(|most| most <= 20), "{most:?} in a second: {at:?}");
-    assert_eq!(chunks[0].text, "0", "the first one at once");
 }

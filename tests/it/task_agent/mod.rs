@@ -118,8 +118,8 @@ async fn what_a_killed_worker_has_done_is_not_done_again(backend: Backend) {
     let gate = Arc::new(Semaphore::new(2));
     let stalled = Answer::Stream(Stream::of(["one ", "answer", "."]).gated(&gate));
     bench.server.push(PLAIN, [two_calls(), stalled, Answer::Stream(Stream::of(["another ", "answer"]))]);
-    let shown = eventually(DEADLINE, "a piece of the answer is told", || async {
-        bench.told().iter().any(|event| event.kind == StepDelta)
+    let shown = eventually(DEADLINE, "half of the answer is told", || async {
+        streams(&bench.told()).iter().any(|(_, text)| text == "one answer")
     });
     bench.run_until("A1?", shown).await;
     let (end, events) = bench.run("A1?").await;
@@ -236,7 +236,7 @@ async fn a_long_stream_is_told_in_few_pieces() {
     let most = begun.elapsed().as_secs_f64() * 20.0 + 2.0;
     let told = events.iter().filter(|event| event.kind == StepDelta).count();
     assert!((1.0..=most).contains(&(told as f64)), "{told} pieces, {most} at most");
-    assert_eq!(streams(&events)[0].1, end.outcome.unwrap());
+    assert_eq!(streams(&events)[0].1, end.outcome.unwrap().trim_end(), "a stream ends with a word");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
