@@ -168,6 +168,7 @@ fn services(
         queue,
         definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
         limits: settings.workflow.clone(),
+        keep_turns: settings.retention.turns.0,
         store,
         models: Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 })),
         prompts: Prompts::new(None),

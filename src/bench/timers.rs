@@ -284,6 +284,7 @@ impl Arming {
             timers: TimerChange::Replace(vec![timer]),
             closed_at: None,
             handoff: None,
+            waiting: None,
             turn,
             run: None,
             steps: Vec::new(),

@@ -48,7 +48,7 @@ mod workflows;
 
 pub use crate::action::function::{IntoTool, NoParams, ToolCall};
 pub use crate::gateway::intake::{Accepted, NewMessage, NewRun, StartedRun};
-pub use crate::workflow::{FlowContext, FlowError, IntoFlow};
+pub use crate::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use answer::Answer;
 pub use backend::{Opened, open};
 pub use builder::{EngineBuilder, IntoWorkflow};
@@ -290,6 +290,7 @@ impl Engine {
             knowledge: self.knowledge.clone(),
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
+            keep_turns: self.settings.retention.turns.0,
         })
     }
 

@@ -13,6 +13,7 @@ mod guard;
 pub mod record;
 mod span;
 mod turn;
+mod under_way;
 
 pub use error::{JournalError, StepError};
 use guard::Nobody;
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::Instrument;
 use turn::TurnJournal;
+use under_way::UnderWay;
 
 /// What a step is, for those who read the journal.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,7 @@ impl Journal {
             notes: Mutex::new(Vec::new()),
             deferred: Deferred::default(),
             halted: AtomicBool::new(false),
+            under_way: UnderWay::default(),
         };
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
@@ -143,6 +146,26 @@ impl Journal {
     /// True when the step has been recorded for this input.
     pub fn has<I: Serialize + ?Sized>(&self, key: &str, input: &I) -> bool {
         lock(&self.turn.recorded).get(&self.full_key(key)).is_some_and(|step| step.input_hash == hash(input))
+    }
+
+    /// True when the step has been recorded, whatever its input was.
+    pub fn is_recorded(&self, key: &str) -> bool {
+        lock(&self.turn.recorded).contains_key(&self.full_key(key))
+    }
+
+    /// The turn that this is the journal of.
+    pub fn turn_id(&self) -> &str {
+        &self.turn.turn_id
+    }
+
+    /// How many steps of the turn are under way. One may be around others, as a whole run is a step of its turn.
+    pub fn under_way(&self) -> usize {
+        self.turn.under_way.count()
+    }
+
+    /// Returns when no more steps of the turn are under way than `outer`, which is at once when there are not.
+    pub async fn idle(&self, outer: usize) {
+        self.turn.under_way.only(outer).await;
     }
 
     /// `<session>/<turn>/<key>`: the idempotency key of the step.
@@ -184,6 +207,7 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        let _under_way = self.turn.under_way.begin();
         // What it may depend on has to be durable before it has an effect.
         if !self.turn.deferred.is_empty() {
             self.settle().await?;
@@ -224,6 +248,7 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        let _under_way = self.turn.under_way.begin();
         let (step, output) = match self.attempt(key, label, input, operation).await? {
             Attempted::Repeated(stepped) => return Ok(stepped),
             Attempted::Performed(step, output) => (step, output),
@@ -340,7 +365,8 @@ impl Journal {
         std::mem::take(&mut lock(&self.turn.notes))
     }
 
-    fn full_key(&self, key: &str) -> String {
+    /// The key within the turn.
+    pub(crate) fn full_key(&self, key: &str) -> String {
         if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) }
     }
 }

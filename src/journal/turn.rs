@@ -1,6 +1,7 @@
 //! What all parts of a turn's journal share: what is recorded, noted and deferred, and how that gets into the store.
 
 use super::deferred::Deferred;
+use super::under_way::UnderWay;
 use super::{Guard, JournalError, StepRecord, Stepped, lock};
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
@@ -19,6 +20,7 @@ pub(super) struct TurnJournal {
     pub(super) deferred: Deferred,
     /// No further step begins.
     pub(super) halted: AtomicBool,
+    pub(super) under_way: UnderWay,
 }
 
 impl TurnJournal {

@@ -106,8 +106,15 @@ pub(super) struct QueueSink {
     outlet: Outlet,
     guard: Guard,
     published: HashSet<String>,
+    /// What went through here, as [`brief`] has it, but for pieces of answers: they never come again.
+    told: Mutex<HashSet<String>>,
     speech: Option<Arc<Speech>>,
     problem: Mutex<Option<TurnError>>,
+}
+
+/// An event's id, shorter: what a run that waits remembers of those that it has told.
+pub(super) fn brief(event_id: &str) -> String {
+    format!("{:.16}", format!("{:x}", md5::compute(event_id)))
 }
 
 impl QueueSink {
@@ -117,7 +124,33 @@ impl QueueSink {
         guard: Guard,
         (published, speech): (HashSet<String>, Option<Arc<Speech>>),
     ) -> Self {
-        Self { queue: Arc::clone(&services.queue), outlet, guard, published, speech, problem: Mutex::default() }
+        let (queue, told, problem) = (Arc::clone(&services.queue), Mutex::default(), Mutex::default());
+        Self { queue, outlet, guard, published, told, speech, problem }
+    }
+
+    /// What the run has told so far, in this turn and those before it.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told: Vec<_> = self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        told.sort_unstable();
+        told
+    }
+
+    fn is_published(&self, event_id: &str, brief: &str) -> bool {
+        self.published.contains(event_id) || self.published.contains(brief)
+    }
+
+    /// Those of `events` that nobody has seen yet.
+    fn fresh<'e>(&self, events: &'e [RunEvent]) -> Vec<&'e RunEvent> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = events.iter().filter(|event| {
+            let brief = brief(&event.event_id);
+            let fresh = !self.is_published(&event.event_id, &brief);
+            if event.delta.is_none() {
+                told.insert(brief);
+            }
+            fresh
+        });
+        fresh.collect()
     }
 
     /// What a publication came to that failed with this `problem`.
@@ -128,7 +161,7 @@ impl QueueSink {
 
     async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
         let limit = self.queue.max_payload();
-        let fresh = events.iter().filter(|event| !self.published.contains(&event.event_id));
+        let fresh = self.fresh(&events).into_iter();
         let said = |event| self.speech.as_ref().and_then(|speech| speech.piece(event));
         let publications: Vec<_> =
             fresh.flat_map(|event| std::iter::once(self.outlet.publication(event, limit)).chain(said(event))).collect();

@@ -33,6 +33,8 @@ pub(super) struct Turn<'a> {
     /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
+    /// What the decision loop begins with: a flow of an earlier turn that has failed now.
+    pub(super) brought: Vec<(String, Value)>,
     /// An earlier holder began the turn.
     pub(super) resumed: bool,
     pub(super) guard: Guard,
@@ -72,6 +74,7 @@ impl<'a> Turn<'a> {
             entries: Vec::new(),
             answered: false,
             reason: None,
+            brought: Vec::new(),
             resumed,
             guard,
             turn_id,
@@ -334,6 +337,7 @@ impl<'a> Turn<'a> {
             timers,
             closed_at: self.session.closed_at,
             handoff: self.session.handoff,
+            waiting: self.session.waiting,
             turn,
             run: None,
             steps: self.journal.take_notes(),

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::part::{Part, Told};
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
-use crate::workflow::{Flow, FlowContext, FlowError};
+use crate::workflow::{Asker, Flow, FlowContext, FlowError};
 use serde_json::{Map, json};
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str
         agent: Arc::new(bare.map_err(|error| Failure::fatal(part, error))?),
         model,
         journal: part.journal(),
+        asker: Asker::Stage(part.clone()),
     };
     part.tell(RunEventType::RunStarted, Told::default());
     let failure = match flow.run(context).await {
@@ -28,8 +29,12 @@ pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str
             return Ok(output.into());
         }
         Err(FlowError::Journal(error)) => return Err(error.into()),
-        Err(error) => error.to_string(),
+        // Nobody will be there the next time.
+        Err(error @ FlowError::Nobody) => Failure::fatal(part, error),
+        Err(error) => Failure::of(part, error),
     };
-    part.tell(RunEventType::RunFailed, Told::error(&failure));
-    Err(Failure::of(part, failure))
+    if let Failure::Failed { failure, .. } = &failure {
+        part.tell(RunEventType::RunFailed, Told::error(&failure.cause));
+    }
+    Err(failure)
 }

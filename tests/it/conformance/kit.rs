@@ -95,6 +95,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         timers: TimerChange::Keep,
         closed_at: None,
         handoff: None,
+        waiting: None,
         turn: turn(&session.session_id, turn_id),
         run: None,
         steps: Vec::new(),

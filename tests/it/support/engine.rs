@@ -123,6 +123,7 @@ impl Engine {
             knowledge: Library::new(Arc::clone(&self.store)),
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
+            keep_turns: self.settings.retention.turns.0,
         }
     }
 
