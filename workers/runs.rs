@@ -134,7 +134,8 @@ pub struct Restart {
 }
 
 fn status(text: &str) -> Result<RunStatus, String> {
-    serde_json::from_value(text.into()).map_err(|_| "one of pending, running, completed, failed, cancelled".to_owned())
+    serde_json::from_value(text.into())
+        .map_err(|_| "one of pending, running, waiting, completed, failed, cancelled".to_owned())
 }
 
 impl Runs {

@@ -44,7 +44,9 @@ action that has begun may have its effect. The user's next message is answered a
 
 const RELEASE: &str = "\
 Examples:
-  turnwheel sessions release s1 --by li      the agent answers again";
+  turnwheel sessions release s1 --by li      the agent answers again
+
+A flow that waits for the user's answer is left as well, and so it is by `cancel` and `close`.";
 
 const CLOSE: &str = "\
 Examples:
@@ -67,7 +69,7 @@ pub enum Sessions {
     /// Give up what the session is doing
     #[command(after_help = CANCEL)]
     Cancel(Ordered),
-    /// Take the conversation back from the human
+    /// Take the conversation back from the human, or out of a flow that waits
     #[command(after_help = RELEASE)]
     Release(Ordered),
     /// Close the conversation
@@ -137,12 +139,13 @@ fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
     let mut rows = table(&["session", "agent", "user", "channel", "status", "timers", "changed"]);
     for session in sessions {
         let closed = if session.closed_at.is_some() { " (closed)" } else { "" };
+        let asks = session.waiting.map(|waiting| format!(" ({} waits)", waiting.flow)).unwrap_or_default();
         rows.add_row([
             session.session_id,
             session.agent_id,
             session.user_id,
             session.channel,
-            format!("{}{closed}", session.status),
+            format!("{}{closed}{asks}", session.status),
             session.timers.to_string(),
             ago(session.updated_at, now),
         ]);
@@ -189,6 +192,16 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
     if let Some(handoff) = &session.handoff {
         lines.push(row("handoff", &format!("since {}, {}", handoff.since, ago(handoff.since, now))));
     }
+    if let Some(waiting) = &session.waiting {
+        let left = if waiting.until > now { format!("{} more", rough(now.until(waiting.until))) } else { "0s".into() };
+        let run = waiting.run_id.as_deref().map(|run_id| format!(", run {run_id}")).unwrap_or_default();
+        let asked = ago(waiting.asked_at, now);
+        lines.push(row(
+            "waiting",
+            &format!("flow {}{run}, asked {asked}, until {} ({left})", waiting.flow, waiting.until),
+        ));
+        lines.push(row("question", &waiting.question.replace('\n', " ")));
+    }
     if let Some(lease) = &session.lease {
         let left =
             if lease.until > now { format!("for {} more", rough(now.until(lease.until))) } else { "expired".into() };
@@ -219,7 +232,7 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use turnwheel::session::{Entry, Lease};
+    use turnwheel::session::{Entry, Lease, Waiting};
     use turnwheel::timer::Timer;
 
     #[test]
@@ -249,7 +262,22 @@ mod tests {
                 })
                 .collect(),
         );
+        session.waiting = Some(Waiting {
+            flow: "refund".into(),
+            agent_id: "sales".into(),
+            turn_id: "m-1".into(),
+            prefix: "0/refund".into(),
+            asked: 1,
+            question: "哪个\n订单？".into(),
+            choices: Vec::new(),
+            run_id: Some("r1".into()),
+            began_at: now,
+            asked_at: now,
+            until: Timestamp::from_millis(1_000_000 + 3_600_000),
+        });
         let text = describe(&session, now).join("\n");
+        assert!(text.contains("waiting   flow refund, run r1, asked"), "{text}");
+        assert!(text.contains("(1h more)") && text.contains("question  哪个 订单？"), "{text}");
         assert!(text.contains("follow_up due in 30m") && text.contains("w1, for 5s more"), "{text}");
         assert!(text.contains("第11句") && !text.contains("第1句") && text.contains("2 earlier"), "{text}");
         assert!(!text.contains('\u{1b}'));

@@ -16,7 +16,21 @@ async fn the_rules_answer_without_a_model() {
     let answer = engine.say("s1", "Where is B1001?").await;
     assert_eq!(answer.texts(), ["Hello, this is Robin from the bookshop.", "The Dispossessed is in Leipzig."]);
     let answer = engine.say("s1", "I want a refund for B1001").await;
-    assert!(answer.of_kind(ReplyKind::Final).unwrap().starts_with("12.90 euros"), "{answer:?}");
+    assert_eq!(answer.question(), Some("Shall I pay 12.90 euros for B1001 back to you?"));
+    let answer = engine.say("s1", "Yes, please").await;
+    assert_eq!(answer.of_kind(ReplyKind::Final), Some("Then all stays as it is."), "only the word itself is a yes");
+}
+
+#[tokio::test]
+async fn a_flow_asks_before_it_pays() {
+    let mut engine = shop().flow("refund", flow::refund).start().await;
+    let asked = engine.say("s1", "I want a refund for B1001").await;
+    assert!(asked.question().is_some(), "{asked:?}");
+    assert_eq!(engine.session("s1").await.waiting.unwrap().flow, "refund");
+    assert!(engine.say("s1", "YES.").await.text().starts_with("12.90 euros are on their way"));
+    engine.say("s1", "I want a refund for B1001").await;
+    engine.say("s1", "cancel").await;
+    assert!(engine.session("s1").await.waiting.is_none(), "the user may leave");
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! A flow: a function that takes the turn over. What it does outside goes through `step`, which runs it once and records
-//! its result: a flow that a crash interrupts goes on behind the last step that is on record.
+//! its result: a flow that a crash interrupts goes on behind the last step that is on record. It may ask the user as well:
+//! then it goes on with their next message, in whatever process and however much later.
 
 use super::tool::{AGENT, with_tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use turnwheel::engine::{Engine, FlowContext, FlowError, NewMessage};
+use turnwheel::engine::{Engine, FlowContext, FlowError, NewMessage, Question};
 
 /// Pays the price of an order back.
 #[derive(Deserialize, JsonSchema)]
@@ -19,10 +20,16 @@ pub struct Refund {
 /// What it answers is said to the user.
 pub async fn refund(refund: Refund, flow: FlowContext) -> Result<String, FlowError> {
     let cents = flow.step("price", &refund.order, |_| price(refund.order.clone())).await?;
+    let euros = format!("{}.{:02} euros", cents / 100, cents % 100);
+    let question = Question::new(format!("Shall I pay {euros} for {} back to you?", refund.order));
+    if flow.ask(question.choices(["yes", "no"])).await? != "yes" {
+        return Ok("Then all stays as it is.".to_owned());
+    }
     let receipt = flow.step("pay", &(&refund.order, cents), |key| pay_back(cents, key)).await?;
-    let summary = flow.ask("summary", "Sum up in three words why the customer is unhappy.", &refund.reason).await?;
+    let summary =
+        flow.ask_model("summary", "Sum up in three words why the customer is unhappy.", &refund.reason).await?;
     tracing::info!(receipt, summary, "paid back");
-    Ok(format!("{}.{:02} euros are on their way to you, receipt {receipt}.", cents / 100, cents % 100))
+    Ok(format!("{euros} are on their way to you, receipt {receipt}."))
 }
 
 async fn price(order: String) -> Result<u64, String> {
@@ -39,7 +46,11 @@ async fn pay_back(_cents: u64, _idempotency_key: String) -> Result<u32, String> 
 /// A short conversation.
 pub async fn run() -> anyhow::Result<Vec<String>> {
     let engine = with_tools(Engine::in_memory()).flow("refund", refund).agent(AGENT).start().await?;
-    let answer = engine.ask(NewMessage::new("s1", "shop", "I want a refund for B1001, it came late")).await?;
+    let mut said = Vec::new();
+    for text in ["I want a refund for B1001, it came late", "Yes!"] {
+        let answer = engine.ask(NewMessage::new("s1", "shop", text)).await?;
+        said.extend(answer.texts().into_iter().map(str::to_owned));
+    }
     engine.stop().await;
-    Ok(answer.texts().into_iter().map(str::to_owned).collect())
+    Ok(said)
 }

@@ -53,6 +53,15 @@ pub struct AgentConfig {
     #[serde(default)]
     #[schemars(with = "Vec<schema::Id>", extend("examples" = [["parallel_analysis"]]))]
     pub flows: Vec<String>,
+    /// How long a flow waits for the user's answer before it is forgotten; 24 h unless given, and at most nearly as long as
+    /// the setting retention.turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Duration>", extend("default" = "24h"))]
+    pub flow_timeout: Option<Lenient>,
+    /// With one of these words as a whole message the user leaves a flow that waits. Case, spaces and punctuation do not count.
+    #[serde(default = "default_cancel_words")]
+    #[schemars(with = "Vec<schema::Word>")]
+    pub cancel_words: Vec<String>,
     /// Follow-ups after silence. Without any, those that the model finds in `sop`.
     #[serde(default)]
     #[schemars(length(max = MAX_TIMERS))]
@@ -247,6 +256,17 @@ impl AgentConfig {
         self.system_prompt.is_some()
     }
 
+    /// How long a flow waits for the user's answer.
+    pub fn flow_timeout(&self) -> Duration {
+        self.flow_timeout.map_or(Duration::from_secs(24 * 3600), |timeout| timeout.0)
+    }
+
+    /// True for a message that says no more than that the user wants to leave a flow.
+    pub fn is_cancel_word(&self, text: &str) -> bool {
+        let text = bare(text);
+        !text.is_empty() && self.cancel_words.iter().any(|word| bare(word) == text)
+    }
+
     /// The configuration, taken over as it is, in the form of phase 1's plan.
     pub fn as_plan(&self) -> Value {
         json!({
@@ -254,6 +274,15 @@ impl AgentConfig {
             "timers": self.timers, "constraints": self.constraints,
         })
     }
+}
+
+/// The letters and digits of a text, in lower case: what counts where two are to be the same words.
+pub(crate) fn bare(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+fn default_cancel_words() -> Vec<String> {
+    ["取消", "退出", "cancel", "quit", "exit"].map(str::to_owned).to_vec()
 }
 
 fn default_true() -> bool {

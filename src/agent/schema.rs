@@ -139,6 +139,8 @@ only_a_schema! {
     };
     /// Text with something in it.
     Text = { "type": "string", "pattern": "\\S" };
+    /// Text with a letter or digit in it.
+    Word = { "type": "string", "pattern": "[\\p{L}\\p{N}]" };
     /// The one value that `always` has.
     Always = { "const": true };
 }

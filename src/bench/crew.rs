@@ -176,6 +176,7 @@ fn services(
         definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
         limits: settings.workflow.clone(),
         budgets: Budgets::new(Arc::clone(&store), &settings.budget),
+        keep_turns: settings.retention.turns.0,
         store,
         models,
         prompts: Prompts::new(None),

@@ -286,6 +286,7 @@ impl Arming {
             handoff: None,
             tokens: 0,
             days: Vec::new(),
+            waiting: None,
             turn,
             run: None,
             steps: Vec::new(),

@@ -34,6 +34,12 @@ impl Answer {
         self.replies.last().map(|reply| reply.text.as_str()).unwrap_or_default()
     }
 
+    /// What a flow has asked: it goes on with the session's next message.
+    pub fn question(&self) -> Option<&str> {
+        let asks = |reply: &&Reply| reply.metadata.get("awaits").is_some_and(|awaits| awaits == "answer");
+        self.replies.iter().find(asks).map(|reply| reply.text.as_str())
+    }
+
     /// The words of the first reply of that kind.
     pub fn of_kind(&self, kind: ReplyKind) -> Option<&str> {
         self.replies.iter().find(|reply| reply.kind == kind).map(|reply| reply.text.as_str())

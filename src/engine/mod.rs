@@ -48,7 +48,7 @@ mod workflows;
 
 pub use crate::action::function::{IntoTool, NoParams, ToolCall};
 pub use crate::gateway::intake::{Accepted, NewMessage, NewRun, StartedRun};
-pub use crate::workflow::{FlowContext, FlowError, IntoFlow};
+pub use crate::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use answer::Answer;
 pub use backend::{Opened, open};
 pub use builder::{EngineBuilder, IntoWorkflow};
@@ -316,6 +316,7 @@ impl Engine {
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
+            keep_turns: self.settings.retention.turns.0,
         })
     }
 

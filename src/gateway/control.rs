@@ -40,7 +40,7 @@ pub(super) async fn cancel(state: State<GatewayState>, id: Params<String>, order
     publish(state, id, order, Command::Cancel).await
 }
 
-/// Takes the conversation back from the human.
+/// Takes the conversation back from the human, or out of a flow that waits for an answer.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/release", operation_id = "release_session", tag = "sessions", params(("session_id" = Id, Path)),
     request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
 pub(super) async fn release(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {

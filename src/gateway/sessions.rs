@@ -6,7 +6,7 @@ use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
 use crate::journal::StepRecord;
-use crate::session::{Kind, Session, Status};
+use crate::session::{Kind, Session, Status, Waiting};
 use crate::store::{SessionQuery, TurnRecord};
 use axum::Json;
 use axum::extract::State;
@@ -35,6 +35,9 @@ pub struct SessionSummary {
     pub status_reason: Option<String>,
     /// How many timers are pending.
     pub timers: usize,
+    /// The flow that waits for the user's answer, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
     /// When it was closed, if it is.
     pub closed_at: Option<Timestamp>,
     /// When its first message came.
@@ -54,6 +57,7 @@ impl From<Session> for SessionSummary {
             status: session.workflow_state.status,
             status_reason: session.status_reason,
             timers: session.timers.len(),
+            waiting: session.waiting,
             closed_at: session.closed_at,
             created_at: session.created_at,
             updated_at: session.updated_at,

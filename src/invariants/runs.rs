@@ -22,7 +22,9 @@ pub(super) fn check(lane: &Lane) -> Vec<String> {
 
 fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
     let mut found = Vec::new();
-    if !run.status.has_ended() {
+    let waiting = lane.session.as_ref().and_then(|session| session.waiting.as_ref()?.run_id.as_ref());
+    let waits = waiting == Some(&run.run_id);
+    if waits != (run.status == RunStatus::Waiting) || (!waits && !run.status.has_ended()) {
         found.push(format!("it is left {}", run.status.as_str()));
     }
     let of_root = |event: &&&RunEvent| event.run_id == run.run_id && event.depth == 0;
@@ -31,7 +33,7 @@ fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
     // In a lane of its own each turn that was not in vain ends the run; else it ends with the session's turn.
     let own = run.lane == run.run_id;
     let turns = lane.turns.iter().filter(|turn| turn.outcome != Outcome::Noop).count();
-    let expected = if own { turns } else { 1 };
+    let expected = if own { turns } else { usize::from(!waits) };
     if ends.len() != expected {
         found.push(format!("it has {} ends, not {expected}", ends.len()));
     }

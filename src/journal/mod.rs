@@ -14,6 +14,7 @@ pub mod record;
 mod span;
 mod spending;
 mod turn;
+mod under_way;
 
 pub use error::{JournalError, StepError};
 use guard::Nobody;
@@ -35,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::Instrument;
 use turn::TurnJournal;
+use under_way::UnderWay;
 
 /// What a step is, for those who read the journal.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +107,15 @@ impl Journal {
         Ok(Self::over(steps, store, (session_id, turn_id), (epoch, guard)))
     }
 
+    /// The journal of an earlier turn of the session, to go on with what that has begun. What is used in it from now on counts
+    /// as this turn's, and so does what [`Journal::count`] is given.
+    pub async fn of_earlier(&self, turn_id: &str) -> Result<Self, JournalError> {
+        let TurnJournal { store, session_id, epoch, guard, spent, .. } = self.turn.as_ref();
+        let steps = store.steps(session_id, turn_id).await?;
+        let turn = (session_id.as_str(), turn_id);
+        Ok(Self::with(steps, Arc::clone(store), turn, (*epoch, guard.clone()), Arc::clone(spent)))
+    }
+
     /// The journal of a turn that is only looked at: what is not among `steps` does not run, and is [`JournalError::Lost`].
     pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
         Self::over(steps, store, turn, (0, Guard::new(Nobody)))
@@ -116,8 +127,18 @@ impl Journal {
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
     ) -> Self {
-        let spent = Spent::default();
-        steps.iter().for_each(|step| spent.add(step));
+        let spent = Arc::<Spent>::default();
+        steps.iter().for_each(|step| spent.add(turn_id, step));
+        Self::with(steps, store, (session_id, turn_id), (epoch, guard), spent)
+    }
+
+    fn with(
+        steps: Vec<StepRecord>,
+        store: Arc<dyn Store>,
+        (session_id, turn_id): (&str, &str),
+        (epoch, guard): (u64, Guard),
+        spent: Arc<Spent>,
+    ) -> Self {
         let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
         let turn = TurnJournal {
             store,
@@ -130,6 +151,7 @@ impl Journal {
             deferred: Deferred::default(),
             spent,
             halted: AtomicBool::new(false),
+            under_way: UnderWay::default(),
         };
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
@@ -163,6 +185,26 @@ impl Journal {
     /// True when the step has been recorded for this input.
     pub fn has<I: Serialize + ?Sized>(&self, key: &str, input: &I) -> bool {
         lock(&self.turn.recorded).get(&self.full_key(key)).is_some_and(|step| step.input_hash == hash(input))
+    }
+
+    /// True when the step has been recorded, whatever its input was.
+    pub fn is_recorded(&self, key: &str) -> bool {
+        lock(&self.turn.recorded).contains_key(&self.full_key(key))
+    }
+
+    /// The turn that this is the journal of.
+    pub fn turn_id(&self) -> &str {
+        &self.turn.turn_id
+    }
+
+    /// How many steps of the turn are under way. One may be around others, as a whole run is a step of its turn.
+    pub fn under_way(&self) -> usize {
+        self.turn.under_way.count()
+    }
+
+    /// Returns when no more steps of the turn are under way than `outer`, which is at once when there are not.
+    pub async fn idle(&self, outer: usize) {
+        self.turn.under_way.only(outer).await;
     }
 
     /// `<session>/<turn>/<key>`: the idempotency key of the step.
@@ -204,6 +246,7 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        let _under_way = self.turn.under_way.begin();
         // What it may depend on has to be durable before it has an effect.
         if !self.turn.deferred.is_empty() {
             self.settle().await?;
@@ -244,6 +287,7 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
+        let _under_way = self.turn.under_way.begin();
         let (step, output) = match self.attempt(key, label, input, operation).await? {
             Attempted::Repeated(stepped) => return Ok(stepped),
             Attempted::Performed(step, output) => (step, output),
@@ -273,7 +317,7 @@ impl Journal {
 
     /// Counts what an earlier attempt has recorded, where its steps are not repeated.
     pub fn count(&self, steps: &[StepRecord]) {
-        steps.iter().for_each(|step| self.turn.spent.add(step));
+        steps.iter().for_each(|step| self.turn.spent.add(&self.turn.turn_id, step));
     }
 
     /// From here on no step begins: what is under way comes to its end, so that it need not be asked again.
@@ -346,7 +390,7 @@ impl Journal {
             charged: done.charged,
             at: clock::now(),
         };
-        self.turn.spent.add(&step);
+        self.turn.spent.add(&self.turn.turn_id, &step);
         Ok(Attempted::Performed(step, done.output))
     }
 
@@ -378,7 +422,8 @@ impl Journal {
         std::mem::take(&mut lock(&self.turn.notes))
     }
 
-    fn full_key(&self, key: &str) -> String {
+    /// The key within the turn.
+    pub(crate) fn full_key(&self, key: &str) -> String {
         if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) }
     }
 }

@@ -14,9 +14,9 @@ pub struct Spending {
     pub agents: BTreeMap<String, u64>,
 }
 
-/// What each step has used, by its key: whichever record of it counts, it counts once.
+/// What each step has used, by its turn and key: whichever record of it counts, it counts once.
 #[derive(Default)]
-pub(super) struct Spent(Mutex<HashMap<String, Cost>>);
+pub(super) struct Spent(Mutex<HashMap<(String, String), Cost>>);
 
 struct Cost {
     tokens: u64,
@@ -25,14 +25,15 @@ struct Cost {
 }
 
 impl Spent {
-    pub(super) fn add(&self, step: &StepRecord) {
+    pub(super) fn add(&self, turn_id: &str, step: &StepRecord) {
+        let key = (turn_id.to_owned(), step.key.clone());
         let Some(tokens) = step.tokens else {
-            lock(&self.0).remove(&step.key);
+            lock(&self.0).remove(&key);
             return;
         };
         let tokens = tokens.prompt.saturating_add(tokens.completion);
         let cost = Cost { tokens, charged: step.charged.clone(), at: step.at };
-        lock(&self.0).insert(step.key.clone(), cost);
+        lock(&self.0).insert(key, cost);
     }
 
     pub(super) fn forget(&self, before: Timestamp) {

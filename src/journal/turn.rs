@@ -2,6 +2,7 @@
 
 use super::deferred::Deferred;
 use super::spending::Spent;
+use super::under_way::UnderWay;
 use super::{Guard, JournalError, StepRecord, Stepped, lock};
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
@@ -18,9 +19,10 @@ pub(super) struct TurnJournal {
     pub(super) recorded: Mutex<HashMap<String, StepRecord>>,
     pub(super) notes: Mutex<Vec<StepRecord>>,
     pub(super) deferred: Deferred,
-    pub(super) spent: Spent,
+    pub(super) spent: Arc<Spent>,
     /// No further step begins.
     pub(super) halted: AtomicBool,
+    pub(super) under_way: UnderWay,
 }
 
 impl TurnJournal {
@@ -84,7 +86,7 @@ impl TurnJournal {
             Some(Recorded::New) | None => None,
         };
         if let Some(earlier) = &earlier {
-            self.spent.add(earlier);
+            self.spent.add(&self.turn_id, earlier);
         }
         lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
         Ok(earlier)

@@ -4,18 +4,20 @@
 use super::beginning::{self, Begun};
 use super::sink::{self, Outlet, Published};
 use super::speech::Output;
-use super::{Working, completed, failed, status_of, used, work};
+use super::{Unended, Working, completed, failed, status_of, used, work};
 use crate::clock::{self, Timestamp};
 use crate::journal::{Done, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::queue::OutEvent;
 use crate::store::{RunQuery, RunRecord, RunStatus};
 use crate::turn::{CancelReason, Services, Speech, TurnError};
+use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
 use crate::workflow::orchestration::{RunEnd, broken_off};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The key of the step that says how the run has ended: it is told only when it is sure.
 const END: &str = "end";
@@ -25,23 +27,50 @@ const RUNS: usize = 20;
 /// What a FLOW action runs, and where.
 pub(crate) struct Inline<'t> {
     pub(crate) session_id: &'t str,
+    /// The turn that began it.
     pub(crate) turn_id: &'t str,
     pub(crate) channel: &'t str,
     pub(crate) epoch: u64,
-    /// An earlier holder began the turn.
+    /// An earlier holder began the turn in hand.
     pub(crate) resumed: bool,
     pub(crate) guard: &'t Guard,
     /// The turn's, within its budget.
     pub(crate) models: Models,
-    /// The turn's journal.
+    /// The journal of the turn that began it.
     pub(crate) journal: Journal,
     /// Where in it the run's steps are: `<iteration>/<target>`.
     pub(crate) prefix: String,
     pub(crate) workflow_id: &'t str,
     pub(crate) query: &'t str,
+    /// When it was begun.
+    pub(crate) began_at: Timestamp,
+    /// When the turn in hand was begun.
     pub(crate) begun_at: Timestamp,
     /// What says its output while it is made.
     pub(crate) speech: Arc<Speech>,
+    /// Whom it may ask.
+    pub(crate) asking: Arc<Asking>,
+    /// What it did before it waited for the answer that is there now.
+    pub(crate) before: Suspended,
+}
+
+/// What a run that waits has to know when it goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Suspended {
+    /// Its events so far: by then the stream may have lost them.
+    pub(crate) told: Vec<String>,
+    /// How long it has run, without the time that it waited.
+    pub(crate) active_ms: u64,
+}
+
+/// How a run within a turn ends, or does not.
+pub(crate) enum InlineEnd {
+    /// With its output.
+    Said(String),
+    /// What the model reads in place of an output.
+    Failed(String),
+    /// It has asked the user.
+    Waits(Suspended),
 }
 
 /// How a run has ended, as a step's output.
@@ -55,9 +84,13 @@ struct End {
 
 impl Inline<'_> {
     /// Its id, the same however often the turn is repeated.
-    fn run_id(&self) -> String {
+    pub(crate) fn run_id(&self) -> String {
         let digest = md5::compute(format!("{}/{}/{}", self.session_id, self.turn_id, self.prefix));
         format!("r{digest:x}")
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.before.active_ms) + self.begun_at.until(clock::now())
     }
 
     fn outlet(&self) -> Outlet {
@@ -69,13 +102,13 @@ impl Inline<'_> {
         }
     }
 
-    /// Runs it to its output, or to what the model reads in place of one.
-    pub(crate) async fn run(&self, services: &Services) -> Result<Result<String, String>, TurnError> {
+    /// Runs it to its output, to what the model reads in place of one, or to a question.
+    pub(crate) async fn run(&self, services: &Services) -> Result<InlineEnd, TurnError> {
         let journal = self.journal.scope(&self.prefix);
         let begun = beginning::begin(services, &journal, self.workflow_id, (self.query, None)).await?;
         let Begun { beginning, pinned } = match begun {
             Ok(begun) => begun,
-            Err(problem) => return Ok(Err(format!("flow `{}`: {problem}", self.workflow_id))),
+            Err(problem) => return Ok(InlineEnd::Failed(format!("flow `{}`: {problem}", self.workflow_id))),
         };
         let record = self.record(beginning.manifest.hash());
         let again = journal.has(END, END);
@@ -83,11 +116,21 @@ impl Inline<'_> {
             services.store.update_run(record.clone(), self.epoch).await?;
         }
         let outlet = self.outlet();
-        let published = match self.resumed {
+        let mut published = match self.resumed {
             true => sink::published(services, &outlet, (self.epoch, self.guard)).await?,
             false => Published::default(),
         };
-        let end = self.end(services, &journal, Begun { beginning, pinned }, published.clone()).await?;
+        published.recall(&self.before.told);
+        let end = match self.end(services, &journal, Begun { beginning, pinned }, published.clone()).await {
+            Ok(end) => end,
+            Err(Unended::Turn(error)) => return Err(error),
+            Err(Unended::Waits(told, usage)) => {
+                let waits = RunRecord { status: RunStatus::Waiting, usage, ..record };
+                services.store.update_run(waits, self.epoch).await?;
+                let active_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Ok(InlineEnd::Waits(Suspended { told, active_ms }));
+            }
+        };
         if !published.has(&end.event) {
             self.tell(services, &end.event).await?;
         }
@@ -95,11 +138,11 @@ impl Inline<'_> {
         let (record, outcome) = match failure {
             None => {
                 let output = output.unwrap_or_default();
-                (completed(record, &output, usage), Ok(output))
+                (completed(record, &output, usage), InlineEnd::Said(output))
             }
             Some(failure) => {
                 let problem = format!("flow `{}`: {failure}", self.workflow_id);
-                (failed(record, failure, usage), Err(problem))
+                (failed(record, failure, usage), InlineEnd::Failed(problem))
             }
         };
         services.store.update_run(record, self.epoch).await?;
@@ -113,7 +156,7 @@ impl Inline<'_> {
         journal: &Journal,
         begun: Begun,
         published: Published,
-    ) -> Result<End, TurnError> {
+    ) -> Result<End, Unended> {
         let run_id = self.run_id();
         let output = Output::new(Arc::clone(&self.speech), begun.pinned.speakers());
         let working = Working {
@@ -123,7 +166,8 @@ impl Inline<'_> {
             guard: self.guard,
             published,
             said: Some(output),
-            begun_at: self.begun_at,
+            elapsed: self.elapsed(),
+            asking: Arc::clone(&self.asking),
         };
         let label = Label { kind: "run", target: self.workflow_id };
         let step = journal.step(END, label, END, |_| async {
@@ -137,8 +181,8 @@ impl Inline<'_> {
         });
         match Box::pin(step).await {
             Ok(stepped) => Ok(stepped.output),
-            Err(StepError::Journal(error)) => Err(error.into()),
-            Err(StepError::Operation(error)) => Err(error),
+            Err(StepError::Journal(error)) => Err(Unended::Turn(error.into())),
+            Err(StepError::Operation(unended)) => Err(unended),
         }
     }
 
@@ -167,8 +211,8 @@ impl Inline<'_> {
             usage: RunUsage::default(),
             from_run: None,
             from_stage: None,
-            created_at: self.begun_at,
-            started_at: Some(self.begun_at),
+            created_at: self.began_at,
+            started_at: Some(self.began_at),
             ended_at: None,
         }
     }
@@ -181,39 +225,59 @@ pub(crate) async fn break_off(
     (session_id, turn_id, epoch): (&str, &str, u64),
     reason: &CancelReason,
 ) -> Result<Vec<OutEvent>, TurnError> {
-    let origin_session = Some(session_id.to_owned());
-    let query = RunQuery { origin_session, status: Some(RunStatus::Running), limit: RUNS, ..RunQuery::default() };
-    let running = services.store.runs(query).await?;
-    let of_turn: Vec<_> = running.into_iter().filter(|run| run.lane == session_id && run.turn_id == turn_id).collect();
-    if of_turn.is_empty() {
-        return Ok(Vec::new());
-    }
-    let steps = services.store.steps(session_id, turn_id).await?;
     let mut told = Vec::new();
-    for run in of_turn {
-        let outlet = Outlet {
-            channel: run.channel.clone(),
-            stream: session_id.to_owned(),
-            run_id: run.run_id.clone(),
-            turn_id: turn_id.to_owned(),
-        };
-        let key = format!("{}/{END}", run.prefix);
-        let end = steps.iter().find(|step| step.key == key);
-        let end = end.and_then(|step| serde_json::from_value::<End>(step.output.clone()).ok());
-        let (run, event) = match end {
-            Some(End { output: Some(output), usage, event, .. }) => (completed(run, &output, usage), event),
-            Some(End { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage), event),
-            _ => {
-                let event = broken_off(&run.run_id, &reason.to_string());
-                let own = super::earlier::of_run(steps.clone(), &run.prefix);
-                let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
-                let ended_at = Some(clock::now());
-                let (status, usage) = (status_of(reason), used(&own));
-                (RunRecord { status, error: Some(error), usage, ended_at, ..run }, event)
-            }
-        };
-        services.store.update_run(run, epoch).await?;
-        told.push(outlet.publication(&event, services.queue.max_payload()));
+    for status in [RunStatus::Running, RunStatus::Waiting] {
+        let origin_session = Some(session_id.to_owned());
+        let query = RunQuery { origin_session, status: Some(status), limit: RUNS, ..RunQuery::default() };
+        let found = services.store.runs(query).await?;
+        let of_turn = found.into_iter().filter(|run| run.lane == session_id && run.turn_id == turn_id);
+        for run in of_turn {
+            told.push(end_of(services, run, (epoch, reason)).await?);
+        }
     }
     Ok(told)
+}
+
+/// Ends the run of a flow that waits and is left, and answers what is to be told of it once that is committed.
+pub(crate) async fn abandon(
+    services: &Services,
+    run_id: &str,
+    (epoch, reason): (u64, &CancelReason),
+) -> Result<Vec<OutEvent>, TurnError> {
+    match services.store.run(run_id).await? {
+        // One that has ended by this very turn is told again, under the same id.
+        Some(run) => Ok(vec![end_of(services, run, (epoch, reason)).await?]),
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn end_of(
+    services: &Services,
+    run: RunRecord,
+    (epoch, reason): (u64, &CancelReason),
+) -> Result<OutEvent, TurnError> {
+    let outlet = Outlet {
+        channel: run.channel.clone(),
+        stream: run.lane.clone(),
+        run_id: run.run_id.clone(),
+        turn_id: run.turn_id.clone(),
+    };
+    let steps = services.store.steps(&run.lane, &run.turn_id).await?;
+    let key = format!("{}/{END}", run.prefix);
+    let end = steps.iter().find(|step| step.key == key);
+    let end = end.and_then(|step| serde_json::from_value::<End>(step.output.clone()).ok());
+    let (run, event) = match end {
+        Some(End { output: Some(output), usage, event, .. }) => (completed(run, &output, usage), event),
+        Some(End { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage), event),
+        _ => {
+            let event = broken_off(&run.run_id, &reason.to_string());
+            let own = super::earlier::of_run(steps, &run.prefix);
+            let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
+            let ended_at = Some(clock::now());
+            let (status, usage) = (status_of(reason), used(&own));
+            (RunRecord { status, error: Some(error), usage, ended_at, ..run }, event)
+        }
+    };
+    services.store.update_run(run, epoch).await?;
+    Ok(outlet.publication(&event, services.queue.max_payload()))
 }

@@ -21,7 +21,7 @@ pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows}
 pub use folder::{known_ids, register_folder, runnables};
 
 pub(crate) use earlier::check as check_stage;
-pub(crate) use inline::{Inline, break_off};
+pub(crate) use inline::{Inline, InlineEnd, Suspended, abandon, break_off};
 
 use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
@@ -31,6 +31,7 @@ use crate::queue::{Job, JobBody, OutEvent};
 use crate::session::{Session, Status, WorkflowState, history};
 use crate::store::{Change, Outcome, Record, RunRecord, RunStatus, TimerChange, TurnRecord};
 use crate::turn::{CancelReason, Services, TurnError};
+use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::definition::Workflow;
 use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
 use crate::workflow::orchestration::{
@@ -42,6 +43,7 @@ use sink::{Outlet, Published};
 use speech::Output;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::{debug, warn};
 
 /// The most bytes of an output in a run's record; its steps have all of it.
@@ -95,9 +97,15 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     Ok(turn.change(Outcome::Cancelled, Some(&journal), ended))
 }
 
-/// What becomes of a run that is given up for this reason: an operator cancels, all else fails it.
+/// Why a run that waited is cancelled: its user has left it, or has not answered in time.
+pub(crate) const LEFT: &str = "left";
+/// See [`LEFT`].
+pub(crate) const UNANSWERED: &str = "unanswered";
+
+/// What becomes of a run that is given up for this reason: people cancel, all else fails it.
 fn status_of(reason: &CancelReason) -> RunStatus {
-    if reason.word == "operator" { RunStatus::Cancelled } else { RunStatus::Failed }
+    let by_people = ["operator", LEFT, UNANSWERED].contains(&reason.word);
+    if by_people { RunStatus::Cancelled } else { RunStatus::Failed }
 }
 
 /// What the recorded steps have used; how many stages have begun they do not say.
@@ -318,10 +326,11 @@ impl<'a> RunTurn<'a> {
                 guard: &self.guard,
                 published,
                 said: None,
-                begun_at: self.begun_at,
+                elapsed: self.begun_at.until(clock::now()),
+                asking: Arc::new(Asking::nobody()),
             },
         );
-        let RunEnd { outcome, usage, event } = end.await?;
+        let RunEnd { outcome, usage, event } = end.await.map_err(Unended::of_own)?;
         let outbox = vec![self.last_event(asked, event)];
         Ok(match outcome {
             Ok(output) => Ended { record: Some(completed(record, &output, usage)), outbox, reason: None },
@@ -398,6 +407,7 @@ impl<'a> RunTurn<'a> {
             handoff: None,
             tokens: session.tokens.saturating_add(spent.total),
             days: journal.map(|journal| self.purse(journal).days(&spent)).unwrap_or_default(),
+            waiting: None,
             turn,
             run: record,
             steps: journal.map(Journal::take_notes).unwrap_or_default(),
@@ -416,23 +426,43 @@ struct Working<'w> {
     published: Published,
     /// Within a turn, what its user is told.
     said: Option<Output>,
-    begun_at: Timestamp,
+    /// How much of its time is used up.
+    elapsed: Duration,
+    asking: Arc<Asking>,
+}
+
+/// Why a workflow has not come to its end.
+enum Unended {
+    Turn(TurnError),
+    /// It waits for an answer. What it has told so far, as [`sink::brief`] has it, and used.
+    Waits(Vec<String>, RunUsage),
+}
+
+impl Unended {
+    /// Of a run in a lane of its own, which has nobody to ask.
+    fn of_own(self) -> TurnError {
+        match self {
+            Self::Turn(error) => error,
+            Self::Waits(..) => TurnError::Failed("it waits for an answer that nobody can give".to_owned()),
+        }
+    }
 }
 
 /// Executes a workflow. On return all events but the last one are published.
-async fn work(services: &Services, outlet: Outlet, begun: Begun, working: Working<'_>) -> Result<RunEnd, TurnError> {
+async fn work(services: &Services, outlet: Outlet, begun: Begun, working: Working<'_>) -> Result<RunEnd, Unended> {
     let Begun { beginning, pinned } = begun;
-    let Working { run_id, journal, models, guard, published, said, begun_at } = working;
+    let Working { run_id, journal, models, guard, published, said, elapsed, asking } = working;
     let limits = Limits::of(&services.limits, &pinned.root().workflow.limits);
     let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), (published, said)));
     let means = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
     let start = RunStart::new(run_id, pinned, &beginning.input, journal, (means, sink.clone(), limits));
-    let start = start.asked(&beginning.request).since(begun_at.until(clock::now()));
+    let start = start.asked(&beginning.request).since(elapsed).asking(asking);
     // Of no type that whoever waits for it would have in its own.
     match execute(start).boxed().await {
         Ok(end) => Ok(end),
-        Err(RunError::Journal(error)) => Err(error.into()),
-        Err(RunError::Sink(problem)) => Err(sink.why(problem)),
+        Err(RunError::Journal(error)) => Err(Unended::Turn(error.into())),
+        Err(RunError::Sink(problem)) => Err(Unended::Turn(sink.why(problem))),
+        Err(RunError::Waits(usage)) => Err(Unended::Waits(sink.told(), usage)),
     }
 }
 

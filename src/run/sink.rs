@@ -68,13 +68,20 @@ fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
 #[derive(Clone, Default)]
 pub(super) struct Published {
     ids: HashSet<String>,
+    /// What was told before the run waited, as [`brief`] has it.
+    told: HashSet<String>,
     /// By step, the last stream of its answer's pieces.
     streams: HashMap<String, String>,
 }
 
 impl Published {
     pub(super) fn has(&self, event: &RunEvent) -> bool {
-        self.ids.contains(&event.event_id)
+        self.ids.contains(&event.event_id) || self.told.contains(&brief(&event.event_id))
+    }
+
+    /// Takes in what was told before, as [`brief`] has it.
+    pub(super) fn recall(&mut self, told: &[String]) {
+        self.told.extend(told.iter().cloned());
     }
 
     fn add(&mut self, event: &Value) {
@@ -127,10 +134,17 @@ pub(super) struct QueueSink {
     outlet: Outlet,
     guard: Guard,
     published: Published,
+    /// What went through here, as [`brief`] has it, but for pieces of answers: they never come again.
+    told: Mutex<HashSet<String>>,
     /// By step, the stream of its answer's pieces that is told.
     streams: Mutex<HashMap<String, String>>,
     said: Option<Output>,
     problem: Mutex<Option<TurnError>>,
+}
+
+/// An event's id, shorter: what a run that waits remembers of those that it has told.
+pub(super) fn brief(event_id: &str) -> String {
+    format!("{:.16}", format!("{:x}", md5::compute(event_id)))
 }
 
 impl QueueSink {
@@ -141,7 +155,23 @@ impl QueueSink {
         (mut published, said): (Published, Option<Output>),
     ) -> Self {
         let (queue, streams) = (Arc::clone(&services.queue), Mutex::new(std::mem::take(&mut published.streams)));
-        Self { queue, outlet, guard, published, streams, said, problem: Mutex::default() }
+        let (told, problem) = (Mutex::default(), Mutex::default());
+        Self { queue, outlet, guard, published, told, streams, said, problem }
+    }
+
+    /// What the run has told so far, in this turn and those before it.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told: Vec<_> = self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        told.sort_unstable();
+        told
+    }
+
+    /// Notes that the run tells this; true when nobody has seen it yet.
+    fn is_fresh(&self, event: &RunEvent) -> bool {
+        if event.delta.is_none() {
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(brief(&event.event_id));
+        }
+        !self.published.has(event)
     }
 
     /// What a publication came to that failed with this `problem`.
@@ -154,7 +184,7 @@ impl QueueSink {
         let limit = self.queue.max_payload();
         let mut publications = Vec::with_capacity(events.len());
         for mut event in events {
-            if !self.published.has(&event) {
+            if self.is_fresh(&event) {
                 self.note_stream(&mut event);
                 publications.push(self.outlet.publication(&event, limit));
                 publications.extend(self.said.as_ref().and_then(|said| said.piece(&event)));

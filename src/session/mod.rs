@@ -92,6 +92,35 @@ pub struct Handoff {
     pub summary: String,
 }
 
+/// A flow has asked the user something, and goes on with the next message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Waiting {
+    /// The FLOW target.
+    pub flow: String,
+    /// The agent that routed to it.
+    pub agent_id: String,
+    /// The turn that began it, whose journal has its steps.
+    pub turn_id: String,
+    /// What their keys begin with.
+    pub prefix: String,
+    /// How many questions it has asked, this one included.
+    pub asked: u32,
+    /// What the user was asked; of a long question the beginning.
+    pub question: String,
+    /// Answers that it has named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
+    /// The run that waits, when the flow is a workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// When the flow began.
+    pub began_at: Timestamp,
+    /// When it asked.
+    pub asked_at: Timestamp,
+    /// When it is forgotten without an answer.
+    pub until: Timestamp,
+}
+
 /// One conversation of one user with one agent, as it is stored (CONTRACT.md, `sessions`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
@@ -150,6 +179,9 @@ pub struct Session {
     /// Set while a human has the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoff: Option<Handoff>,
+    /// Set while a flow waits for the user's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
     /// The ids of the last jobs handled, oldest first.
     #[schema(value_type = Vec<String>)]
     #[serde(default)]
@@ -191,6 +223,7 @@ impl Session {
             lease: None,
             turn: None,
             handoff: None,
+            waiting: None,
             recent_jobs: Arc::default(),
             closed_at: None,
             tokens: 0,

@@ -167,6 +167,7 @@ pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.closed_at = change.closed_at;
     session.handoff.clone_from(&change.handoff);
     session.tokens = change.tokens;
+    session.waiting.clone_from(&change.waiting);
     session.outbox.clone_from(&change.outbox);
 }
 

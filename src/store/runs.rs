@@ -14,6 +14,8 @@ pub enum RunStatus {
     Pending,
     /// Begun.
     Running,
+    /// It has asked its session's user something, and goes on with the answer.
+    Waiting,
     /// It has an output.
     Completed,
     /// It has an error.
@@ -28,6 +30,7 @@ impl RunStatus {
         match self {
             Self::Pending => "pending",
             Self::Running => "running",
+            Self::Waiting => "waiting",
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",

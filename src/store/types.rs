@@ -4,7 +4,7 @@ use super::runs::RunRecord;
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::queue::{Job, OutEvent};
-use crate::session::{Entry, Handoff, Kind, Session, Status, WorkflowState};
+use crate::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowState};
 use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -218,6 +218,8 @@ pub struct Change {
     pub tokens: u64,
     /// What the turn adds to the days of agents.
     pub days: Vec<DayUse>,
+    /// Set while a flow waits for the user's answer.
+    pub waiting: Option<Waiting>,
     /// The turn's record.
     pub turn: TurnRecord,
     /// The run that the turn is for, as it has ended.

@@ -20,6 +20,28 @@
 //! # });
 //! ```
 //!
+//! A flow that asks its user goes on with what is said next:
+//!
+//! ```
+//! use turnwheel::engine::{FlowContext, FlowError};
+//! use turnwheel::testing::{self, Script, act};
+//! use serde_json::json;
+//!
+//! async fn rename(flow: FlowContext) -> Result<String, FlowError> {
+//!     let name = flow.ask("What shall I call you?").await?;
+//!     Ok(format!("Hello, {name}."))
+//! }
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let model = Script::answers([act("FLOW", "rename", json!({}))]);
+//! let agent = "{id: desk, sop: Be kind., flows: [rename]}";
+//! let mut engine = testing::Engine::builder().agent(agent).flow("rename", rename).model(&model).start().await;
+//! assert_eq!(engine.say("s1", "I have a new name").await.question(), Some("What shall I call you?"));
+//! assert_eq!(engine.session("s1").await.waiting.unwrap().flow, "rename");
+//! assert_eq!(engine.say("s1", "Robin").await.text(), "Hello, Robin.");
+//! # });
+//! ```
+//!
 //! What does not happen fails the test: every call here panics with what it waited for, and with what the model was asked
 //! when its script was at its end. [`script`] is the model, [`builder`] what an engine is made of.
 

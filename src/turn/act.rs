@@ -2,13 +2,16 @@
 
 use super::TurnError;
 use super::state::Turn;
+use super::waiting::{FlowCall, FlowEnd};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
 use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
-use crate::run::Inline;
-use crate::workflow::{FlowContext, FlowError, Flows};
+use crate::run::{Inline, InlineEnd, Suspended};
+use crate::workflow::asking::Asking;
+use crate::workflow::{Asker, FlowContext, FlowError, Flows};
+use futures::FutureExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -63,72 +66,103 @@ impl Turn<'_> {
         self.journal.note(&format!("{iteration}/act"), label, action, output);
     }
 
-    /// Runs a flow to its final text; an inner error is for the model to read.
-    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
+    /// Runs a flow to its final text, or to a question; an inner error is for the model to read.
+    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<FlowEnd, TurnError> {
+        let call = FlowCall {
+            action: action.clone(),
+            input: flow::input(action, &self.message_text()),
+            turn_id: self.turn_id().to_owned(),
+            prefix: format!("{iteration}/{}", action.target),
+            journal: self.journal.clone(),
+            asking: Arc::new(Asking::user(None)),
+            asked: 0,
+            began_at: self.started_at(),
+            before: Suspended::default(),
+            key: format!("{iteration}/flow"),
+        };
+        self.call_flow(call).await
+    }
+
+    /// Runs a flow from its beginning, over what is on record of it.
+    pub(super) async fn call_flow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         self.settle().await?;
+        let action = &call.action;
         let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
             Ok(Some(runnable)) => runnable,
-            Ok(None) => return self.workflow(iteration, action).await,
-            Err(problem) => return Ok(Err(problem)),
+            Ok(None) => return self.workflow(call).await,
+            Err(problem) => return Ok(FlowEnd::Failed(problem)),
         };
         if let Err(problem) = Flows::check(runnable.as_ref(), &action.params) {
-            return Ok(Err(format!("flow `{}`: {problem}", action.target)));
+            return Ok(FlowEnd::Failed(format!("flow `{}`: {problem}", action.target)));
         }
         let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(FlowEnd::Failed(error.to_string())),
         };
-        let prefix = format!("{iteration}/{}", action.target);
         let context = FlowContext {
-            input: flow::input(action, &self.message_text()),
+            input: call.input.clone(),
             params: action.params.clone(),
             session_id: self.session.session_id.clone(),
             agent: Arc::clone(&self.agent),
             model,
-            journal: self.journal.scope(&prefix),
-            listener: Arc::new(self.voice(&prefix).await?),
+            journal: call.journal.scope(&call.prefix),
+            listener: Arc::new(self.voice(&call.prefix).await?),
+            asker: Asker::Turn(Arc::clone(&call.asking)),
         };
         let begun = Instant::now();
-        let outcome = runnable.run(context).await;
-        self.flow_finished(iteration, action, (begun, outcome.is_ok()));
+        let outcome = tokio::select! {
+            biased;
+            outcome = runnable.run(context) => Some(outcome),
+            () = call.asking.left(&call.journal, call.journal.under_way()) => None,
+        };
+        self.flow_finished(&call, (begun, !matches!(outcome, Some(Err(_)))));
+        if !matches!(outcome, Some(Err(_))) {
+            call.asking.check(&call.journal)?;
+        }
+        let target = &call.action.target;
         match outcome {
-            Ok(text) => Ok(Ok(text)),
-            Err(FlowError::Journal(error)) => Err(error.into()),
-            Err(FlowError::Model(error @ ModelError::Unknown(_))) => Ok(Err(error.to_string())),
-            Err(FlowError::Model(error)) => Ok(Err(format!("flow `{}`: {error}", action.target))),
-            Err(FlowError::Failed(problem)) => Ok(Err(format!("flow `{}`: {problem}", action.target))),
+            None => self.waits(call, Suspended::default(), None).await,
+            Some(Ok(text)) => Ok(FlowEnd::Said(text)),
+            Some(Err(FlowError::Journal(error))) => Err(error.into()),
+            Some(Err(FlowError::Model(error @ ModelError::Unknown(_)))) => Ok(FlowEnd::Failed(error.to_string())),
+            Some(Err(error)) => Ok(FlowEnd::Failed(format!("flow `{target}`: {error}"))),
         }
     }
 
     /// Runs a workflow within the turn.
-    async fn workflow(&mut self, iteration: u32, action: &Action) -> Result<Result<String, String>, TurnError> {
-        let query = flow::input(action, &self.message_text());
-        let prefix = format!("{iteration}/{}", action.target);
-        let speech = self.speaking(&prefix).await?;
+    async fn workflow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
+        let speech = self.speaking(&call.prefix).await?;
         let inline = Inline {
             session_id: &self.session.session_id,
-            turn_id: self.turn_id(),
+            turn_id: &call.turn_id,
             channel: &self.session.channel,
             epoch: self.session.epoch,
             resumed: self.resumed,
             guard: &self.guard,
             models: self.models.clone(),
-            journal: self.journal.clone(),
+            journal: call.journal.clone(),
             speech,
-            prefix,
-            workflow_id: &action.target,
-            query: &query,
+            prefix: call.prefix.clone(),
+            workflow_id: &call.action.target,
+            query: &call.input,
+            began_at: call.began_at,
             begun_at: self.started_at(),
+            asking: Arc::clone(&call.asking),
+            before: call.before.clone(),
         };
-        let begun = Instant::now();
-        let outcome = Box::pin(inline.run(self.services)).await?;
-        self.flow_finished(iteration, action, (begun, outcome.is_ok()));
-        Ok(outcome)
+        let (begun, run_id) = (Instant::now(), inline.run_id());
+        let end = inline.run(self.services).boxed().await?;
+        self.flow_finished(&call, (begun, !matches!(end, InlineEnd::Failed(_))));
+        match end {
+            InlineEnd::Said(said) => Ok(FlowEnd::Said(said)),
+            InlineEnd::Failed(problem) => Ok(FlowEnd::Failed(problem)),
+            InlineEnd::Waits(suspended) => self.waits(call, suspended, Some(run_id)).await,
+        }
     }
 
-    fn flow_finished(&mut self, iteration: u32, action: &Action, (begun, ok): (Instant, bool)) {
+    fn flow_finished(&mut self, call: &FlowCall, (begun, ok): (Instant, bool)) {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (key, target) = (format!("{iteration}/flow"), action.target.clone());
-        self.step_finished("flow", &action.target, &Stepped { output: (), ok, ms, key, target });
+        let (key, target) = (call.key.clone(), call.action.target.clone());
+        self.step_finished("flow", &call.action.target, &Stepped { output: (), ok, ms, key, target });
     }
 }

@@ -28,6 +28,7 @@ impl Turn<'_> {
         }
         self.transition(Status::Cancelled);
         self.session.handoff = None;
+        self.session.waiting = None;
         self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))
     }
 
@@ -60,7 +61,7 @@ impl Turn<'_> {
     }
 
     /// The language to speak without a model: that of the user's words, else of the agent's name and procedure.
-    fn speaks_chinese(&self) -> bool {
+    pub(super) fn speaks_chinese(&self) -> bool {
         let words = self.message_text();
         if words.chars().any(char::is_alphabetic) {
             return is_chinese(&words);

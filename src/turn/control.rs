@@ -2,6 +2,7 @@
 
 use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
+use super::waiting::FLOW_TIMEOUT;
 use super::{CancelReason, TurnError};
 use crate::clock;
 use crate::queue::Command;
@@ -10,12 +11,19 @@ use crate::store::{Change, Outcome, TimerChange};
 
 impl Turn<'_> {
     /// Does what the operator says.
-    pub(super) fn control(
+    pub(super) async fn control(
         mut self: Box<Self>,
         command: Command,
         name: Option<&str>,
         why: &CancelReason,
     ) -> Result<Change, TurnError> {
+        if matches!(command, Command::Release | Command::Cancel | Command::Close) {
+            let waited = self.session.waiting.is_some();
+            self.leave_flow(why).await?;
+            if waited && command == Command::Release && self.status() != Status::Transferred {
+                return self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()));
+            }
+        }
         match command {
             Command::Release => self.release(),
             Command::Cancel if self.status() == Status::Cancelled => self.nothing(),
@@ -33,9 +41,10 @@ impl Turn<'_> {
         }
     }
 
-    /// Cancels the timers of this name, or all. What ends a human's hold is no follow-up: it goes only when it is named.
+    /// Cancels the timers of this name, or all. What ends a human's hold, or the wait for an answer, is no follow-up: it goes
+    /// only when it is named.
     fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Change, TurnError> {
-        let meant = |timer: &str| name.map_or(timer != HANDOFF_TIMEOUT, |name| timer == name);
+        let meant = |timer: &str| name.map_or(![HANDOFF_TIMEOUT, FLOW_TIMEOUT].contains(&timer), |name| timer == name);
         let timers = self.session.timers.iter().filter(|timer| meant(&timer.name));
         let ids: Vec<String> = timers.map(|timer| timer.timer_id.clone()).collect();
         if ids.is_empty() {

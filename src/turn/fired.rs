@@ -4,6 +4,7 @@ use super::TurnError;
 use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
+use super::waiting::FLOW_TIMEOUT;
 use crate::action::system::Operation;
 use crate::plan::{Plan, planner};
 use crate::queue::{Job, JobBody, ReplyKind};
@@ -34,7 +35,11 @@ impl Turn<'_> {
         if timer.name == HANDOFF_TIMEOUT && self.session.handoff.is_some() {
             return self.release();
         }
-        if self.status() == Status::Transferred {
+        if timer.name == FLOW_TIMEOUT && self.session.waiting.is_some() {
+            return Box::pin(self.unanswered()).await;
+        }
+        // Whoever talks to a human, or is asked something, is not to be disturbed.
+        if self.status() == Status::Transferred || self.session.waiting.is_some() {
             return self.nothing();
         }
         self.transition(Status::Processing);

@@ -26,8 +26,8 @@ const MAX_SUMMARY: usize = 8 * 1024;
 /// The key of a human's reply in its turn.
 pub const HUMAN_REPLY: &str = "human";
 
-/// The position of that timer among those that a turn arms.
-const TIMEOUT_INDEX: usize = usize::MAX;
+/// The position of that timer, or the one of a flow that waits, among those that a turn arms.
+pub(super) const TIMEOUT_INDEX: usize = usize::MAX;
 
 impl Turn<'_> {
     /// The response first, then the handoff (or another action that the decision names, and the handoff).

@@ -4,6 +4,7 @@ use super::decision::{Decision, NextStatus};
 use super::inform::Informed;
 use super::prompt::{self, Shown};
 use super::state::Turn;
+use super::waiting::FlowEnd;
 use super::{CancelReason, TurnError};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionKind};
@@ -69,7 +70,7 @@ impl Turn<'_> {
             history: prompt::conversation(&self.session.history),
             plan,
             greeted,
-            results: Vec::new(),
+            results: std::mem::take(&mut self.brought),
             note: None,
             ledger: HashSet::new(),
             idle: 0,
@@ -196,12 +197,16 @@ impl Turn<'_> {
     async fn run_flow(&mut self, iteration: u32, state: &mut Loop, action: &Action) -> Result<Flow, TurnError> {
         state.idle = 0;
         state.note = None;
-        Ok(match self.flow(iteration, action).await? {
-            Ok(text) => {
+        Ok(match Box::pin(self.flow(iteration, action)).await? {
+            FlowEnd::Said(text) => {
                 self.reply(ReplyKind::Final, &format!("{iteration}/final"), &text);
                 Flow::End(End::Flow)
             }
-            Err(error) => {
+            FlowEnd::Asks(asks) => {
+                self.ask_user(&format!("{iteration}/final"), *asks);
+                Flow::End(End::Flow)
+            }
+            FlowEnd::Failed(error) => {
                 state.results.push((action.target.clone(), json!({ "ok": false, "error": error })));
                 Flow::Continue
             }
@@ -223,6 +228,9 @@ impl Turn<'_> {
 
     /// What becomes of the timers (E-33, E-34, OP-E12, OP-E21): a user's turn replaces all, a timer's turn arms none.
     fn timers_after(&self, outcome: Outcome, plan: &Plan) -> TimerChange {
+        if let Some(waiting) = &self.session.waiting {
+            return TimerChange::Replace(vec![self.flow_timer(waiting)]);
+        }
         let arms = matches!(outcome, Outcome::Answered | Outcome::Silent) && self.session.closed_at.is_none();
         if self.fired_timer().is_some() {
             return if arms { self.timer_removed() } else { TimerChange::Replace(Vec::new()) };

@@ -2,7 +2,8 @@
 //!
 //! The way through: [`run`] picks by job type. A user's message goes through `opening` (hash check, plan, greeting) into
 //! `iterate` (the decision loop), which asks `decide` and has `act` execute; `inform` writes the reply from the agent's
-//! knowledge; what is said while it is made goes through its `speech`; `handoff` and `cancel` are its side exits.
+//! knowledge; what is said while it is made goes through its `speech`; `handoff`, `cancel` and `waiting`, of a flow that asks
+//! its user, are its side exits.
 //! `fired` handles timers, `control` operator commands. All of them work on one [`state::Turn`], which collects what the
 //! turn changes and publishes.
 
@@ -21,6 +22,7 @@ mod published;
 mod speech;
 mod state;
 mod user;
+mod waiting;
 
 pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
@@ -43,6 +45,7 @@ use crate::session::Session;
 use crate::store::{Change, Store, StoreError};
 use crate::workflow::Flows;
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 
 /// The most bytes of a reason's detail, which the session document carries.
@@ -75,6 +78,8 @@ pub struct Services {
     pub limits: WorkflowLimits,
     /// The tokens that agents may use.
     pub budgets: Arc<Budgets>,
+    /// The setting retention.turns: so long a flow that waits has its steps.
+    pub keep_turns: Duration,
 }
 
 /// What a turn starts from.
@@ -167,7 +172,7 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
         JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(&timer_id, generation)).await.map(Some),
         JobBody::Control { command, name, reason, by } => {
             let why = CancelReason::operator(reason.as_deref(), by.as_deref());
-            turn.control(command, name.as_deref(), &why).map(Some)
+            Box::pin(turn.control(command, name.as_deref(), &why)).await.map(Some)
         }
         JobBody::Reply { text, by } => turn.human_reply(&text, by).map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
@@ -186,6 +191,7 @@ pub async fn give_up(
     turn.count_recorded().await?;
     turn.adopt_published().await?;
     turn.break_off_runs(&reason).await?;
+    turn.leave_flow(&reason).await?;
     turn.cancel(&reason)
 }
 

@@ -53,7 +53,10 @@ impl Turn<'_> {
         let need_greeting = first_time || self.agent.config.regreet_on_change || before.need_greeting;
         let status = before.status;
         self.session.workflow_state = WorkflowState { hash: self.agent.hash.clone(), need_greeting, status };
-        self.transition(Status::Acknowledged);
+        // The turn may have been in hand before: with a flow that could not go on.
+        if status != Status::Processing {
+            self.transition(Status::Acknowledged);
+        }
     }
 
     async fn greet(&mut self, plan: &Plan) -> Result<bool, TurnError> {

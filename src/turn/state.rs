@@ -36,6 +36,8 @@ pub(super) struct Turn<'a> {
     /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
+    /// What the decision loop begins with: a flow of an earlier turn that has failed now.
+    pub(super) brought: Vec<(String, Value)>,
     /// An earlier holder began the turn.
     pub(super) resumed: bool,
     pub(super) guard: Guard,
@@ -88,6 +90,7 @@ impl<'a> Turn<'a> {
             entries: Vec::new(),
             answered: false,
             reason: None,
+            brought: Vec::new(),
             resumed,
             guard,
             models,
@@ -354,6 +357,7 @@ impl<'a> Turn<'a> {
             handoff: self.session.handoff,
             tokens: self.tokens_before.saturating_add(spent.total),
             days: self.purse.days(&spent),
+            waiting: self.session.waiting,
             turn,
             run: None,
             steps: self.journal.take_notes(),

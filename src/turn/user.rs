@@ -4,9 +4,11 @@ use super::TurnError;
 use super::state::Turn;
 use crate::session::Status;
 use crate::store::Change;
+use futures::FutureExt;
 
 impl Turn<'_> {
-    /// Handles the user's message(s): forwarded while a human has the conversation, else planned, greeted and decided.
+    /// Handles the user's message(s): forwarded while a human has the conversation, the answer to a flow that
+    /// waits, else planned, greeted and decided.
     pub(super) async fn user_message(mut self: Box<Self>) -> Result<Change, TurnError> {
         self.remember_user();
         // The next message reopens a closed conversation (OP-E19).
@@ -14,6 +16,15 @@ impl Turn<'_> {
         if self.status() == Status::Transferred {
             return Box::pin(self.forward()).await;
         }
+        if let Some(waiting) = self.session.waiting.take() {
+            // Of no type that every turn would have in its own.
+            return self.answered(waiting).boxed().await;
+        }
+        self.converse().await
+    }
+
+    /// Plans, greets and decides.
+    pub(super) async fn converse(mut self: Box<Self>) -> Result<Change, TurnError> {
         let opening = match self.opening().await? {
             Ok(opening) => opening,
             Err(reason) => return self.cancel(&reason),

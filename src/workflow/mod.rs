@@ -2,11 +2,14 @@
 //!
 //! [`Flows`] finds the one that an action names, [`function`] makes flows of async functions; what is none of them may be a
 //! workflow of [`orchestration`], of which some come with the program; [`dynamic`] is the type that plans for itself.
+//! [`asking`] is how a flow asks its user.
 
+pub mod asking;
 pub mod dynamic;
 pub mod function;
 pub mod orchestration;
 
+pub use asking::Question;
 pub use function::IntoFlow;
 
 use crate::action::params;
@@ -14,7 +17,9 @@ use crate::agent::AgentRecord;
 use crate::journal::{Done, Journal, JournalError, Label, StepError};
 use crate::model::delta::{Deltas, deltas};
 use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
+use asking::Asking;
 use async_trait::async_trait;
+use orchestration::part::Part;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -33,6 +38,9 @@ pub enum FlowError {
     /// A model did not answer.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// It asks the user, and runs where there is none: as a part of a workflow that was not begun by a conversation.
+    #[error("it asks its user, and nobody is there to answer; run it from a conversation, as a FLOW of an agent")]
+    Nobody,
     /// The flow's own.
     #[error("{0}")]
     Failed(String),
@@ -80,6 +88,17 @@ pub struct FlowContext {
     pub journal: Journal,
     /// Who hears what it says.
     pub(crate) listener: Arc<dyn Listener>,
+    /// Where its questions go.
+    pub(crate) asker: Asker,
+}
+
+/// Where a flow's questions go.
+#[derive(Clone)]
+pub(crate) enum Asker {
+    /// To the user of its turn.
+    Turn(Arc<Asking>),
+    /// Through the run that it is a stage of.
+    Stage(Part),
 }
 
 impl FlowContext {
@@ -103,8 +122,27 @@ impl FlowContext {
         }
     }
 
+    /// Asks the user, and answers what they say: the turn ends with the question, and the flow goes on here with the next
+    /// message of its session, in whatever process and however much later. Until then nothing behind this is run; what
+    /// is before it runs again, and gets its steps from the record. So the way from one question to the next depends on steps
+    /// and answers only, not on the clock or on what else changes.
+    ///
+    /// The user may leave the flow with one of the agent's `cancel_words`, and is forgotten after its `flow_timeout`; then
+    /// this never returns.
+    pub async fn ask(&self, question: impl Into<Question>) -> Result<String, FlowError> {
+        let question = question.into();
+        if question.text.trim().is_empty() {
+            return Err(FlowError::Failed("it asks its user an empty question".to_owned()));
+        }
+        let answer = match &self.asker {
+            Asker::Turn(asking) => asking.ask(&self.journal, question).await?,
+            Asker::Stage(part) => part.question(&self.journal, question).await?,
+        };
+        answer.ok_or(FlowError::Nobody)
+    }
+
     /// Asks the agent's model once, for plain text, and records its answer under `key`.
-    pub async fn ask(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
+    pub async fn ask_model(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
         let messages =
             vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
         let facts = Facts { message: text.to_owned(), ..Facts::default() };

@@ -36,7 +36,8 @@ async fn the_examples_say_what_they_promise() {
         [greeting, "三体 is in 上海.", "It arrives in 3 days.", "There is no order B7."]
     );
     let said = flow::run().await.unwrap();
-    assert!(said[0] == greeting && said[1].starts_with("12.90 euros are on their way to you"), "{said:?}");
+    assert_eq!(said[..2], [greeting, "Shall I pay 12.90 euros for B1001 back to you?"]);
+    assert!(said[2].starts_with("12.90 euros are on their way to you"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

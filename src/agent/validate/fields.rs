@@ -54,6 +54,8 @@ static AGENT: Fields = Fields(&[
     ("skills", List(&SKILL)),
     ("tools", List(&TOOL)),
     ("flows", Leaf),
+    ("flow_timeout", Leaf),
+    ("cancel_words", Leaf),
     ("timers", List(&TIMER)),
     ("handoff", Table(&HANDOFF)),
     ("double_text", Leaf),
@@ -116,7 +118,7 @@ mod tests {
         let http = json!({"url": "x", "timeout": 1, "retries": 1});
         let action = json!({"type": "TOOL", "target": "t"});
         let agent: AgentConfig = serde_json::from_value(json!({
-            "id": "a", "knowledge": {}, "handoff": {"mode": "hold", "http": http, "timeout": 1},
+            "id": "a", "knowledge": {}, "flow_timeout": 1, "handoff": {"mode": "hold", "http": http, "timeout": 1},
             "skills": [{"id": "s", "http": http}], "tools": [{"id": "t", "http": http}],
             "timers": [{"delay": 1, "action": action}],
         }))

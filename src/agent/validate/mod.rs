@@ -9,6 +9,7 @@ mod rule;
 
 pub use crate::document::{Finding, Report};
 
+use super::config::bare;
 use super::load::AgentError;
 use super::{AgentConfig, AgentRecord};
 use crate::action::{Action, ActionKind};
@@ -263,6 +264,15 @@ impl Check<'_> {
                 let names = known.iter().map(String::as_str);
                 let problem = format!("there is no flow `{flow}`; known are {}", quoted(names.clone()));
                 self.report.error(path, problem, question(flow, names));
+            }
+        }
+        if self.config.flow_timeout().is_zero() {
+            self.report.error("flow_timeout", "is zero", "write how long a flow waits for its answer, such as `24h`");
+        }
+        for (at, word) in self.config.cancel_words.iter().enumerate() {
+            if bare(word).is_empty() {
+                let hint = "write the word, such as `取消`; an empty list has none";
+                self.report.error(format!("cancel_words[{at}]"), "has no letter", hint);
             }
         }
     }

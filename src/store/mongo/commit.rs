@@ -71,6 +71,10 @@ fn changes(change: &Change) -> Result<Document> {
             Some(handoff) => literal(to_document(handoff)?),
             None => "$$REMOVE".into(),
         },
+        "waiting": match &change.waiting {
+            Some(waiting) => literal(to_document(waiting)?),
+            None => "$$REMOVE".into(),
+        },
         "outbox": outbox(change)?.map_or_else(|| "$$REMOVE".into(), literal),
     };
     if !change.history.is_empty() || change.history_drop > 0 {

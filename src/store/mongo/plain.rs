@@ -77,6 +77,11 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
         None if granted.handoff.is_some() => unset.append(cstr!("handoff"), ""),
         None => {}
     }
+    match &change.waiting {
+        Some(waiting) => append(&mut set, cstr!("waiting"), waiting)?,
+        None if granted.waiting.is_some() => unset.append(cstr!("waiting"), ""),
+        None => {}
+    }
     if !change.outbox.is_empty() {
         set.append(cstr!("outbox"), array(change.outbox.iter())?);
     } else if !granted.outbox.is_empty() {

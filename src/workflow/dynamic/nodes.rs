@@ -114,7 +114,7 @@ impl State<'_> {
             Message::Query => Ok(Step::to(input, Message::PlanRequest)),
             Message::PlanRequest => self.plan(part, input).await,
             Message::ReplanRequest(_) => self.replan(part, input).await,
-            Message::Clarify(question) => Ok(self.asked(&question, part.ask(&question).await?)),
+            Message::Clarify(question) => Ok(self.asked(&question, part.ask(question.as_str()).await?)),
             Message::Reject(reason) => Ok(Step::end(reason)),
             Message::Execute { plan, again } => {
                 self.results = orchestrator::run(part, self.dynamic, &plan, &self.results).await?;

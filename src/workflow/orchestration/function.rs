@@ -7,7 +7,7 @@ use super::task_agent;
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
 use crate::model::delta::Deltas;
-use crate::workflow::{Flow, FlowContext, FlowError, Listener};
+use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
 use async_trait::async_trait;
 use serde_json::{Map, json};
 use std::sync::Arc;
@@ -34,6 +34,7 @@ pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str
         model,
         journal: part.journal(),
         listener: Arc::new(Watchers(part.clone())),
+        asker: Asker::Stage(part.clone()),
     };
     part.tell(RunEventType::RunStarted, Told::default());
     let failure = match flow.run(context).await {
@@ -42,8 +43,12 @@ pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str
             return Ok(output.into());
         }
         Err(FlowError::Journal(error)) => return Err(error.into()),
-        Err(error) => error.to_string(),
+        // Nobody will be there the next time.
+        Err(error @ FlowError::Nobody) => Failure::fatal(part, error),
+        Err(error) => Failure::of(part, error),
     };
-    part.tell(RunEventType::RunFailed, Told::error(&failure));
-    Err(Failure::of(part, failure))
+    if let Failure::Failed { failure, .. } = &failure {
+        part.tell(RunEventType::RunFailed, Told::error(&failure.cause));
+    }
+    Err(failure)
 }

@@ -133,7 +133,11 @@ impl KnownRunnables {
         for (path, Role { agent, model }) in roles(workflow) {
             if let Some(kind @ (Kind::Workflow | Kind::Flow)) = self.kind(agent) {
                 let problem = format!("`{agent}` is a {}", kind.as_str());
-                report.error(join(&path, "agent"), problem, "a role needs a task agent: an agent with a `system_prompt`");
+                report.error(
+                    join(&path, "agent"),
+                    problem,
+                    "a role needs a task agent: an agent with a `system_prompt`",
+                );
             }
             if let Some((names, known)) = model.as_ref().zip(self.models.as_ref()) {
                 models(names, &join(&path, "model"), known, report);

@@ -5,7 +5,8 @@
 //! [`fields`]), [`builder`] from code; [`check`] holds it to what it can see (`names`) and to what there is (see [`known`]), and
 //! [`structure`] and `flowchart` show it. [`pinned`] are the definitions that a run begins with. [`mod@run`] takes it from
 //! its input to its output: a `workflow` of any type (`pipeline`, `loops`, `parallel`, `conditional`) runs its `stage`s, each a
-//! `task_agent`, a `function` or a workflow again; one that plans for itself is [`dynamic`](super::dynamic). What runs may [`ask`]. A [`part`] is where that happens: journal, events and limits (`spent`).
+//! `task_agent`, a `function` or a workflow again; one that plans for itself is [`dynamic`](super::dynamic). One may [`ask`] the
+//! user. A [`part`] is where that happens: journal, events and limits (`spent`).
 //! [`event`] is what a run tells, through its `outlet`; [`outcome`] and [`failure`] are what comes of it; [`mod@timeline`] looks back at it.
 
 pub mod ask;
@@ -45,6 +46,7 @@ pub mod template;
 pub mod timeline;
 pub(super) mod workflow;
 
+pub use ask::Asked;
 pub use known::KnownRunnables;
 pub use read::WorkflowError;
 pub use run::{EventSink, Means, RunEnd, RunError, RunServices, RunStart, broken_off, execute};

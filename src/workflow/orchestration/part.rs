@@ -11,6 +11,7 @@ use super::scope::Scope;
 use super::spent::Spent;
 use super::timeline::Notes;
 use crate::journal::{Journal, Tokens};
+use crate::workflow::asking::Asking;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use uuid::Builder;
@@ -23,6 +24,7 @@ pub(in crate::workflow) struct Run {
     pub(super) journal: Journal,
     pub(super) outlet: Outlet,
     pub(in crate::workflow) spent: Spent,
+    pub(super) asking: Arc<Asking>,
     /// Branches of one parallel workflow that run at once, unless it says otherwise.
     pub(in crate::workflow) max_parallel: usize,
     /// When it is only looked at.

@@ -14,6 +14,7 @@ use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::journal::{Journal, JournalError};
 use crate::model::Models;
+use crate::workflow::asking::Asking;
 use async_trait::async_trait;
 use std::pin::pin;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub struct RunStart {
     pub limits: Limits,
     /// How much of `limits.timeout` earlier workers have used.
     pub elapsed: Duration,
+    /// Whom it may ask.
+    pub asking: Arc<Asking>,
     /// For a run that is only looked at.
     pub(super) notes: Option<Arc<Notes>>,
 }
@@ -68,12 +71,18 @@ impl RunStart {
     pub fn new(run_id: &str, pinned: Pinned, input: &str, journal: Journal, (services, sink, limits): Means) -> Self {
         let (run_id, input) = (run_id.to_owned(), input.to_owned());
         let (request, elapsed) = (input.clone(), Duration::ZERO);
-        Self { run_id, pinned, input, request, journal, services, sink, limits, elapsed, notes: None }
+        let asking = Arc::new(Asking::nobody());
+        Self { run_id, pinned, input, request, journal, services, sink, limits, elapsed, asking, notes: None }
     }
 
     /// The same, whose outermost conditions see `request` as `{query}` (OP-O20).
     pub fn asked(self, request: &str) -> Self {
         Self { request: request.to_owned(), ..self }
+    }
+
+    /// The same, which may ask the user of its session.
+    pub fn asking(self, asking: Arc<Asking>) -> Self {
+        Self { asking, ..self }
     }
 
     /// The same, of whose time so much is used up.
@@ -105,11 +114,14 @@ pub enum RunError {
     /// The events cannot be published.
     #[error("{0}")]
     Sink(String),
+    /// It has asked the user, and goes on with the answer: [`Asking`] has the question.
+    #[error("it waits for an answer")]
+    Waits(RunUsage),
 }
 
 /// Runs a workflow. On return its steps are durable and its events published, but for the last one.
 pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
-    let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed, notes } = start;
+    let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed, asking, notes } = start;
     let root = Arc::clone(pinned.root());
     let run = Arc::new(Run {
         id: run_id,
@@ -118,6 +130,7 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         journal: journal.clone(),
         outlet: Outlet::default(),
         spent: Spent::new(limits),
+        asking: Arc::clone(&asking),
         max_parallel: limits.max_parallel,
         notes,
     });
@@ -125,7 +138,15 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     part.tell(RunEventType::RunStarted, Told::default());
     let scope = Scope::root(input, Some(request.into()));
     let work = workflow::stages(&part, &root.workflow, scope);
-    let mut work = pin!(timeout(limits.timeout.saturating_sub(elapsed), work));
+    let outer = journal.under_way();
+    let work = timeout(limits.timeout.saturating_sub(elapsed), work);
+    let mut work = pin!(async {
+        tokio::select! {
+            biased;
+            worked = work => Some(worked),
+            () = asking.left(&journal, outer) => None,
+        }
+    });
     let mut writing = pin!(run.outlet.drain(&journal, sink.as_ref()));
     let worked = tokio::select! {
         biased;
@@ -144,13 +165,18 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         }
     };
     let outcome = match worked {
-        Ok(Ok(output)) => Ok(output),
-        Ok(Err(Failure::Journal(error))) => return Err(error.into()),
-        Ok(Err(Failure::Failed { failure, .. })) => Err(failure),
-        Err(_) => Err(RunFailure { path: String::new(), cause: run.spent.too_long(), attempts: 1 }),
+        Some(Ok(Err(Failure::Journal(error)))) => return Err(error.into()),
+        Some(Ok(Ok(output))) => Some(Ok(output)),
+        Some(Ok(Err(Failure::Failed { failure, .. }))) => Some(Err(failure)),
+        Some(Err(_)) => Some(Err(RunFailure { path: String::new(), cause: run.spent.too_long(), attempts: 1 })),
+        None => None,
     };
     run.outlet.close();
     writing.await?;
+    if !matches!(outcome, Some(Err(_))) {
+        asking.check(&journal)?;
+    }
+    let Some(outcome) = outcome else { return Err(RunError::Waits(run.spent.usage())) };
     let event = match &outcome {
         Ok(output) => part.event(RunEventType::RunCompleted, output.told(&root.workflow.shape)),
         Err(failure) => part.event(RunEventType::RunFailed, Told::error(failure.to_string())),

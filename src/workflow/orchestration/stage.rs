@@ -13,6 +13,7 @@ use crate::config::duration;
 use crate::journal::{Done, Label, StepError};
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::future::pending;
 use tokio::time::{sleep, timeout};
 
 /// The journal key of an attempt's failure.
@@ -64,12 +65,15 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
     let running = target(part, stage, input, scope);
     let ended = match stage.timeout {
         None => running.await,
-        Some(limit) => timeout(limit, running).await.unwrap_or_else(|_| {
-            Err(Failure::of(
+        Some(limit) => match timeout(limit, running).await {
+            Ok(ended) => ended,
+            // The user takes their time, not the stage.
+            Err(_) if part.run().asking.waits_within(&part.journal()) => pending().await,
+            Err(_) => Err(Failure::of(
                 part,
                 format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit)),
-            ))
-        }),
+            )),
+        },
     };
     match ended {
         Err(Failure::Failed { failure, fatal: false }) if recorded => Err(fail(part, Some(failure)).await),

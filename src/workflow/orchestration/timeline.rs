@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::journal::{Journal, StepRecord, Tokens};
 use crate::model::Models;
 use crate::model::offline::Offline;
+use crate::workflow::asking::Asking;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -160,6 +161,7 @@ pub async fn timeline(
         sink: Arc::new(Nowhere),
         limits: Limits::NONE,
         elapsed: Duration::ZERO,
+        asking: Arc::new(Asking::onlooker()),
         notes: Some(Arc::clone(&notes)),
     };
     // How it ends is known; what it did on the way is noted.

@@ -97,6 +97,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         handoff: None,
         tokens: session.tokens,
         days: Vec::new(),
+        waiting: None,
         turn: turn(&session.session_id, turn_id),
         run: None,
         steps: Vec::new(),

@@ -49,6 +49,7 @@ macro_rules! store_suite {
             recent_jobs_are_the_last_hundred
             timers_are_kept_removed_and_replaced
             closing_and_handoff_are_set_and_cleared
+            a_flow_that_waits_is_set_and_cleared
             a_stale_epoch_shows_no_status
             the_first_record_of_a_step_counts
             twenty_writers_of_one_step_adopt_the_same_output

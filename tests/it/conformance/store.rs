@@ -11,7 +11,7 @@ use turnwheel::agent::AgentRecord;
 use turnwheel::clock::{self, Timestamp};
 use turnwheel::knowledge::{Origin, Source};
 use turnwheel::plan::Plan;
-use turnwheel::session::{Handoff, Kind, Role, Status, WorkflowState};
+use turnwheel::session::{Handoff, Kind, Role, Status, Waiting, WorkflowState};
 use turnwheel::store::*;
 
 /// An agent under a hash of the case's choice.
@@ -173,6 +173,30 @@ pub async fn closing_and_handoff_are_set_and_cleared(store: Arc<dyn Store>) {
     assert_eq!((set.closed_at, set.handoff, set.status_reason), (Some(closed), Some(handoff), Some("operator".into())));
     let cleared = run_turn(&store, "s", 2, |_| ()).await;
     assert_eq!((cleared.closed_at, cleared.handoff, cleared.status_reason), (None, None, None));
+}
+
+pub async fn a_flow_that_waits_is_set_and_cleared(store: Arc<dyn Store>) {
+    let now = clock::now();
+    let waiting = Waiting {
+        flow: "退款".into(),
+        agent_id: "a".into(),
+        turn_id: "m-1".into(),
+        prefix: "0/退款".into(),
+        asked: 1,
+        question: "$哪个订单？".into(),
+        choices: vec!["A1001".into()],
+        run_id: Some("r1".into()),
+        began_at: now,
+        asked_at: now,
+        until: now.plus(Duration::from_secs(3600)),
+    };
+    for seq in [1, 3] {
+        let set = run_turn(&store, "s", seq, |change| change.waiting = Some(waiting.clone())).await;
+        assert_eq!(set.waiting.as_ref(), Some(&waiting));
+        let listed = store.sessions(SessionQuery::default()).await.unwrap();
+        assert_eq!(listed[0].waiting.as_ref(), Some(&waiting));
+        assert_eq!(run_turn(&store, "s", seq + 1, |_| ()).await.waiting, None);
+    }
 }
 
 pub async fn a_stale_epoch_shows_no_status(store: Arc<dyn Store>) {

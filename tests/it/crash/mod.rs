@@ -53,6 +53,11 @@ scenarios! {
     three_messages_in_one_lane_survive_every_crash_point: three_messages, Fault::ALL;
     refusing_model_cancels_once_despite_every_crash_point: refusing_model, Fault::ALL;
     refused_flow_survives_every_crash_point: refused_flow, Fault::ALL;
+    answered_flow_survives_every_crash_point: answered_flow, Fault::ALL;
+    answered_run_survives_every_crash: answered_run, Fault::CRASHES;
+    answered_run_survives_every_error: answered_run, Fault::ERRORS;
+    answered_run_survives_every_pause: answered_run, Fault::PAUSES;
+    left_run_survives_every_crash_point: left_run, Fault::ALL;
     panicking_flow_cancels_once_despite_every_crash_point: panicking_flow, Fault::ALL;
     turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
 }

@@ -18,6 +18,7 @@ use turnwheel::config::Settings;
 use turnwheel::invariants::{self, Evidence, Sent};
 use turnwheel::queue::Publish;
 use turnwheel::session;
+use turnwheel::workflow::orchestration::definition::WorkflowRecord;
 
 /// How long leases last and deliveries stay out.
 const LEASE: Duration = Duration::from_millis(250);
@@ -91,6 +92,10 @@ impl<'s> Run<'s> {
         let text = scenario.agent.to_string().replace("{api}", &site.api.base_url);
         let agent = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
         backend.store.put_agent(agent).await.unwrap();
+        for workflow in &scenario.workflows {
+            let workflow = WorkflowRecord::from_document(workflow.clone(), clock::now()).unwrap();
+            backend.store.put_workflow(workflow).await.unwrap();
+        }
         Self {
             site,
             scenario,

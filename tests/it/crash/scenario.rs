@@ -16,6 +16,7 @@ pub type Message = (&'static str, Value);
 pub struct Scenario {
     pub name: &'static str,
     pub agent: Value,
+    pub workflows: Vec<Value>,
     pub model: fn(&Asked) -> Answer,
     /// Handled before any fault.
     pub before: Vec<Message>,
@@ -38,6 +39,7 @@ impl Scenario {
         Self {
             name,
             agent: agent(json!({})),
+            workflows: Vec::new(),
             model,
             before: Vec::new(),
             waves: Vec::new(),
@@ -339,6 +341,46 @@ pub fn panicking_flow() -> Scenario {
     };
     let scenario = Scenario::new("panicking flow", model).with(json!({"flows": ["broken"]}));
     scenario.wave(vec![says("m-1", "分析一下")]).wave(vec![says("m-2", "在吗")])
+}
+
+fn calls_asking(asked: &Asked) -> Answer {
+    match asked.user.as_str() {
+        _ if asked.schema.is_empty() => Answer::Content(format!("[{}]", asked.user)),
+        "售后" => decided(asked, acts("processing", "FLOW", "asking", &json!({}))),
+        "退货" => decided(asked, acts("processing", "FLOW", "asks", &json!({}))),
+        _ => echo(asked),
+    }
+}
+
+fn asking(name: &'static str) -> Scenario {
+    let stage = |id: &str, input: &str| json!({"id": id, "runnable": "asks", "input": input});
+    let workflow = json!({"id": "asking", "stages": [stage("first", "{query}")]});
+    let scenario = Scenario { workflows: vec![workflow], ..Scenario::new(name, calls_asking) };
+    scenario.with(json!({"flows": ["asks", "asking"]})).ending(|session| {
+        session.waiting.is_none() && session.timers.is_empty() && session.workflow_state.status == Status::Ready
+    })
+}
+
+/// A flow that asks twice, and is answered.
+pub fn answered_flow() -> Scenario {
+    asking("answered flow")
+        .wave(vec![says("m-1", "退货")])
+        .wave(vec![says("m-2", "A1001")])
+        .wave(vec![says("m-3", "退款")])
+}
+
+/// The same as a stage of a workflow, whose run waits.
+pub fn answered_run() -> Scenario {
+    asking("answered run")
+        .wave(vec![says("m-1", "售后")])
+        .wave(vec![says("m-2", "A1001")])
+        .wave(vec![says("m-3", "退款")])
+}
+
+/// A run that waits, which the user leaves, and one that an operator ends.
+pub fn left_run() -> Scenario {
+    let scenario = asking("left run").wave(vec![says("m-1", "售后")]).wave(vec![says("m-2", "取消")]);
+    scenario.wave(vec![says("m-3", "售后")]).wave(vec![control("c-1", Command::Release)])
 }
 
 /// Two new sessions that plan the same agent at once. What the model decides beside a plan differs from what it decides

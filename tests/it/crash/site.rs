@@ -4,6 +4,7 @@ use crate::support::api::Api;
 use crate::support::script::{Answer, ScriptedModel};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::budget::Budgets;
@@ -15,7 +16,7 @@ use turnwheel::queue::Queue;
 use turnwheel::run::StoredDefinitions;
 use turnwheel::store::Store;
 use turnwheel::turn::Services;
-use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
+use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows, Question};
 
 /// See the module. One run at a time has it.
 pub struct Site {
@@ -63,14 +64,24 @@ impl Kit {
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
             limits: WorkflowLimits::default(),
             budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
+            keep_turns: Duration::from_secs(7 * 86_400),
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),
             http: self.http.clone(),
             tools: Tools::default(),
-            flows: Flows::builtin().with("broken", Broken),
+            flows: Flows::builtin().with("broken", Broken).with("asks", asks),
         }
     }
+}
+
+/// A flow that asks its user twice, and its model before and in between.
+async fn asks(flow: FlowContext) -> Result<String, FlowError> {
+    let begun = flow.ask_model("begin", "begin", &flow.input).await?;
+    let order = flow.ask("哪个订单？").await?;
+    let found = flow.ask_model("look_up", "look up", &order).await?;
+    let way = flow.ask(Question::new("退款还是换货？").choices(["退款", "换货"])).await?;
+    Ok(format!("{begun} {order} {found} {way}"))
 }
 
 /// A flow that panics.

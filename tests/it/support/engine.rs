@@ -126,6 +126,7 @@ impl Engine {
             definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
+            keep_turns: self.settings.retention.turns.0,
         }
     }
 

@@ -1,0 +1,43 @@
+//! How many steps of a turn are under way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+/// A step under way, until it is dropped.
+pub(super) struct Begun<'a>(&'a UnderWay);
+
+impl UnderWay {
+    pub(super) fn begin(&self) -> Begun<'_> {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Begun(self)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Returns when there are no more than `outer`.
+    pub(super) async fn only(&self, outer: usize) {
+        loop {
+            let ended = self.ended.notified();
+            if self.count() <= outer {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        self.0.ended.notify_waiters();
+    }
+}
