@@ -12,7 +12,7 @@ use turnwheel::tasks::Tasks;
 const EXAMPLES: &str = "\
 Examples:
   turnwheel models
-  turnwheel models --json      circuits, agents with their budgets, stages of workflows that name models
+  turnwheel models --json   circuits, agents with their budgets, stages that name models
 
 CIRCUIT says whether the process that was asked asks the model (`closed`), does not for a while (`open`), or tries it again
 (`half_open`); `-` where that process asks no models.";

@@ -4,7 +4,8 @@
 use super::beginning::{self, Begun};
 use super::sink::{self, Outlet, Published};
 use super::speech::Output;
-use super::{Unended, Working, completed, failed, status_of, used, work};
+use super::work::{Unended, Working, work};
+use super::{completed, failed, status_of, used};
 use crate::clock::{self, Timestamp};
 use crate::journal::{Done, Guard, Journal, Label, StepError};
 use crate::model::Models;

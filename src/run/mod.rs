@@ -1,9 +1,9 @@
 //! A run job, from the lane's grant to the change that the commit writes: as [`crate::turn`] is for a turn.
 //!
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
-//! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow; its events go through a [`sink`].
-//! [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the user meanwhile. [`give_up`] ends what cannot go on. [`folder`] has the
-//! files of `workflows_dir`.
+//! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow ([`mod@work`]); its events go through a
+//! [`sink`]. [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the
+//! user meanwhile. [`give_up`] ends what cannot go on. [`folder`] has the files of `workflows_dir`.
 //!
 //! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
 
@@ -15,6 +15,7 @@ mod inline;
 mod sink;
 mod speech;
 pub mod timeline;
+mod work;
 
 pub use beginning::Beginning;
 pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows};
@@ -26,7 +27,6 @@ pub(crate) use inline::{Inline, InlineEnd, Suspended, abandon, break_off};
 use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, StepRecord};
-use crate::model::Models;
 use crate::queue::{Job, JobBody, OutEvent};
 use crate::session::{Session, Status, WorkflowState, history};
 use crate::store::{Change, Outcome, Record, RunRecord, RunStatus, TimerChange, TurnRecord};
@@ -34,17 +34,13 @@ use crate::turn::{CancelReason, Services, TurnError};
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::definition::Workflow;
 use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
-use crate::workflow::orchestration::{
-    Limits, RunEnd, RunError, RunServices, RunStart, broken_off, event::RunEvent, execute,
-};
+use crate::workflow::orchestration::{RunEnd, broken_off, event::RunEvent};
 use beginning::{BEGIN, Begun};
-use futures::FutureExt;
 use sink::{Outlet, Published};
-use speech::Output;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::{debug, warn};
+use work::{Unended, Working, work};
 
 /// The most bytes of an output in a run's record; its steps have all of it.
 const MAX_OUTPUT: usize = 256 * 1024;
@@ -413,56 +409,6 @@ impl<'a> RunTurn<'a> {
             steps: journal.map(Journal::take_notes).unwrap_or_default(),
             outbox,
         }
-    }
-}
-
-/// What a workflow is executed with.
-struct Working<'w> {
-    run_id: &'w str,
-    journal: Journal,
-    models: Models,
-    guard: &'w Guard,
-    /// What is on the stream already.
-    published: Published,
-    /// Within a turn, what its user is told.
-    said: Option<Output>,
-    /// How much of its time is used up.
-    elapsed: Duration,
-    asking: Arc<Asking>,
-}
-
-/// Why a workflow has not come to its end.
-enum Unended {
-    Turn(TurnError),
-    /// It waits for an answer. What it has told so far, as [`sink::brief`] has it, and used.
-    Waits(Vec<String>, RunUsage),
-}
-
-impl Unended {
-    /// Of a run in a lane of its own, which has nobody to ask.
-    fn of_own(self) -> TurnError {
-        match self {
-            Self::Turn(error) => error,
-            Self::Waits(..) => TurnError::Failed("it waits for an answer that nobody can give".to_owned()),
-        }
-    }
-}
-
-/// Executes a workflow. On return all events but the last one are published.
-async fn work(services: &Services, outlet: Outlet, begun: Begun, working: Working<'_>) -> Result<RunEnd, Unended> {
-    let Begun { beginning, pinned } = begun;
-    let Working { run_id, journal, models, guard, published, said, elapsed, asking } = working;
-    let limits = Limits::of(&services.limits, &pinned.root().workflow.limits);
-    let sink = Arc::new(sink::QueueSink::new(services, outlet, guard.clone(), (published, said)));
-    let means = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
-    let start = RunStart::new(run_id, pinned, &beginning.input, journal, (means, sink.clone(), limits));
-    let start = start.asked(&beginning.request).since(elapsed).asking(asking);
-    // Of no type that whoever waits for it would have in its own.
-    match execute(start).boxed().await {
-        Ok(end) => Ok(end),
-        Err(RunError::Journal(error)) => Err(Unended::Turn(error.into())),
-        Err(RunError::Sink(problem)) => Err(Unended::Turn(sink.why(problem))),
-        Err(RunError::Waits(usage)) => Err(Unended::Waits(sink.told(), usage)),
     }
 }
 

@@ -153,7 +153,7 @@ impl EngineBuilder {
         let agent_id = agent_id.unwrap_or_else(|| panic!("no agent was given; give one with `agent_file` or `agent`"));
         let started = Box::pin(engine.patience(patience).start()).await;
         let engine = started.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
-        Engine { engine, agent_id, script, patience }
+        Engine { engine, agent_id, script, patience, fired: BTreeSet::new() }
     }
 }
 

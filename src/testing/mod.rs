@@ -53,8 +53,13 @@ pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, 
 
 use crate::engine::{self, Answer, NewMessage};
 use crate::journal::StepRecord;
+use crate::queue::{Job, JobBody};
 use crate::session::Session;
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// How far back a timer is looked for that has fired.
+const TURNS: usize = 100;
 
 /// An engine in memory for one test. It ends when it is dropped.
 pub struct Engine {
@@ -63,6 +68,8 @@ pub struct Engine {
     agent_id: String,
     script: Option<Script>,
     patience: Duration,
+    /// Turns of timers that were answered already.
+    fired: BTreeSet<(String, String)>,
 }
 
 impl Engine {
@@ -90,14 +97,28 @@ impl Engine {
         self.ended(&what, answered)
     }
 
-    /// Waits until the timer `name` of a session has fired, and answers its turn. Timers run in real time: see
-    /// [`EngineBuilder::timers_after`] for agents whose timers are long.
+    /// Waits until the timer `name` of a session has fired, and answers its turn; the last one, when it has fired before it is
+    /// waited for. Timers run in real time: see [`EngineBuilder::timers_after`] for agents whose timers are long.
     ///
     /// # Panics
     /// When no such timer is armed, when it is due later than the engine waits, or as [`Engine::say`].
     pub async fn timer(&mut self, session_id: &str, name: &str) -> Answer {
+        let job_id = self.timer_job(session_id, name).await;
+        self.fired.insert((session_id.to_owned(), job_id.clone()));
+        let answered = self.engine.answer(session_id, &job_id).await;
+        self.ended(&format!("timer `{name}` of session `{session_id}`"), answered)
+    }
+
+    /// The job of the timer that is armed, or has fired and is not answered yet.
+    async fn timer_job(&self, session_id: &str, name: &str) -> String {
         let session = self.session(session_id).await;
         let Some(timer) = session.timers.iter().find(|timer| timer.name == name) else {
+            let turns = self.engine.store().turns(session_id, TURNS).await.unwrap_or_default();
+            let fires = |job: &Job| matches!(&job.body, JobBody::Timer { name: fired, .. } if fired == name);
+            let is_new = |turn_id: &str| !self.fired.contains(&(session_id.to_owned(), turn_id.to_owned()));
+            if let Some(turn) = turns.into_iter().find(|turn| fires(&turn.job) && is_new(&turn.turn_id)) {
+                return turn.turn_id;
+            }
             let armed: Vec<_> = session.timers.iter().map(|timer| timer.name.as_str()).collect();
             panic!("session `{session_id}` has no timer `{name}`; armed are {armed:?}");
         };
@@ -108,9 +129,7 @@ impl Engine {
              `timers_after`, or wait longer with `patience`",
             self.patience
         );
-        let job_id = format!("{}-{}", timer.timer_id, timer.generation);
-        let answered = self.engine.answer(session_id, &job_id).await;
-        self.ended(&format!("timer `{name}` of session `{session_id}`"), answered)
+        format!("{}-{}", timer.timer_id, timer.generation)
     }
 
     /// A session as it stands: its status, history, profile and timers.

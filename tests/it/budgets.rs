@@ -17,6 +17,7 @@ use turnwheel::knowledge::{Origin, Source};
 use turnwheel::queue::ReplyKind;
 use turnwheel::session::Status;
 use turnwheel::store::{Outcome, RunRecord, TurnRecord};
+use turnwheel::workflow::FlowContext;
 use turnwheel::workflow::orchestration::definition::WorkflowRecord;
 
 /// What a question costs.
@@ -31,6 +32,7 @@ on_both_backends!(
     a_workflow_within_a_turn_is_within_its_budget,
     a_run_of_its_own_counts_against_the_days_of_its_task_agents,
     a_cancelled_turn_counts_what_it_has_used,
+    an_answer_to_a_flow_counts_as_its_own_turn,
 );
 
 fn with_budget(budget: &Value) -> Value {
@@ -322,4 +324,22 @@ proptest! {
             }
         });
     }
+}
+
+async fn an_answer_to_a_flow_counts_as_its_own_turn(backend: Backend) {
+    let decision = acts("processing", "FLOW", "asks", &json!({}));
+    let mut engine = Engine::watching(backend, deciding(decision).await).await;
+    engine.flows = engine.flows.clone().with("asks", async |flow: FlowContext| {
+        flow.ask_model("before", "问", "之前").await?;
+        let answer = flow.ask("哪个？").await?;
+        flow.ask_model("after", "问", &answer).await
+    });
+    let mut agent = with_budget(&json!({"turn": 2 * CALL}));
+    agent["flows"] = json!(["asks"]);
+    engine.apply(agent).await;
+    engine.start_worker();
+    assert_eq!(engine.say("s1", "m-1", "你好").await.outcome, Outcome::Flow);
+    assert_eq!(engine.session("s1").await.tokens, 2 * CALL);
+    assert_eq!(engine.say("s1", "m-2", "这个").await.outcome, Outcome::Flow, "a budget of its own");
+    assert_eq!((engine.session("s1").await.tokens, engine.model.asked().len()), (3 * CALL, 3));
 }

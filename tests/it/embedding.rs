@@ -243,6 +243,21 @@ async fn a_script_at_its_end_fails_the_test_with_the_question() {
 }
 
 #[tokio::test]
+async fn a_timer_that_has_fired_already_is_answered_once() {
+    let soon = Duration::from_millis(1);
+    let model = Script::by(|_| "好");
+    let mut engine = testing::Engine::builder().agent(PLAIN).model(&model).timers_after(soon).start().await;
+    engine.say("s1", "在吗").await;
+    eventually(DEADLINE, "it has fired", || async { engine.session("s1").await.timers.is_empty() }).await;
+    assert!(!engine.timer("s1", "later").await.texts().is_empty());
+    let told = failure(async {
+        engine.timer("s1", "later").await;
+        engine
+    });
+    assert!(told.await.contains("no timer `later`"));
+}
+
+#[tokio::test]
 async fn a_long_timer_is_not_waited_for_and_one_that_is_not_armed_is_named() {
     let mut engine = testing::Engine::builder().agent(PLAIN).model(&Script::by(|_| "好")).start().await;
     engine.say("s1", "在吗").await;

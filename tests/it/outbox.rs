@@ -61,7 +61,7 @@ async fn left_behind(backend: Backend) -> Engine {
     let engine = Engine::watching(backend, ScriptedModel::answering(vec![answer("第二句")]).await).await;
     engine.apply(sales()).await;
     let agent = engine.store.agent("sales").await.unwrap().unwrap();
-    let plan = crate::conformance::store::plan("sales", &agent.hash, "您好");
+    let plan = crate::conformance::catalog::plan("sales", &agent.hash, "您好");
     engine.store.put_plan(plan).await.unwrap();
     engine.publish("s", "m-1", "在吗").await;
     let taken = engine.queue.pull(1, Duration::from_secs(5)).await.unwrap();

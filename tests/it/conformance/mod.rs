@@ -1,13 +1,14 @@
-//! What every backend must do: [`store`], [`lanes`], [`runs`] and [`queue`] hold the cases, each on a fresh backend; [`embedded`] runs them
+//! What every backend must do: [`store`], [`catalog`], [`lanes`], [`runs`] and [`queue`] hold the cases, each on a fresh backend; [`embedded`] runs them
 //! in memory and on a file, `cluster` on NATS and MongoDB.
 
+pub mod catalog;
 mod cluster;
 mod embedded;
 pub mod kit;
 mod lanes;
 mod queue;
 mod runs;
-pub mod store;
+mod store;
 mod values;
 
 /// Makes a test of each case: `open` gives a fresh `(Arc<dyn …>, guard)`.
@@ -59,13 +60,15 @@ macro_rules! store_suite {
             an_outbox_is_kept_until_the_next_commit
             turns_are_listed_newest_first
             sessions_are_listed_last_changed_first_and_filtered
-            the_first_plan_stays
-            an_applied_agent_is_seen_at_once_and_its_older_version_stays
-            sources_are_stored_listed_and_removed_by_agent
             due_timers_come_in_order_within_horizon_and_limit
             idle_sessions_are_open_ready_chats
             tokens_of_a_session_and_of_days_count_once
             one_leads_until_it_resigns_or_its_lease_ends
+        }
+        $crate::conformance::cases! { $open, catalog:
+            the_first_plan_stays
+            an_applied_agent_is_seen_at_once_and_its_older_version_stays
+            sources_are_stored_listed_and_removed_by_agent
         }
         $crate::conformance::cases! { $open, runs:
             a_registered_workflow_is_seen_at_once_and_its_older_version_stays

@@ -68,7 +68,7 @@ pub async fn a_version_is_kept_without_being_current(store: Arc<dyn Store>) {
     assert!(store.workflow("w").await.unwrap().is_none() && store.workflows().await.unwrap().is_empty());
     let found = store.workflow_version("w", &kept.hash).await.unwrap().unwrap();
     assert_eq!(found.document, kept.document);
-    let agent = super::store::agent("analyst", "h1", json!({"system_prompt": "分析", "model": "offline"}));
+    let agent = super::catalog::agent("analyst", "h1", json!({"system_prompt": "分析", "model": "offline"}));
     store.put_agent_version(&agent).await.unwrap();
     assert!(store.agent("analyst").await.unwrap().is_none());
     assert_eq!(*store.agent_version("analyst", "h1").await.unwrap().unwrap(), agent);

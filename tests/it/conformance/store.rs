@@ -7,40 +7,9 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::agent::AgentRecord;
 use turnwheel::clock::{self, Timestamp};
-use turnwheel::knowledge::{Origin, Source};
-use turnwheel::plan::Plan;
 use turnwheel::session::{Handoff, Kind, Role, Status, Waiting, WorkflowState};
 use turnwheel::store::*;
-
-/// An agent under a hash of the case's choice.
-pub fn agent(id: &str, hash: &str, mut document: Value) -> AgentRecord {
-    document["id"] = json!(id);
-    AgentRecord {
-        config: Arc::new(serde_json::from_value(document.clone()).unwrap()),
-        document,
-        hash: hash.into(),
-        updated_at: clock::now(),
-        source: None,
-    }
-}
-
-pub fn plan(workflow: &str, hash: &str, greeting: &str) -> Plan {
-    Plan {
-        workflow_id: workflow.into(),
-        hash: hash.into(),
-        name: "小智".into(),
-        tone: "热情".into(),
-        greeting: Some(greeting.into()),
-        sop: "1. 问候".into(),
-        tools: Vec::new(),
-        skills: Vec::new(),
-        timers: None,
-        constraints: String::new(),
-        created_at: clock::now(),
-    }
-}
 
 pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
     let taken = grant(&store, "s", 1).await;
@@ -346,73 +315,6 @@ pub async fn sessions_are_listed_last_changed_first_and_filtered(store: Arc<dyn 
     assert_eq!(list(SessionQuery { limit: 1, ..SessionQuery::default() }).await, ["a"]);
     assert_eq!(list(SessionQuery { agent_id: Some("support".into()), ..SessionQuery::default() }).await, ["b"]);
     assert_eq!(list(SessionQuery { status: Some(Status::Cancelled), ..SessionQuery::default() }).await, ["c"]);
-}
-
-pub async fn the_first_plan_stays(store: Arc<dyn Store>) {
-    assert!(store.plan("sales", "h1").await.unwrap().is_none());
-    let first = plan("sales", "h1", "您好");
-    assert_eq!(*store.put_plan(first.clone()).await.unwrap(), first);
-    assert_eq!(*store.put_plan(plan("sales", "h1", "hello")).await.unwrap(), first);
-    assert_eq!(*store.plan("sales", "h1").await.unwrap().unwrap(), first);
-    let racing = join_all((0..10).map(|i| store.put_plan(plan("sales", "h2", &i.to_string())))).await;
-    let greetings: HashSet<_> = racing.into_iter().map(|plan| plan.unwrap().greeting.clone()).collect();
-    assert_eq!(greetings.len(), 1);
-}
-
-pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store: Arc<dyn Store>) {
-    assert!(store.agent("sales").await.unwrap().is_none());
-    for version in 1..=5 {
-        let record = agent("sales", &format!("h{version}"), json!({"name": format!("v{version}")}));
-        assert!(store.put_agent(record.clone()).await.unwrap());
-        assert!(!store.put_agent(record.clone()).await.unwrap(), "nothing new");
-        assert_eq!(*store.agent("sales").await.unwrap().unwrap(), record);
-    }
-    for version in 1..=5 {
-        let old = store.agent_version("sales", &format!("h{version}")).await.unwrap().unwrap();
-        assert_eq!(old.config.name, format!("v{version}"));
-    }
-    assert!(store.put_agent(agent("sales", "h2", json!({"name": "v2"}))).await.unwrap(), "back to an older one");
-    assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, "h2");
-    assert!(store.agent_version("sales", "h9").await.unwrap().is_none());
-    store.put_agent(agent("a", "h", json!({}))).await.unwrap();
-    let ids: Vec<String> = store.agents().await.unwrap().iter().map(|agent| agent.id().to_owned()).collect();
-    assert_eq!(ids, ["a", "sales"]);
-}
-
-pub async fn sources_are_stored_listed_and_removed_by_agent(store: Arc<dyn Store>) {
-    let source =
-        |agent: &str, name: &str, text: &str, origin| Source::new(agent, (name, text), origin, clock::now()).unwrap();
-    assert!(store.knowledge_entries(None).await.unwrap().is_empty());
-    assert!(store.knowledge("sales").await.unwrap().is_empty());
-    let text = format!("# 售后\n\n退货 $set a.b \u{3000}\n\n## 保修\n\n{}", "三年。".repeat(1_000));
-    let returns = source("sales", "kb/退货.md", &text, Origin::AgentFile);
-    assert!(returns.passages.len() > 3);
-    assert!(store.put_knowledge(returns.clone()).await.unwrap());
-    assert!(!store.put_knowledge(returns.clone()).await.unwrap(), "nothing new");
-    let added = source("sales", "kb/退货.md", &text, Origin::Added);
-    assert!(store.put_knowledge(added.clone()).await.unwrap(), "it came another way");
-    let others = [
-        source("sale", "z.md", "一", Origin::Added),
-        source("sales", "$a.md", "二", Origin::Added),
-        source("sales2", "a.md", "三", Origin::Added),
-    ];
-    for other in &others {
-        store.put_knowledge(other.clone()).await.unwrap();
-    }
-    let entries = |sources: &[&Source]| -> Vec<_> { sources.iter().map(|source| source.entry.clone()).collect() };
-    let [other, first, last] = &others;
-    assert_eq!(store.knowledge_entries(None).await.unwrap(), entries(&[other, first, &added, last]));
-    assert_eq!(store.knowledge_entries(Some("sales")).await.unwrap(), entries(&[first, &added]));
-    assert!(store.knowledge_entries(Some("sal")).await.unwrap().is_empty());
-    assert_eq!(store.knowledge("sales").await.unwrap(), [first.clone(), added.clone()]);
-    let shorter = source("sales", "kb/退货.md", "三十天", Origin::Added);
-    assert!(store.put_knowledge(shorter.clone()).await.unwrap());
-    assert_eq!(store.knowledge("sales").await.unwrap(), [first.clone(), shorter]);
-    assert!(store.remove_knowledge("sales", "kb/退货.md").await.unwrap());
-    assert!(!store.remove_knowledge("sales", "kb/退货.md").await.unwrap());
-    assert!(!store.remove_knowledge("sales", "a.md").await.unwrap());
-    assert_eq!(store.knowledge("sales").await.unwrap(), std::slice::from_ref(first));
-    assert_eq!(store.knowledge("sales2").await.unwrap(), std::slice::from_ref(last));
 }
 
 pub async fn due_timers_come_in_order_within_horizon_and_limit(store: Arc<dyn Store>) {

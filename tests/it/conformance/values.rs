@@ -1,7 +1,7 @@
 //! What users, models and APIs come up with survives a round trip.
 
+use super::catalog::{agent, plan};
 use super::kit::*;
-use super::store::{agent, plan};
 use serde_json::json;
 use std::sync::Arc;
 use turnwheel::action::{Action, ActionKind};

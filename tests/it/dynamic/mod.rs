@@ -1,7 +1,8 @@
 //! Workflows that plan for themselves, on the embedded and on the cluster backend. [`paths`] has the five ways that a run can
 //! go, by the nodes that it comes to and the calls that it makes; [`rules`] what holds on each; [`shipped`] the workflow that
-//! comes with the program, with the offline model against the demo API; [`crashes`] what is not asked again.
+//! comes with the program, with the offline model against the demo API; [`clarify`] what asks its user; [`crashes`] what is not asked again.
 
+mod clarify;
 mod crashes;
 mod paths;
 mod rules;
