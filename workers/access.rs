@@ -23,7 +23,7 @@ use turnwheel::gateway::models::{self, ModelList};
 use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
 use turnwheel::gateway::timers::{self, PendingTimer};
 use turnwheel::gateway::workflows::{self, WorkflowSummary};
-use turnwheel::gateway::{AgentSummary, SessionSummary, summaries};
+use turnwheel::gateway::{AgentSummary, SessionSummary, applied};
 use turnwheel::knowledge::files::{self, Changes, NamedText};
 use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 use turnwheel::model::registry::ModelInfo;
@@ -140,7 +140,7 @@ impl Access {
 
     pub async fn list_agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
         match self {
-            Self::Direct { store, models, budget, .. } => direct(summaries(store.as_ref(), models, budget).await),
+            Self::Direct { store, models, budget, .. } => direct(applied(store.as_ref(), models, budget).await),
             Self::Gateway(client) => client.agents().await,
         }
     }

@@ -17,6 +17,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What a listing shows of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -66,13 +67,23 @@ impl AgentSummary {
     }
 }
 
-/// All agents, by id, with what they have used today; `models` are those of the settings, and so are the budgets' defaults.
-pub async fn summaries(
+/// All agents that are applied, by id, with what they have used today; `models` are those of the settings, and so are the
+/// budgets' defaults.
+pub async fn applied(
     store: &dyn Store,
     models: &[ModelInfo],
     defaults: &config::Budget,
 ) -> Result<Vec<AgentSummary>, Reject> {
-    let agents = store.agents().await?;
+    summaries(store, store.agents().await?, models, defaults).await
+}
+
+/// The same of these agents.
+pub(super) async fn summaries(
+    store: &dyn Store,
+    agents: Vec<Arc<AgentRecord>>,
+    models: &[ModelInfo],
+    defaults: &config::Budget,
+) -> Result<Vec<AgentSummary>, Reject> {
     let mut agents: Vec<_> = agents.iter().map(|agent| AgentSummary::new(agent, models, defaults)).collect();
     let limited = agents.iter().filter(|agent| agent.budget.day.is_some());
     let limited: Vec<String> = limited.map(|agent| agent.agent_id.clone()).collect();
@@ -108,7 +119,7 @@ pub(super) struct Applied {
 #[utoipa::path(get, path = "/api/v1/agents", operation_id = "list_agents", tag = "agents",
     responses((status = 200, description = "Agents", body = AgentList)))]
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
-    let agents = summaries(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
+    let agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
     Ok(Json(AgentList { agents }))
 }
 

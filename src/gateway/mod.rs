@@ -35,7 +35,7 @@ pub mod timers;
 mod trace;
 pub mod workflows;
 
-pub use agents::{AgentSummary, summaries};
+pub use agents::{AgentSummary, applied};
 pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};

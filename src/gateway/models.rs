@@ -25,7 +25,7 @@ pub struct StageModels {
 /// Agents, models and stages, without keys and addresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ModelList {
-    /// All agents, by id.
+    /// All agents that are applied, by id, and after them the task agents that come with the program.
     pub agents: Vec<AgentSummary>,
     /// Stages of workflows that name their models, by workflow.
     pub stages: Vec<StageModels>,
@@ -35,7 +35,7 @@ pub struct ModelList {
 
 /// All of it; `models` are those that agents may name.
 pub async fn list(store: &dyn Store, models: Vec<ModelInfo>, defaults: &config::Budget) -> Result<ModelList, Reject> {
-    let agents = summaries(store, &models, defaults).await?;
+    let agents = summaries(store, run::agents(store).await?, &models, defaults).await?;
     let mut stages = Vec::new();
     for record in run::workflows(store).await? {
         stages.extend(models_of_stages(&record.workflow).into_iter().map(|(stage, names)| StageModels {

@@ -46,6 +46,15 @@ pub async fn workflows(store: &dyn Store) -> store::Result<Vec<Arc<WorkflowRecor
     Ok(by_id.into_values().collect())
 }
 
+/// All agents that are applied, by id, and after them the task agents that come with the program.
+pub async fn agents(store: &dyn Store) -> store::Result<Vec<Arc<AgentRecord>>> {
+    let mut agents = store.agents().await?;
+    let applied: HashSet<String> = agents.iter().map(|agent| agent.id().to_owned()).collect();
+    let own = AGENTS.values().filter(|agent| agent.config.is_task_agent() && !applied.contains(agent.id()));
+    agents.extend(own.cloned());
+    Ok(agents)
+}
+
 /// See the module.
 pub struct StoredDefinitions {
     store: Arc<dyn Store>,

@@ -18,7 +18,7 @@ pub mod timeline;
 mod work;
 
 pub use beginning::Beginning;
-pub use definitions::{StoredDefinitions, builtin_workflows, workflow, workflows};
+pub use definitions::{StoredDefinitions, agents, builtin_workflows, workflow, workflows};
 pub use folder::{known_ids, register_folder, runnables};
 
 pub(crate) use earlier::check as check_stage;
