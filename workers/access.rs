@@ -177,27 +177,40 @@ impl Access {
         }
         let there = self.list_knowledge(Some(agent_id)).await?;
         let changes = Changes::between(agent_id, &there, texts);
+        let mut left = changes.put.len() + changes.remove.len();
+        let mut is_last = || {
+            left -= 1;
+            left == 0
+        };
         for NamedText { name, text } in &changes.put {
             let new = NewText { text: text.clone(), origin: Origin::AgentFile };
-            self.put_knowledge(agent_id, name, &new).await?;
+            self.put_knowledge(agent_id, name, &new, is_last()).await?;
         }
         for name in &changes.remove {
-            self.remove_knowledge(agent_id, name).await?;
+            self.remove_knowledge(agent_id, name, is_last()).await?;
         }
         Ok(!changes.is_empty())
     }
 
-    pub async fn put_knowledge(&self, agent_id: &str, name: &str, new: &NewText) -> anyhow::Result<StoredSource> {
+    /// Stores a text. After the `last` of several they are in use, which takes an index of all the agent's texts.
+    pub async fn put_knowledge(
+        &self,
+        agent_id: &str,
+        name: &str,
+        new: &NewText,
+        last: bool,
+    ) -> anyhow::Result<StoredSource> {
         match self {
             Self::Direct { store, .. } => direct(knowledge::put(store.as_ref(), agent_id, name, new).await),
-            Self::Gateway(client) => client.put_knowledge(agent_id, name, new).await,
+            Self::Gateway(client) => client.put_knowledge(agent_id, name, new, last).await,
         }
     }
 
-    pub async fn remove_knowledge(&self, agent_id: &str, name: &str) -> anyhow::Result<RemovedSource> {
+    /// Removes a text; see [`Access::put_knowledge`].
+    pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
         match self {
             Self::Direct { store, .. } => direct(knowledge::remove(store.as_ref(), agent_id, name).await),
-            Self::Gateway(client) => client.remove_knowledge(agent_id, name).await,
+            Self::Gateway(client) => client.remove_knowledge(agent_id, name, last).await,
         }
     }
 

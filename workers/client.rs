@@ -149,12 +149,21 @@ impl GatewayClient {
         Ok(answer["changed"].as_bool().unwrap_or(true))
     }
 
-    pub async fn put_knowledge(&self, agent_id: &str, name: &str, new: &NewText) -> anyhow::Result<StoredSource> {
-        self.call(self.api(Method::PUT, &["knowledge", agent_id, name]).json(new)).await
+    /// Stores a text. It is `last` of several: the agent's texts are indexed once for all.
+    pub async fn put_knowledge(
+        &self,
+        agent_id: &str,
+        name: &str,
+        new: &NewText,
+        last: bool,
+    ) -> anyhow::Result<StoredSource> {
+        let request = self.api(Method::PUT, &["knowledge", agent_id, name]).query(&[("refresh", last)]);
+        self.call(request.json(new)).await
     }
 
-    pub async fn remove_knowledge(&self, agent_id: &str, name: &str) -> anyhow::Result<RemovedSource> {
-        self.call(self.api(Method::DELETE, &["knowledge", agent_id, name])).await
+    /// Removes a text; see [`GatewayClient::put_knowledge`].
+    pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
+        self.call(self.api(Method::DELETE, &["knowledge", agent_id, name]).query(&[("refresh", last)])).await
     }
 
     pub async fn knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {

@@ -135,7 +135,8 @@ impl Knowledge {
 impl Add {
     async fn run(self, access: &Access) -> anyhow::Result<ExitCode> {
         let (mut stored, mut bad) = (Vec::new(), false);
-        for file in &self.files {
+        for (at, file) in self.files.iter().enumerate() {
+            let last = at + 1 == self.files.len();
             let NamedText { name, text } = match files::read_one(file, &self.agent) {
                 Ok(text) => text,
                 Err(problem) => {
@@ -144,7 +145,7 @@ impl Add {
                     continue;
                 }
             };
-            let done = access.put_knowledge(&self.agent, &name, &NewText { text, origin: Origin::Added }).await?;
+            let done = access.put_knowledge(&self.agent, &name, &NewText { text, origin: Origin::Added }, last).await?;
             if !self.json {
                 let word = if done.changed { "stored" } else { "unchanged" };
                 print(printable(&format!("✓ {name}: {word}, {} passages", done.source.passage_count)));
@@ -201,8 +202,8 @@ impl Search {
 impl Remove {
     async fn run(self, access: &Access) -> anyhow::Result<()> {
         let mut removed = Vec::new();
-        for name in &self.sources {
-            removed.push(access.remove_knowledge(&self.agent, name).await?);
+        for (at, name) in self.sources.iter().enumerate() {
+            removed.push(access.remove_knowledge(&self.agent, name, at + 1 == self.sources.len()).await?);
         }
         if self.json {
             return print_json(&json!({ "removed": removed }));

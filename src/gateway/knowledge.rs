@@ -146,6 +146,23 @@ pub(super) struct Asked {
     limit: Option<usize>,
 }
 
+/// How a change takes effect.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Effect {
+    /// True unless given: replies of this process use the change from the answer on. With `false` they do a second or two
+    /// later, as those of other processes. Each such refresh indexes all of the agent's texts, so that who changes many asks
+    /// for it with the last one.
+    #[serde(default)]
+    refresh: Option<bool>,
+}
+
+impl Effect {
+    async fn take(self, state: &GatewayState, agent_id: &str) -> Result<(), Reject> {
+        if self.refresh == Some(false) { Ok(()) } else { Ok(state.knowledge.refresh(agent_id).await?) }
+    }
+}
+
 /// Sources, by agent and name.
 #[utoipa::path(get, path = "/api/v1/knowledge", operation_id = "list_knowledge", tag = "agents", params(Whose),
     responses((status = 200, description = "Sources", body = SourceList)))]
@@ -169,27 +186,30 @@ pub(super) async fn find(
 
 /// Stores a text, in place of one of the same name. The name is percent-encoded: `kb%2Freturns.md`.
 #[utoipa::path(put, path = "/api/v1/knowledge/{agent_id}/{source}", operation_id = "put_knowledge", tag = "agents",
-    params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512)), request_body = NewText,
+    params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512), Effect),
+    request_body = NewText,
     responses((status = 200, description = "It is stored", body = StoredSource)))]
 pub(super) async fn store(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,
+    Filter(effect): Filter<Effect>,
     Body(new): Body<NewText>,
 ) -> Result<Json<StoredSource>, Reject> {
     let stored = put(state.store.as_ref(), &agent_id, &source, &new).await?;
-    state.knowledge.refresh(&agent_id).await?;
+    effect.take(&state, &agent_id).await?;
     Ok(Json(stored))
 }
 
 /// Removes a source.
 #[utoipa::path(delete, path = "/api/v1/knowledge/{agent_id}/{source}", operation_id = "remove_knowledge", tag = "agents",
-    params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512)),
+    params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512), Effect),
     responses((status = 200, description = "It is removed", body = RemovedSource)))]
 pub(super) async fn delete(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,
+    Filter(effect): Filter<Effect>,
 ) -> Result<Json<RemovedSource>, Reject> {
     let removed = remove(state.store.as_ref(), &agent_id, &source).await?;
-    state.knowledge.refresh(&agent_id).await?;
+    effect.take(&state, &agent_id).await?;
     Ok(Json(removed))
 }
