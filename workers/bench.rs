@@ -20,12 +20,14 @@ Examples:
   turnwheel bench turns --actions 0,1,3 --concurrency 256   rows for turns with 0, 1 and 3 actions
   turnwheel bench turns --rate 500 --seconds 60             open loop: 500 messages a second
   turnwheel bench turns --hot --concurrency 64              all messages in one session
+  turnwheel bench turns --stored 1000000                    beside a million sessions that are idle
   turnwheel bench turns --backend embedded --json           the embedded file; JSON
   turnwheel --set worker.concurrency=1024 bench turns --concurrency 1024
 
 The latency is from the message's publication (open loop: from when it was due) until its reply is seen on the out \
 stream. The floor is the same number of queue and store commands in the same groups with no engine between them, measured \
-right after each row under the same load; the ratio is how much of it the engine reaches.";
+in turns with the engine under the same load, since the speed of most machines drifts; the ratio is how much of it the \
+engine reaches.";
 
 const INFLIGHT: &str = "\
 Examples:

@@ -2,12 +2,13 @@
 
 use super::options::SiteOptions;
 use super::servers::Servers;
-use super::site::MONGOD_CACHE_GB;
 use crate::config::Backend;
 use anyhow::Context;
-use bson::doc;
+use bson::{Bson, doc};
 use serde::Serialize;
 use std::path::Path;
+
+const GIB: f64 = 1_073_741_824.0;
 
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
@@ -60,12 +61,6 @@ pub struct Cluster {
 impl Conditions {
     /// Asks the machine and the servers.
     pub(super) async fn find(options: &SiteOptions, servers: Option<&Servers>, dir: &Path) -> anyhow::Result<Self> {
-        let line = |path: &str, name: &str| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            let found = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            found.trim_start_matches([' ', '\t', ':']).to_owned()
-        };
-        let memory_kib = line("/proc/meminfo", "MemTotal").split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
         let cluster = match servers {
             Some(servers) => Some(Cluster::ask(options, servers).await?),
             None => None,
@@ -75,7 +70,7 @@ impl Conditions {
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: line("/proc/cpuinfo", "model name"),
-            memory_gib: (memory_kib.unwrap_or(0) + 512 * 1024) / (1024 * 1024),
+            memory_gib: memory_gib(),
             os: format!("Linux {}", line("/proc/sys/kernel/osrelease", "")),
             file_system: file_system(dir),
             backend: options.backend,
@@ -122,7 +117,9 @@ impl Cluster {
         let build = admin.run_command(doc! {"buildInfo": 1}).await;
         let build = build.with_context(|| format!("no mongod answers at {}", shown(&servers.mongodb_uri)))?;
         let hello = admin.run_command(doc! {"hello": 1}).await?;
-        let own_cache = servers.mongod.is_some().then(|| format!("{MONGOD_CACHE_GB} GB"));
+        let status = admin.run_command(doc! {"serverStatus": 1}).await?;
+        let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok();
+        let bytes = cache.and_then(|cache| number(cache.get("maximum bytes configured")?));
         let sync = match (&servers.nats, options.nats_sync.as_deref()) {
             (None, _) => "as its own settings say".to_owned(),
             (Some(_), None) => "every 2m (its default)".to_owned(),
@@ -137,7 +134,7 @@ impl Cluster {
             mongod: build.get_str("version").unwrap_or("?").to_owned(),
             mongodb_members: hello.get_array("hosts").map_or(1, |hosts| hosts.len().max(1)),
             mongodb_write_concern: "majority, journal synced",
-            mongodb_cache: own_cache.unwrap_or_else(|| "as its own settings say".to_owned()),
+            mongodb_cache: bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.0} GiB", bytes / GIB)),
             servers: match (&servers.nats, &servers.mongod) {
                 (Some(_), Some(_)) => "the benchmark's own, on this machine",
                 (None, None) => "given",
@@ -145,6 +142,24 @@ impl Cluster {
             },
         })
     }
+}
+
+/// Memory of the machine; 0 when it does not say.
+pub(super) fn memory_gib() -> u64 {
+    let kib = line("/proc/meminfo", "MemTotal").split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
+    (kib.unwrap_or(0) + 512 * 1024) / (1024 * 1024)
+}
+
+/// What follows `name` in a file, on the first line that begins with it.
+fn line(path: &str, name: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    found.trim_start_matches([' ', '\t', ':']).to_owned()
+}
+
+/// A number of whichever type; the servers choose by its size.
+fn number(value: &Bson) -> Option<f64> {
+    value.as_f64().or_else(|| Some(value.as_i64()? as f64)).or_else(|| Some(f64::from(value.as_i32()?)))
 }
 
 fn shown(address: &str) -> String {

@@ -19,6 +19,12 @@ impl Latencies {
         self.histogram.saturating_record(micros);
     }
 
+    /// Adds those of another span.
+    pub(super) fn add(&mut self, other: &Self) {
+        // Of the same bounds, so that it always fits.
+        let _ = self.histogram.add(&other.histogram);
+    }
+
     pub(super) fn count(&self) -> u64 {
         self.histogram.len()
     }

@@ -57,6 +57,18 @@ impl Measured {
     pub(super) fn rate(&self) -> f64 {
         self.turns as f64 / self.seconds
     }
+
+    /// Adds what a later span of the same load came to.
+    pub(super) fn add(&mut self, later: &Self) {
+        self.latencies.add(&later.latencies);
+        self.turns += later.turns;
+        self.seconds += later.seconds;
+        self.unanswered += later.unanswered;
+        self.answered += later.answered;
+        self.refused += later.refused;
+        self.begun_peak = self.begun_peak.max(later.begun_peak);
+        self.hot_turns += later.hot_turns;
+    }
 }
 
 /// A message on its way.

@@ -3,8 +3,8 @@
 //! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`], [`stream`]. What they share: [`site`]
 //! has the servers (its own ones by [`servers`]) and a fresh [`site::Ground`] for each measurement; [`crew`] runs workers
 //! there, as processes of their own where the backend allows it; [`load`] publishes messages and awaits their replies,
-//! which [`replies`] sees; [`floor`] takes the workers' place and issues the same commands with no engine between them;
-//! [`usage`] reads who took how much processor time; [`figures`] and [`report`] say what came of it, with the
+//! which [`replies`] sees; [`mod@stored`] writes sessions without turns; [`floor`] takes the workers' place and issues the
+//! same commands with no engine between them; [`usage`] reads who took how much processor time; [`figures`] and [`report`] say what came of it, with the
 //! [`conditions`] under which it was measured.
 
 mod agent;
@@ -23,6 +23,7 @@ mod servers;
 pub mod sessions;
 mod site;
 mod size;
+mod stored;
 pub mod stream;
 pub mod timers;
 pub mod turns;

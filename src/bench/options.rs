@@ -49,6 +49,9 @@ pub struct TurnsOptions {
     /// Sessions that messages go to, at random; at least four for each user
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
     pub sessions: usize,
+    /// Besides, so many sessions that are stored and get no messages
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub stored: usize,
     /// All messages go to one session
     #[arg(long)]
     pub hot: bool,

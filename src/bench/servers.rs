@@ -1,5 +1,6 @@
 //! nats-server and mongod of the benchmark's own.
 
+use super::conditions::memory_gib;
 use super::process::Process;
 use super::{Problem, options::SiteOptions};
 use crate::config::Environment;
@@ -56,7 +57,9 @@ async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option
     let (data, port_text) = (data.display().to_string(), port.to_string());
     let args =
         ["--replSet", "rs0", "--dbpath", &data, "--port", &port_text, "--bind_ip", "127.0.0.1", "--nounixsocket"];
-    let cache = ["--wiredTigerCacheSizeGB", super::site::MONGOD_CACHE_GB];
+    // Half of the memory is its own default; here load, data in memory and others need room, too.
+    let gib = (memory_gib() / 4).max(1).to_string();
+    let cache = ["--wiredTigerCacheSizeGB", gib.as_str()];
     // Expired turns go within seconds, so that growth can be measured within minutes.
     let expiry = ["--setParameter", "ttlMonitorSleepSecs=5"];
     let args: Vec<String> = args.into_iter().chain(cache).chain(expiry).map(str::to_owned).collect();

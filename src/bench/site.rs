@@ -21,9 +21,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// WiredTiger's cache of a mongod of our own; its default would be half of the machine.
-pub(super) const MONGOD_CACHE_GB: &str = "1";
-
 /// Messages that may wait in one session: a benchmark floods one on purpose.
 const LANE_DEPTH: u64 = 100_000;
 

@@ -1,19 +1,19 @@
 //! `bench timers`: arming many timers, and how late they fire while many others wait.
 
-use super::agent::{AGENT, agent};
+use super::agent::agent;
 use super::crew::{Crew, Duty, Role};
 use super::figures::Latencies;
 use super::options::TimersOptions;
 use super::replies::Mark;
 use super::report::{Column, Report, Row, mib, rounded};
 use super::site::{Ground, Site};
+use super::stored::{Stored, TURN};
 use super::{Problem, Progress};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::config::duration::Text;
 use crate::config::{Backend, Environment, Settings};
-use crate::queue::{Job, JobBody, Publish, UserMessage};
-use crate::session::WorkflowState;
-use crate::store::{Acquire, Change, Commit, NewSession, Outcome, Store, TimerChange, TurnRecord};
+use crate::queue::{Job, JobBody, Publish};
+use crate::store::TurnRecord;
 use crate::timer::{NewTimer, timer_id};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
@@ -21,8 +21,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sessions armed at once.
-const ARMING: usize = 512;
 /// When timers are due that must not fire.
 const FAR: Duration = Duration::from_secs(86_400);
 /// How long before the first of them is due the last timer that fires is armed: a sweep looks ten seconds ahead.
@@ -158,8 +156,7 @@ impl Bench<'_> {
 
 /// Arms timers as the commit of a turn does.
 struct Arming {
-    store: Arc<dyn Store>,
-    agent_hash: String,
+    sessions: Stored,
 }
 
 impl Arming {
@@ -174,7 +171,7 @@ impl Arming {
         if seq != ARMED {
             return Err(Problem::new(format!("the first job has sequence {seq}"), "run it again").into());
         }
-        Ok(Self { store: Arc::clone(&ground.store), agent_hash })
+        Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, last_seq: ARMED } })
     }
 
     /// One timer in each session, due after `delay` of its place.
@@ -184,16 +181,17 @@ impl Arming {
         delay: impl Fn(usize) -> Duration,
         progress: &dyn Progress,
     ) -> anyhow::Result<()> {
-        let (total, mut done, begun) = (sessions.len(), 0, Instant::now());
-        let one = |(place, number)| self.arm_one(number, delay(place));
-        let mut armed = stream::iter(sessions.enumerate().map(one)).buffer_unordered(ARMING);
-        while let Some(outcome) = armed.next().await {
-            outcome?;
-            done += 1;
-            let rate = done as f64 / begun.elapsed().as_secs_f64().max(0.001);
-            progress.tick(&format!("{done} of {total} armed, {rate:.0}/s"));
-        }
-        Ok(())
+        let timer = |session_id: &str, place| {
+            Some(NewTimer {
+                timer_id: timer_id(session_id, TURN, 0),
+                name: "follow_up".to_owned(),
+                delay: delay(place),
+                action: None,
+                message: Some("您好，还需要了解别的吗？".to_owned()),
+                traceparent: None,
+            })
+        };
+        self.sessions.write(sessions, (session, false), timer, ("armed", progress)).await
     }
 
     /// Arms `count` timers from session `first` on, which are due `rate` a second as soon as all are armed.
@@ -214,85 +212,6 @@ impl Arming {
         self.arm(first..first + count, due, progress).await?;
         Ok(Volley { sessions: first..first + count, rate, begins })
     }
-
-    async fn arm_one(&self, number: usize, delay: Duration) -> anyhow::Result<()> {
-        let session_id = session(number);
-        let acquire = Acquire {
-            session_id: session_id.clone(),
-            seq: ARMED,
-            owner: "bench".to_owned(),
-            token: format!("arm-{number}"),
-            lease: Duration::from_secs(60),
-            new_session: NewSession {
-                agent_id: AGENT.to_owned(),
-                user_id: format!("u{number}"),
-                channel: "bench".to_owned(),
-                ..NewSession::default()
-            },
-            pin: None,
-        };
-        let granted = match self.store.acquire(acquire).await? {
-            crate::store::Acquired::Granted(grant) => grant,
-            other => anyhow::bail!("session {session_id} is not free: {other:?}"),
-        };
-        let commit = Commit {
-            session_id: session_id.clone(),
-            epoch: granted.session.epoch,
-            last_seq: ARMED,
-            lease: Duration::from_secs(60),
-            change: Some(Box::new(self.change(number, session_id, delay))),
-        };
-        self.store.commit(commit).await?;
-        Ok(())
-    }
-
-    fn change(&self, number: usize, session_id: String, delay: Duration) -> Change {
-        let (now, hash) = (clock::now(), self.agent_hash.clone());
-        let message = UserMessage { text: "稍后再说".to_owned(), ..UserMessage::default() };
-        let job = Job { session_id: session_id.clone(), job_id: "arm".to_owned(), body: JobBody::UserMessage(message) };
-        let timer = NewTimer {
-            timer_id: timer_id(&session_id, "arm", 0),
-            name: "follow_up".to_owned(),
-            delay,
-            action: None,
-            message: Some("您好，还需要了解别的吗？".to_owned()),
-            traceparent: None,
-        };
-        let turn = TurnRecord {
-            session_id,
-            turn_id: "arm".to_owned(),
-            job,
-            statuses: Vec::new(),
-            outcome: Outcome::Answered,
-            reason: None,
-            attempts: 1,
-            started_at: now,
-            committed_at: now,
-            hash: hash.clone(),
-        };
-        Change {
-            agent_id: AGENT.to_owned(),
-            user_id: format!("u{number}"),
-            channel: "bench".to_owned(),
-            workflow_state: WorkflowState { hash, need_greeting: false, ..WorkflowState::default() },
-            status_reason: None,
-            profile: None,
-            history: Vec::new(),
-            history_drop: 0,
-            jobs: vec!["arm".to_owned()],
-            timer_generation: 1,
-            timers: TimerChange::Replace(vec![timer]),
-            closed_at: None,
-            handoff: None,
-            tokens: 0,
-            days: Vec::new(),
-            waiting: None,
-            turn,
-            run: None,
-            steps: Vec::new(),
-            outbox: Vec::new(),
-        }
-    }
 }
 
 fn session(number: usize) -> String {
@@ -301,7 +220,7 @@ fn session(number: usize) -> String {
 
 /// The id of the turn in which a session's timer fires.
 fn firing(number: usize) -> String {
-    format!("{}-1", timer_id(&session(number), "arm", 0))
+    format!("{}-1", timer_id(&session(number), TURN, 0))
 }
 
 impl Volley {

@@ -5,17 +5,22 @@ use super::crew::{Crew, Duty, Role};
 use super::load::{Arrivals, FILLING, Load, Measured};
 use super::options::TurnsOptions;
 use super::report::{Column, Report, Row, rounded};
-use super::site::Site;
+use super::site::{Ground, Site};
+use super::stored::Stored;
 use super::usage::Usage;
 use super::{Problem, Progress};
 use crate::config::duration::{Text, format};
 use crate::config::{Backend, Environment, Settings};
 use crate::tasks::{OnPanic, Tasks};
+use anyhow::Context;
 use axum::Json;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
+/// Sessions that have a turn before it is measured; more are written without one, and read by whoever gets their messages.
+const TURNED: usize = 10_000;
 /// Users at once when the floor of an open loop is measured.
 const FLOOR_USERS: usize = 256;
 
@@ -73,22 +78,35 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     async fn row(&self, progress: &dyn Progress) -> anyhow::Result<Row> {
-        progress.phase(&format!("turns: {}", self.described()));
         let mut row = self.asked();
-        let measured = self.measure(Role::Worker, self.arrivals, ("us_per_turn", &mut row), progress).await?;
+        progress.phase(&format!("turns: {}", self.described()));
+        let mut engine = Box::pin(self.side(Role::Worker, progress)).await?;
+        let mut floor = match self.options.no_floor {
+            true => None,
+            false => Some(Box::pin(self.side(Role::Floor, progress)).await?),
+        };
+        let seconds = Duration::from_secs(self.options.seconds);
+        match &mut floor {
+            None => engine.span(seconds, progress).await?,
+            // The machine's speed drifts: what is compared takes turns, and each has as much of the beginning as of the end.
+            Some(floor) => {
+                engine.span(seconds / 2, progress).await?;
+                progress.phase(&format!("floor: {}", self.described()));
+                floor.span(seconds / 2, progress).await?;
+                floor.span(seconds / 2, progress).await?;
+                progress.phase(&format!("turns: {}", self.described()));
+                engine.span(seconds / 2, progress).await?;
+            }
+        }
+        let measured = engine.end(("us_per_turn", &mut row)).await?;
         row.insert("turns".into(), measured.turns.into());
         row.insert("turns_per_s".into(), rounded(measured.rate()));
         measured.latencies.put(&mut row);
         row.insert("unanswered".into(), measured.unanswered.into());
         row.insert("refused".into(), measured.refused.into());
         row.insert("hot_turns_per_s".into(), rounded(measured.hot_turns as f64 / measured.seconds));
-        if !self.options.no_floor {
-            progress.phase(&format!("floor: {}", self.described()));
-            let arrivals = match self.arrivals {
-                Arrivals::Open(_) => Arrivals::Closed(FLOOR_USERS),
-                closed @ Arrivals::Closed(_) => closed,
-            };
-            let floor = self.measure(Role::Floor, arrivals, ("floor_us_per_turn", &mut row), progress).await?;
+        if let Some(floor) = floor {
+            let floor = floor.end(("floor_us_per_turn", &mut row)).await?;
             if floor.turns == 0 {
                 let hint = "measure for longer with --seconds, or leave the floor out with --no-floor";
                 return Err(Problem::new("the floor came to no turn within the time", hint).into());
@@ -101,27 +119,28 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// Measures, and puts the processor time for each turn into the row under the name.
-    async fn measure(
-        &self,
-        role: Role,
-        arrivals: Arrivals,
-        (name, row): (&str, &mut Row),
-        progress: &dyn Progress,
-    ) -> anyhow::Result<Measured> {
+    /// The engine or the floor, ready to be measured on a ground of its own.
+    async fn side(&self, role: Role, progress: &dyn Progress) -> anyhow::Result<Side<'_>> {
         let options = self.options;
         let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
-        ground.store.put_agent(agent(self.actions, self.http)?).await?;
+        let agent = agent(self.actions, self.http)?;
+        let stored = Stored { store: Arc::clone(&ground.store), agent_hash: agent.hash.clone(), last_seq: 1 };
+        ground.store.put_agent(agent).await?;
+        stored
+            .write(0..options.stored, (|number| format!("x{number}"), true), |_, _| None, ("stored", progress))
+            .await?;
         let duty = Duty { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
         let mut load = Load::new(&ground, self.sessions(), false).await?.beside_hot(options.hot_users);
         let crew = Crew::start(&ground, &duty, options.workers, self.site.dir())?;
-        load.fill(self.sessions(), FILLING, progress).await?;
-        let before = Usage::so_far(self.site, &crew)?;
-        let measured = load.run(arrivals, options.warm_up, Duration::from_secs(options.seconds), progress).await?;
-        Usage::so_far(self.site, &crew)?.put(&before, measured.answered, name, row);
-        crew.end().await;
-        ground.close().await?;
-        Ok(measured)
+        load.fill(self.sessions().min(TURNED), FILLING, progress).await?;
+        let rest = TURNED..self.sessions().max(TURNED);
+        stored.write(rest, (|number| format!("s{number}"), true), |_, _| None, ("sessions stored", progress)).await?;
+        let arrivals = match (role, self.arrivals) {
+            (Role::Floor, Arrivals::Open(_)) => Arrivals::Closed(FLOOR_USERS),
+            (_, arrivals) => arrivals,
+        };
+        let (warm_up, used) = (options.warm_up, Usage::default());
+        Ok(Side { site: self.site, ground, load, crew, arrivals, warm_up, used, measured: None })
     }
 
     /// At least four for each user, so that users do not wait for each other's sessions.
@@ -162,6 +181,7 @@ impl Bench<'_> {
             "lanes": if options.hot { "hot" } else { "random" },
             "hot_users": options.hot_users,
             "sessions": self.sessions(),
+            "stored": options.stored,
             "workers": options.workers,
             "worker_mode": if embedded { "instances in the benchmark's process" } else { "processes" },
             "worker_concurrency": self.site.worker_concurrency(),
@@ -169,6 +189,41 @@ impl Bench<'_> {
             "warm_up": format(options.warm_up),
         });
         asked.as_object().cloned().unwrap_or_default()
+    }
+}
+
+/// One of the two that are compared.
+struct Side<'a> {
+    site: &'a Site,
+    ground: Ground,
+    load: Load,
+    crew: Crew,
+    arrivals: Arrivals,
+    warm_up: Duration,
+    used: Usage,
+    measured: Option<Measured>,
+}
+
+impl Side<'_> {
+    /// Measures for so long, beside what was measured before.
+    async fn span(&mut self, time: Duration, progress: &dyn Progress) -> anyhow::Result<()> {
+        let before = Usage::so_far(self.site, &self.crew)?;
+        let measured = self.load.run(self.arrivals, self.warm_up, time, progress).await?;
+        self.used.add(&before, &Usage::so_far(self.site, &self.crew)?);
+        match &mut self.measured {
+            Some(earlier) => earlier.add(&measured),
+            None => self.measured = Some(measured),
+        }
+        Ok(())
+    }
+
+    /// Ends it, and puts the processor time for each turn into the row under the name.
+    async fn end(self, (name, row): (&str, &mut Row)) -> anyhow::Result<Measured> {
+        let measured = self.measured.context("nothing was measured")?;
+        self.used.put(measured.answered, name, row);
+        self.crew.end().await;
+        self.ground.close().await?;
+        Ok(measured)
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Processor time by the name of whoever took it.
+#[derive(Default)]
 pub(super) struct Usage {
     taken: Vec<(&'static str, Duration)>,
 }
@@ -30,17 +31,24 @@ impl Usage {
         Ok(Self { taken })
     }
 
-    /// Puts what each took since `before` into a row under `name`, and all together beside it, in microseconds for each of
-    /// `turns`.
-    pub(super) fn put(&self, before: &Self, turns: u64, name: &str, row: &mut Row) {
+    /// Adds what was taken from `before` to `after`.
+    pub(super) fn add(&mut self, before: &Self, after: &Self) {
+        if self.taken.is_empty() {
+            self.taken = after.taken.iter().map(|(name, _)| (*name, Duration::ZERO)).collect();
+        }
+        for ((_, sum), ((_, now), (_, then))) in self.taken.iter_mut().zip(after.taken.iter().zip(&before.taken)) {
+            *sum += now.saturating_sub(*then);
+        }
+    }
+
+    /// Puts what each took into a row under `name`, and all together beside it, in microseconds for each of `turns`.
+    pub(super) fn put(&self, turns: u64, name: &str, row: &mut Row) {
         if turns == 0 {
             return;
         }
         let share = |time: Duration| rounded(time.as_micros() as f64 / turns as f64);
-        let parts = self.taken.iter().zip(&before.taken);
-        let taken: Vec<_> = parts.map(|((name, now), (_, then))| (*name, now.saturating_sub(*then))).collect();
-        row.insert(format!("{name}_all"), share(taken.iter().map(|(_, time)| *time).sum()));
-        let parts = taken.into_iter().map(|(name, time)| (name.to_owned(), share(time)));
+        row.insert(format!("{name}_all"), share(self.taken.iter().map(|(_, time)| *time).sum()));
+        let parts = self.taken.iter().map(|(name, time)| ((*name).to_owned(), share(*time)));
         row.insert(name.to_owned(), Value::Object(parts.collect()));
     }
 }

@@ -80,7 +80,9 @@ async fn row(
     let seconds = begun.elapsed().as_secs_f64();
     let all = (runs * stages) as u64;
     let mut row = Row::new();
-    Usage::so_far(site, &crew)?.put(&usage, all, "us_per_stage", &mut row);
+    let mut used = Usage::default();
+    used.add(&usage, &Usage::so_far(site, &crew)?);
+    used.put(all, "us_per_stage", &mut row);
     let after = Size::of(&ground).await?;
     let each = |after: u64, before: u64| rounded((after as f64 - before as f64) / all as f64);
     let figures = json!({
