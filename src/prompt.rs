@@ -51,6 +51,24 @@ struct Replacement {
     environment: Option<Arc<Environment<'static>>>,
 }
 
+/// A text that goes into several prompts, and is not copied for each.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct SharedText(Value);
+
+impl From<String> for SharedText {
+    fn from(text: String) -> Self {
+        Self(Value::from(Arc::<str>::from(text)))
+    }
+}
+
+impl SharedText {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str().unwrap_or_default()
+    }
+}
+
 /// All prompts.
 pub struct Prompts {
     compiled_in: Environment<'static>,
@@ -219,9 +237,15 @@ pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
     transcript
 }
 
-/// True when no byte of a text can be of something that ends a line: nearly always, and told without decoding it.
+/// True when nothing in a text ends a line: nearly always, and told without decoding it.
 fn is_one_line(text: &str) -> bool {
-    !text.bytes().any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c | 0xc2 | 0xe2))
+    // Looked at as a whole, which takes a few instructions, in place of byte by byte up to the first that is found.
+    let any = |found: fn(u8) -> bool| text.bytes().fold(false, |any, byte| any | found(byte));
+    if any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c)) {
+        return false;
+    }
+    // Dashes and quotation marks begin with the same byte as the others.
+    !any(|byte| matches!(byte, 0xc2 | 0xe2)) || !["\u{85}", "\u{2028}", "\u{2029}"].iter().any(|end| text.contains(end))
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

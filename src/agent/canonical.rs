@@ -66,19 +66,22 @@ fn write_number(number: &Number, text: &mut String) {
 
 fn write_string(string: &str, text: &mut String) {
     text.push('"');
-    for char in string.chars() {
-        let _ = match char {
-            '"' => write!(text, "\\\""),
-            '\\' => write!(text, "\\\\"),
-            '\u{8}' => write!(text, "\\b"),
-            '\t' => write!(text, "\\t"),
-            '\n' => write!(text, "\\n"),
-            '\u{c}' => write!(text, "\\f"),
-            '\r' => write!(text, "\\r"),
-            control if control < ' ' => write!(text, "\\u{:04x}", control as u32),
-            other => write!(text, "{other}"),
+    let mut plain = string;
+    while let Some(at) = plain.bytes().position(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        text.push_str(&plain[..at]);
+        let _ = match plain.as_bytes()[at] {
+            b'"' => text.write_str("\\\""),
+            b'\\' => text.write_str("\\\\"),
+            0x08 => text.write_str("\\b"),
+            b'\t' => text.write_str("\\t"),
+            b'\n' => text.write_str("\\n"),
+            0x0c => text.write_str("\\f"),
+            b'\r' => text.write_str("\\r"),
+            control => write!(text, "\\u{control:04x}"),
         };
+        plain = &plain[at + 1..];
     }
+    text.push_str(plain);
     text.push('"');
 }
 

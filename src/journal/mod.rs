@@ -13,6 +13,7 @@ mod guard;
 pub mod record;
 mod span;
 mod spending;
+mod step;
 mod turn;
 mod under_way;
 
@@ -21,6 +22,7 @@ use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use record::{StepRecord, Tokens};
 pub use spending::Spending;
+pub use step::{Done, Label, Stepped};
 
 use crate::agent::canonical;
 use crate::clock::{self, Timestamp};
@@ -36,57 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::Instrument;
 use turn::TurnJournal;
-use under_way::UnderWay;
-
-/// What a step is, for those who read the journal.
-#[derive(Clone, Copy, Debug)]
-pub struct Label<'a> {
-    /// `model`, `skill`, `tool`, `flow`, …
-    pub kind: &'a str,
-    /// What it calls.
-    pub target: &'a str,
-}
-
-/// What an operation came to.
-#[derive(Clone, Debug)]
-pub struct Done<O> {
-    /// The result.
-    pub output: O,
-    /// False when the result is a failure.
-    pub ok: bool,
-    /// The model that answered.
-    pub model: Option<String>,
-    /// What it used.
-    pub tokens: Option<Tokens>,
-    /// Attempts that it took.
-    pub attempts: Option<u32>,
-    /// What it called, where the label could not know: which of several models.
-    pub target: Option<String>,
-    /// The task agent whose day the tokens count against.
-    pub charged: Option<String>,
-}
-
-impl<O> Done<O> {
-    /// A success without figures.
-    pub fn ok(output: O) -> Self {
-        Self { output, ok: true, model: None, tokens: None, attempts: None, target: None, charged: None }
-    }
-}
-
-/// A step's result, and how it came about.
-#[derive(Clone, Debug)]
-pub struct Stepped<O> {
-    /// The result.
-    pub output: O,
-    /// Whether it is a success.
-    pub ok: bool,
-    /// How long the operation took, in milliseconds.
-    pub ms: u64,
-    /// The operation's full key within the turn.
-    pub key: String,
-    /// What it called.
-    pub target: String,
-}
+use under_way::{Begun, UnderWay};
 
 /// The journal of one turn or run, or of a part of it. Cheap to clone; parts may run in parallel.
 #[derive(Clone)]
@@ -202,6 +154,11 @@ impl Journal {
         self.turn.under_way.count()
     }
 
+    /// Counts as a step under way until it is dropped: what follows from one, and waits for something else before it goes on.
+    pub(crate) fn busy(&self) -> Begun<'_> {
+        self.turn.under_way.begin()
+    }
+
     /// Returns when no more steps of the turn are under way than `outer`, which is at once when there are not.
     pub async fn idle(&self, outer: usize) {
         self.turn.under_way.only(outer).await;
@@ -209,7 +166,9 @@ impl Journal {
 
     /// `<session>/<turn>/<key>`: the idempotency key of the step.
     pub fn idempotency_key(&self, key: &str) -> String {
-        format!("{}/{}/{}", self.turn.session_id, self.turn.turn_id, self.full_key(key))
+        let (session_id, turn_id) = (self.turn.session_id.as_str(), self.turn.turn_id.as_str());
+        let between = if self.prefix.is_empty() { "" } else { "/" };
+        [session_id, "/", turn_id, "/", &self.prefix, between, key].concat()
     }
 
     /// Runs `operation` unless the step is recorded, and answers its recorded result. `key` must be unique in the scope
@@ -424,7 +383,7 @@ impl Journal {
 
     /// The key within the turn.
     pub(crate) fn full_key(&self, key: &str) -> String {
-        if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) }
+        if self.prefix.is_empty() { key.to_owned() } else { [&self.prefix, "/", key].concat() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many steps of a turn are under way.
+//! How many steps of a turn are under way, and what else has to come to its end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
@@ -11,7 +11,7 @@ pub(super) struct UnderWay {
 }
 
 /// A step under way, until it is dropped.
-pub(super) struct Begun<'a>(&'a UnderWay);
+pub(crate) struct Begun<'a>(&'a UnderWay);
 
 impl UnderWay {
     pub(super) fn begin(&self) -> Begun<'_> {

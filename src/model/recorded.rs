@@ -50,13 +50,11 @@ pub async fn ask_last(
     mut request: ModelRequest,
     is_last: impl FnOnce(&str) -> bool,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
-    let label = Label { kind: "model", target };
-    let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
-    let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
+    let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
-        Ok::<_, Infallible>(done(model.complete(request).await, |reply| Outcome::Content(reply.content)))
-    });
-    text(recorded(step.await)?)
+        model.complete(request).await
+    };
+    said(journal, (key, target), input, answer, is_last).await
 }
 
 /// Like [`ask_last`] for an answer in pieces, of which there are none when the step is recorded.
@@ -68,11 +66,24 @@ pub async fn say_last(
     (mut request, deltas): (ModelRequest, DeltaSink),
     is_last: impl FnOnce(&str) -> bool,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.stream(request, deltas).await
+    };
+    said(journal, (key, target), input, answer, is_last).await
+}
+
+async fn said<Fut: Future<Output = Result<ModelReply, ModelError>>>(
+    journal: &Journal,
+    (key, target): (&str, &str),
+    input: &(impl Serialize + ?Sized),
+    answer: impl FnOnce(String) -> Fut,
+    is_last: impl FnOnce(&str) -> bool,
+) -> Result<Stepped<String>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
     let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
     let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
-        request.idempotency_key = idempotency_key;
-        Ok::<_, Infallible>(done(model.stream(request, deltas).await, |reply| Outcome::Content(reply.content)))
+        Ok::<_, Infallible>(done(answer(idempotency_key).await, |reply| Outcome::Content(reply.content)))
     });
     text(recorded(step.await)?)
 }

@@ -196,6 +196,10 @@ pub struct Session {
     #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<OutEvent>,
+    /// True when `outbox` is left out here, though the store has it: it is seldom needed, and the largest part of many sessions.
+    #[schema(ignore)]
+    #[serde(skip)]
+    pub outbox_unread: bool,
     /// When the first message came.
     pub created_at: Timestamp,
     /// When the document last changed.
@@ -228,6 +232,7 @@ impl Session {
             closed_at: None,
             tokens: 0,
             outbox: Vec::new(),
+            outbox_unread: false,
             created_at: now,
             updated_at: now,
         }

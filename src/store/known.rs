@@ -1,6 +1,6 @@
 //! Sessions as this process knows them: those whose lanes it holds, as they were granted, and those that are left, as it
-//! has left or read them. One is of use only while its epoch is still the stored one's, which whoever uses it has checked:
-//! what is known wrong matches nothing.
+//! has left or read them, without their outboxes. One is of use only while its epoch is still the stored one's, which
+//! whoever uses it has checked: what is known wrong matches nothing.
 
 use crate::clock::Timestamp;
 use crate::session::Session;
@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most bytes of all sessions known whose lanes were left.
-const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// The most bytes of all sessions known whose lanes were left, as [`bytes()`] estimates them.
+const MAX_BYTES: u64 = 256 * 1024 * 1024;
 /// How long a session is known that nobody uses.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -83,7 +83,7 @@ impl Known {
     }
 
     /// Remembers a session as it was granted or left.
-    pub(crate) fn put(&self, session: Session) {
+    pub(crate) fn put(&self, mut session: Session) {
         if let Some(lease) = &session.lease {
             let (mut granted, until) = (self.granted(), lease.until);
             if granted.len() == granted.capacity() {
@@ -98,13 +98,17 @@ impl Known {
             granted.insert(session.session_id.clone(), session);
             return;
         }
+        if !session.outbox.is_empty() {
+            session.outbox = Vec::new();
+            session.outbox_unread = true;
+        }
         let bytes = bytes(&session);
         match self.left.get(&session.session_id) {
             Some(slot) if bytes <= slot.bytes => *slot.lock() = Some(session),
             _ => {
                 let (session_id, session) = (session.session_id.clone(), Mutex::new(Some(session)));
                 // With room to grow: not every turn is to be a new place.
-                self.left.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 2, session }));
+                self.left.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 4, session }));
             }
         }
     }
@@ -113,13 +117,14 @@ impl Known {
 fn bytes(session: &Session) -> usize {
     let history: usize = session.history.iter().map(|entry| 256 + entry.text.len() + 64 * entry.metadata.len()).sum();
     let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
-    let outbox: usize = session.outbox.iter().map(|event| 256 + event.payload.len()).sum();
-    1_024 + history + jobs + outbox + 64 * session.profile.len()
+    1_024 + history + jobs + 64 * session.profile.len()
 }
 
 /// What a session is after a commit that released its lane.
 pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
     lane::apply(&mut session, change, now);
+    session.outbox = Vec::new();
+    session.outbox_unread = !change.outbox.is_empty();
     let history = Arc::make_mut(&mut session.history);
     history.extend(change.history.iter().cloned());
     history.drain(..change.history_drop.min(history.len()));
@@ -150,6 +155,23 @@ mod tests {
         assert!((0..500).all(|id| known.take_granted(&format!("s{id}"), 1).is_some()));
         assert_eq!(known.take_granted("s500", 2), None, "of another epoch");
         assert!(known.take_granted("s500", 1).is_some());
+    }
+
+    #[test]
+    fn an_outbox_is_left_out_of_what_is_known_of_a_session_that_was_left() {
+        let known = Known::new();
+        let event = crate::queue::OutEvent {
+            channel: "c".into(),
+            session_id: "s1".into(),
+            event_type: crate::queue::EventType::Status,
+            msg_id: None,
+            payload: "{}".into(),
+        };
+        known.put(Session { outbox: vec![event.clone()], ..session(1, None) });
+        let left = known.take_left("s1").unwrap();
+        assert!(left.outbox.is_empty() && left.outbox_unread);
+        known.put(Session { outbox: vec![event], ..session(1, Some(6_000)) });
+        assert_eq!(known.take_granted("s1", 1).unwrap().outbox.len(), 1, "its holder has to publish it");
     }
 
     #[test]

@@ -140,12 +140,13 @@ pub(crate) fn finish(session: &mut Session, last_seq: u64, lease: Duration, now:
 /// Ends a turn that left no change: what the acquisition announced is taken back.
 pub(crate) fn pass(session: &mut Session) {
     session.outbox.clear();
+    session.outbox_unread = false;
     if let Some(turn) = &session.turn {
         session.workflow_state.status = turn.status;
     }
 }
 
-/// Applies what a turn changed, but for history, steps and the turn's record, which have tables of their own.
+/// Applies what a turn changed, but for history, steps, outbox and the turn's record, which have other places.
 pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.agent_id.clone_from(&change.agent_id);
     session.user_id.clone_from(&change.user_id);
@@ -168,7 +169,6 @@ pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.handoff.clone_from(&change.handoff);
     session.tokens = change.tokens;
     session.waiting.clone_from(&change.waiting);
-    session.outbox.clone_from(&change.outbox);
 }
 
 /// True while the lane has work or a holder.

@@ -58,7 +58,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes the lease of a session if it is free or expired, creating the session if it is new; else raises
     /// `pending_seq`. One atomic update. On return the lease, epoch, `turn` marker and announced status (or the raised
-    /// `pending_seq`) are durable.
+    /// `pending_seq`) are durable. A grant may leave the outbox out: see [`Session::outbox_unread`](crate::session::Session).
     async fn acquire(&self, request: Acquire) -> Result<Acquired>;
 
     /// Records steps, first writer wins, and optionally shows a status in the session document (fenced by epoch, without

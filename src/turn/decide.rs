@@ -7,6 +7,7 @@ use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::journal::StepError;
 use crate::model::{Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::{debug, warn};
@@ -19,13 +20,22 @@ const MAX_CORRECTIONS: u32 = 2;
 const FIRST: &str = "0/decide";
 
 /// One question, whatever it asks for.
-struct Question<'k> {
+struct Question<'k, I> {
     key: &'k str,
     messages: Arc<Vec<PromptMessage>>,
     schema: ResponseSchema,
     /// What the question depends on.
-    input: Value,
+    input: I,
     facts: Facts,
+}
+
+/// What a decision depends on.
+#[derive(Serialize)]
+struct DecisionInput<'d> {
+    hash: &'d str,
+    message: &'d str,
+    results: &'d [(String, Value)],
+    note: Option<&'d str>,
 }
 
 type Answer<T> = Result<Result<T, CancelReason>, TurnError>;
@@ -39,9 +49,12 @@ impl Turn<'_> {
             Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
             None => String::new(),
         };
-        let context = Phase2::new(&state.plan, &state.shown, &message)
-            .conversation(prompt::continued(&state.history, &self.entries), &results)
-            .situation(&note, state.greeted, is_timer);
+        let history = prompt::continued(&state.history, &self.entries);
+        let context = Phase2::new(&state.plan, &state.shown, history, &message).situation(
+            (&results, &note),
+            state.greeted,
+            is_timer,
+        );
         let system = self.services.prompts.render("phase2", &context).map_err(prompt::failed)?;
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),
@@ -50,11 +63,12 @@ impl Turn<'_> {
             plan: false,
             grounds: None,
         };
+        let hash = self.agent.hash.clone();
         let question = Question {
             key: &format!("{iteration}/decide"),
             messages: prompt::messages(system, &message),
             schema: decision::decision_schema(),
-            input: json!({ "hash": self.agent.hash, "message": message, "results": state.results, "note": state.note }),
+            input: DecisionInput { hash: &hash, message: &message, results: &state.results, note: state.note },
             facts,
         };
         // Of a decision that ends the turn nobody sees anything before the commit: it is written with that.
@@ -101,9 +115,9 @@ impl Turn<'_> {
     }
 
     /// An answer that `ends` the turn, and needed no correction, is left to the commit; all else is on record on return.
-    async fn ask<T>(
+    async fn ask<T, I: Serialize>(
         &mut self,
-        question: Question<'_>,
+        question: Question<'_, I>,
         parse: fn(&str) -> Result<T, String>,
         ends: fn(&T) -> bool,
     ) -> Answer<T> {

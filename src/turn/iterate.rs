@@ -10,6 +10,7 @@ use crate::action::system::Operation;
 use crate::action::{Action, ActionKind};
 use crate::agent::canonical;
 use crate::plan::Plan;
+use crate::prompt::SharedText;
 use crate::queue::ReplyKind;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
@@ -26,7 +27,7 @@ pub(super) struct Loop {
     pub(super) plan: Arc<Plan>,
     /// What the plan lets the model use, and what was said before the turn, as prompts show it.
     pub(super) shown: Shown,
-    pub(super) history: String,
+    pub(super) history: SharedText,
     pub(super) greeted: bool,
     /// SKILL and TOOL results in order: what the model sees of this turn.
     pub(super) results: Vec<(String, Value)>,

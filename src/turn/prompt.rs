@@ -6,7 +6,7 @@ use crate::agent::{AgentConfig, AgentRecord, Skill, Tool};
 use crate::knowledge::Hit;
 use crate::model::{Grounds, PromptMessage, PromptRole};
 use crate::plan::Plan;
-use crate::prompt::{PromptError, transcript};
+use crate::prompt::{PromptError, SharedText, transcript};
 use crate::session::{Entry, Role};
 use crate::workflow::Flows;
 use serde::Serialize;
@@ -23,12 +23,12 @@ pub(super) struct Phase1<'a> {
     tools_json: String,
     skills_json: String,
     flows_json: String,
-    history: String,
+    history: SharedText,
     message: &'a str,
 }
 
 impl<'a> Phase1<'a> {
-    pub(super) fn new(agent: &AgentRecord, services: &Services, message: &'a str, history: String) -> Self {
+    pub(super) fn new(agent: &AgentRecord, services: &Services, message: &'a str, history: SharedText) -> Self {
         let mut config = agent.document.clone();
         if let Some(fields) = config.as_object_mut() {
             // Shown in their own sections, or of no use to the parser.
@@ -75,7 +75,7 @@ pub(super) struct Phase2<'a> {
     #[serde(flatten)]
     shown: &'a Shown,
     constraints: &'a str,
-    history: String,
+    history: SharedText,
     results: &'a str,
     message: &'a str,
     note: &'a str,
@@ -84,14 +84,14 @@ pub(super) struct Phase2<'a> {
 }
 
 impl<'a> Phase2<'a> {
-    pub(super) fn new(plan: &'a Plan, shown: &'a Shown, message: &'a str) -> Self {
+    pub(super) fn new(plan: &'a Plan, shown: &'a Shown, history: SharedText, message: &'a str) -> Self {
         Self {
             name: &plan.name,
             tone: &plan.tone,
             sop: &plan.sop,
             shown,
             constraints: &plan.constraints,
-            history: String::new(),
+            history,
             results: "",
             message,
             note: "",
@@ -100,13 +100,13 @@ impl<'a> Phase2<'a> {
         }
     }
 
-    pub(super) fn conversation(mut self, history: String, results: &'a str) -> Self {
-        self.history = history;
+    pub(super) fn situation(
+        mut self,
+        (results, note): (&'a str, &'a str),
+        greeting_just_sent: bool,
+        is_timer: bool,
+    ) -> Self {
         self.results = results;
-        self
-    }
-
-    pub(super) fn situation(mut self, note: &'a str, greeting_just_sent: bool, is_timer: bool) -> Self {
         self.note = note;
         self.greeting_just_sent = greeting_just_sent;
         self.is_timer = is_timer;
@@ -120,7 +120,7 @@ pub(super) struct KnowledgeReply<'a> {
     name: &'a str,
     tone: &'a str,
     constraints: &'a str,
-    history: String,
+    history: SharedText,
     results: &'a str,
     message: &'a str,
     decided: &'a str,
@@ -131,7 +131,7 @@ impl<'a> KnowledgeReply<'a> {
     pub(super) fn new(
         plan: &'a Plan,
         grounds: &'a Grounds,
-        (history, results, message): (String, &'a str, &'a str),
+        (history, results, message): (SharedText, &'a str, &'a str),
     ) -> Self {
         let (name, tone, constraints) = (plan.name.as_str(), plan.tone.as_str(), plan.constraints.as_str());
         let Grounds { decided, hits } = grounds;
@@ -140,15 +140,19 @@ impl<'a> KnowledgeReply<'a> {
 }
 
 /// The conversation as lines: what was said before this turn.
-pub(super) fn conversation(history: &[Entry]) -> String {
-    transcript(history)
+pub(super) fn conversation(history: &[Entry]) -> SharedText {
+    transcript(history).into()
 }
 
 /// The conversation with what the agent has said in this turn. The user's own words of it have a section of their own.
-pub(super) fn continued(conversation: &str, added: &[Entry]) -> String {
+pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedText {
     let spoken = transcript(added.iter().filter(|entry| entry.role != Role::User));
-    let between = if conversation.is_empty() || spoken.is_empty() { "" } else { "\n" };
-    format!("{conversation}{between}{spoken}")
+    if spoken.is_empty() {
+        return conversation.clone();
+    }
+    let before = conversation.as_str();
+    let between = if before.is_empty() { "" } else { "\n" };
+    [before, between, &spoken].concat().into()
 }
 
 /// The results of this turn's actions as lines, long ones cut with a note.

@@ -33,6 +33,10 @@ pub(super) struct Hold<'a> {
     resumed: bool,
     /// What the lane's last turn has said at its end, until it is clear that it is published.
     unpublished: Vec<OutEvent>,
+    /// The same while it is not read.
+    unread: bool,
+    /// The job of the message that led here, by its sequence: nearly always the one that is next.
+    woken_by: Option<(u64, Job)>,
     /// Whether the lane is still surely held.
     guard: Guard,
     /// Cancelled when the lease is lost.
@@ -58,8 +62,8 @@ impl Handled {
 }
 
 impl<'a> Hold<'a> {
-    /// The lane of `grant`, whose lease lasts `until` then for certain.
-    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant) -> Self {
+    /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message.
+    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant, woken_by: (u64, Job)) -> Self {
         let Grant { mut session, resumed } = grant;
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
         let guard = Guard::new(HeldLane {
@@ -68,9 +72,9 @@ impl<'a> Hold<'a> {
             held: Held { session_id: session.session_id.clone(), epoch: session.epoch },
             ack_wait: shared.ack_wait,
         });
-        let unpublished = std::mem::take(&mut session.outbox);
+        let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
         let _counted = Counted::on(&metrics().lanes_held);
-        Self { shared, session, resumed, unpublished, guard, lost, _counted }
+        Self { shared, session, resumed, unpublished, unread, woken_by: Some(woken_by), guard, lost, _counted }
     }
 
     /// Works the lane off. Answers up to which sequence it is handled.
@@ -140,13 +144,17 @@ impl<'a> Hold<'a> {
         let (session_id, last_seq) = (&self.session.session_id, self.session.last_seq);
         let at_least = if highest > last_seq { highest } else { 0 };
         let next = |after: u64| self.shared.queue().next_in_lane(session_id, after, at_least);
-        if self.unpublished.is_empty() {
+        let unread = std::mem::take(&mut self.unread);
+        if self.unpublished.is_empty() && !unread {
             return Ok(next(last_seq).await?);
         }
         let message = next(last_seq.saturating_sub(1)).await?;
-        let unpublished = std::mem::take(&mut self.unpublished);
+        let mut unpublished = std::mem::take(&mut self.unpublished);
         if message.as_ref().is_none_or(|message| message.seq > last_seq) {
             return Ok(message);
+        }
+        if unread {
+            unpublished = Box::pin(self.stored()).await?.outbox;
         }
         publish(self.shared, unpublished).await?;
         Ok(next(last_seq).await?)
@@ -177,16 +185,19 @@ impl<'a> Hold<'a> {
         Ok(committed)
     }
 
-    /// Reads the session as the commit left it. Right after an election a store may answer with an older state: what is
-    /// begun from that would be handled twice.
+    /// Goes on with the session as the commit left it.
     async fn refresh(&mut self) -> Result<(), Stop> {
+        self.session = Session { outbox: Vec::new(), ..self.stored().await? };
+        self.resumed = false;
+        Ok(())
+    }
+
+    /// Reads the session, whose lane is held. Right after an election a store may answer with an older state: what is begun
+    /// from that would be handled twice.
+    async fn stored(&self) -> Result<Session, Stop> {
         let session = self.shared.store().session(&self.session.session_id).await?;
         match session.filter(|session| session.epoch == self.session.epoch) {
-            Some(session) if session.last_seq >= self.session.last_seq => {
-                self.session = Session { outbox: Vec::new(), ..session };
-                self.resumed = false;
-                Ok(())
-            }
+            Some(session) if session.last_seq >= self.session.last_seq => Ok(session),
             Some(_) => Err(Stop::Infrastructure("the store answered with a state from before its commit".into())),
             None => Err(Stop::Lost),
         }
@@ -194,7 +205,11 @@ impl<'a> Hold<'a> {
 
     /// What a message comes to.
     async fn handle(&mut self, message: &Message) -> Result<Handled, Stop> {
-        let job = match intake::decode(message) {
+        let job = match self.woken_by.take().filter(|(seq, _)| *seq == message.seq) {
+            Some((_, job)) => Ok(job),
+            None => intake::decode(message),
+        };
+        let job = match job {
             Ok(job) => job,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;

@@ -190,7 +190,7 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
     };
     let until = Instant::now() + shared.ack_wait;
     match shared.store().acquire(request).await? {
-        Acquired::Granted(grant) => Hold::new(shared, *grant, until).work().await,
+        Acquired::Granted(grant) => Hold::new(shared, *grant, until, (wake.seq, job)).work().await,
         Acquired::Handled => Box::pin(repair(shared, wake)).await,
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");

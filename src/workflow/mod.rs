@@ -171,6 +171,8 @@ impl FlowContext {
         let model = (names.as_str(), self.model.as_ref());
         let input = (instruction, text);
         let asking = recorded::say_last(&self.journal, key, model, &input, question, |_| false);
+        // Its last words may be on their way still when it is answered.
+        let _busy = self.journal.busy();
         match tokio::join!(asking, self.listener.hear(key, pieces)).0 {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),

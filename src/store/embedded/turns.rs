@@ -93,7 +93,10 @@ pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Com
     };
     let armed = session.timers.clone();
     match &request.change {
-        Some(change) => lane::apply(&mut session, change, now),
+        Some(change) => {
+            lane::apply(&mut session, change, now);
+            session.outbox.clone_from(&change.outbox);
+        }
         None => lane::pass(&mut session),
     }
     let committed = lane::finish(&mut session, request.last_seq, request.lease, now);

@@ -84,7 +84,7 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
     }
     if !change.outbox.is_empty() {
         set.append(cstr!("outbox"), array(change.outbox.iter())?);
-    } else if !granted.outbox.is_empty() {
+    } else if granted.outbox_unread || !granted.outbox.is_empty() {
         unset.append(cstr!("outbox"), "");
     }
     let inc = passage.put(&mut set, &mut unset)?;

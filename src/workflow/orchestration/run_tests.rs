@@ -16,6 +16,7 @@ use crate::journal::{Guard, Journal};
 use crate::model::Models;
 use crate::store::Store;
 use crate::store::embedded::{EmbeddedFile, EmbeddedStore};
+use crate::workflow::asking::Asking;
 use crate::workflow::{FlowContext, FlowError, Flows};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -285,6 +286,45 @@ async fn a_run_that_nobody_hears_finishes_what_is_under_way_and_asks_it_no_more(
     assert_eq!((problem.as_str(), ground.calls().len()), ("nobody hears it", 3));
     assert!(ground.output("p", "q").await.starts_with("[a]:\na"));
     assert_eq!(ground.calls(), [""; 0], "what was under way is on record");
+}
+
+/// Hears of an answer's pieces only when the answer is on record, and others have had their turn.
+struct Hesitant {
+    heard: Arc<Heard>,
+    journal: Journal,
+}
+
+#[async_trait]
+impl EventSink for Hesitant {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+        if events.iter().any(|event| event.delta.is_some()) {
+            while self.journal.recorded().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.heard.publish(events).await
+    }
+}
+
+#[tokio::test]
+async fn what_runs_beside_a_question_comes_to_its_end_also_while_its_words_are_on_their_way() {
+    let branches = "  - {id: q, runnable: asks, input: ''}\n  - {id: other, runnable: says, input: '{query}'}\n";
+    let mut ground = Ground::new(&[&format!("type: parallel\nid: p\nbranches:\n{branches}")]);
+    let asks = async |context: FlowContext| context.ask("哪个？").await;
+    let says = async |context: FlowContext| context.say("words", "Answer.", &context.input).await;
+    ground.flows = ground.flows.with("asks", asks).with("says", says);
+    let (services, _, limits) = ground.means();
+    let (heard, journal) = (Arc::clone(&ground.heard), ground.journal().await);
+    let sink = Arc::new(Hesitant { heard, journal: journal.clone() });
+    let start = RunStart::new("r1", ground.pinned("p").await, "你好", journal, (services, sink, limits));
+    let ended = execute(start.asking(Arc::new(Asking::user(None)))).await;
+    assert!(matches!(ended, Err(RunError::Waits(_))), "{ended:?}");
+    let told = ground.told();
+    assert!(told.iter().any(|line| line.contains("step_delta")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains("branch_completed") && line.contains("other")), "{told:?}");
 }
 
 #[tokio::test]

@@ -94,7 +94,10 @@ impl<'a> Conversation<'a> {
         let model = (names.as_str(), self.model.as_ref());
         let asked = (&self.agent.hash, &self.messages);
         let asking = recorded::converse(&journal, &step, model, &asked, request, sink);
+        // Its last words may be on their way still when it is answered.
+        let busy = journal.busy();
         let (answered, ()) = tokio::join!(asking, show(part, &step, pieces));
+        drop(busy);
         let spoken = answered.map_err(|error| Failure::of_model(part, error))?.output;
         part.tokens(spoken.tokens)?;
         let calls = spoken.tool_calls.iter().map(|call| json!(call)).collect();

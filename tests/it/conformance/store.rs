@@ -273,7 +273,11 @@ pub async fn an_outbox_is_kept_until_the_next_commit(store: Arc<dyn Store>) {
     assert_eq!(run_turn(&store, "s", 3, said(&[])).await.outbox, []);
     run_turn(&store, "s", 4, said(&["d"])).await;
     let taken = grant(&store, "s", 5).await;
-    assert_eq!(taken.session.outbox, [event("d")], "whoever is next may have to publish it");
+    let outbox = match taken.session.outbox_unread {
+        true => store.session("s").await.unwrap().unwrap().outbox,
+        false => taken.session.outbox.clone(),
+    };
+    assert_eq!(outbox, [event("d")], "whoever is next may have to publish it");
     store.record(record(&taken, "m-5", vec![step("0/act", json!(1))], Some(Status::Processing))).await.unwrap();
     assert_eq!(store.session("s").await.unwrap().unwrap().outbox, [event("d")]);
     assert_eq!(store.commit(commit(&taken, 5, None)).await.unwrap(), Committed::Released);
