@@ -4,10 +4,9 @@
 //! Every insertion is escaped: `</` becomes `<\/`, so that no value can close a tag of the prompt. In JSON `\/` is just
 //! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike.
 
-use crate::session::history::{Entry, Role};
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
+use minijinja::value::{Object, Serde, Value};
 use minijinja::{Environment, Error, UndefinedBehavior};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -58,7 +57,19 @@ pub struct SharedText(Value);
 
 impl From<String> for SharedText {
     fn from(text: String) -> Self {
-        Self(Value::from(Arc::<str>::from(text)))
+        Arc::<str>::from(text).into()
+    }
+}
+
+impl From<Arc<str>> for SharedText {
+    fn from(text: Arc<str>) -> Self {
+        Self(Value::from(text))
+    }
+}
+
+impl From<SharedText> for Value {
+    fn from(text: SharedText) -> Self {
+        text.0
     }
 }
 
@@ -66,6 +77,30 @@ impl SharedText {
     /// The text.
     pub fn as_str(&self) -> &str {
         self.0.as_str().unwrap_or_default()
+    }
+}
+
+/// What a prompt is filled with, by name. Each is looked up where the prompt has it, which needs no map of them.
+#[derive(Debug, Default)]
+pub struct Variables(Vec<(&'static str, Value)>);
+
+impl Variables {
+    /// One more.
+    pub fn add(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.0.push((name, value.into()));
+    }
+}
+
+impl FromIterator<(&'static str, SharedText)> for Variables {
+    fn from_iter<T: IntoIterator<Item = (&'static str, SharedText)>>(texts: T) -> Self {
+        Self(texts.into_iter().map(|(name, text)| (name, text.0)).collect())
+    }
+}
+
+impl Object for Variables {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let key = key.as_str()?;
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone())
     }
 }
 
@@ -92,15 +127,23 @@ impl Prompts {
 
     /// Renders a prompt. A replacement that is broken is logged with file and line, and the compiled-in one is used.
     pub fn render(&self, name: &str, context: &impl Serialize) -> Result<String, PromptError> {
+        self.rendered(name, &Value::from(Serde(context)))
+    }
+
+    /// Like [`Prompts::render`].
+    pub fn fill(&self, name: &str, variables: Variables) -> Result<String, PromptError> {
+        self.rendered(name, &Value::from_object(variables))
+    }
+
+    fn rendered(&self, name: &str, context: &Value) -> Result<String, PromptError> {
         let template = self.compiled_in.get_template(name).map_err(|_| self.unknown(name))?;
-        let context = Value::from(Serde(context));
         if let Some(environment) = self.replacement(name) {
-            match environment.get_template(name).and_then(|template| template.render(&context)) {
+            match environment.get_template(name).and_then(|template| template.render(context)) {
                 Ok(text) => return Ok(text),
                 Err(problem) => warn!("the compiled-in prompt is used: {}", broken(self.file(name), &problem)),
             }
         }
-        template.render(&context).map_err(|problem| broken(format!("prompts/{name}.md"), &problem))
+        template.render(context).map_err(|problem| broken(format!("prompts/{name}.md"), &problem))
     }
 
     /// Every file in the directory that cannot be used, for `turnwheel doctor`.
@@ -205,47 +248,6 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
         safe.push(c);
     }
     Cow::Owned(safe)
-}
-
-/// A conversation as lines for a prompt. Further lines of one entry are indented, so that no text can pose as another
-/// speaker's line.
-pub fn transcript<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
-    // What else ends a line to some reader.
-    let split = |line: &'e str| line.split(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
-    let mut transcript = String::new();
-    for entry in history {
-        if !transcript.is_empty() {
-            transcript.push('\n');
-        }
-        transcript.push_str(match entry.role {
-            Role::User => "User: ",
-            Role::Assistant => "Agent: ",
-            Role::Human => "Human agent: ",
-        });
-        let text = entry.text.trim();
-        if is_one_line(text) {
-            transcript.push_str(text);
-            continue;
-        }
-        for (number, line) in text.lines().flat_map(split).enumerate() {
-            if number > 0 {
-                transcript.push_str("\n    ");
-            }
-            transcript.push_str(line);
-        }
-    }
-    transcript
-}
-
-/// True when nothing in a text ends a line: nearly always, and told without decoding it.
-fn is_one_line(text: &str) -> bool {
-    // Looked at as a whole, which takes a few instructions, in place of byte by byte up to the first that is found.
-    let any = |found: fn(u8) -> bool| text.bytes().fold(false, |any, byte| any | found(byte));
-    if any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c)) {
-        return false;
-    }
-    // Dashes and quotation marks begin with the same byte as the others.
-    !any(|byte| matches!(byte, 0xc2 | 0xe2)) || !["\u{85}", "\u{2028}", "\u{2029}"].iter().any(|end| text.contains(end))
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

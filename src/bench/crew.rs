@@ -21,7 +21,7 @@ use crate::store::Store;
 use crate::store::mongo::MongoStore;
 use crate::tasks::{OnPanic, Tasks};
 use crate::timer::scheduler::Scheduler;
-use crate::turn::Services;
+use crate::turn::{Services, ShownPlans};
 use crate::worker::Worker;
 use crate::workflow::Flows;
 use anyhow::Context;
@@ -180,6 +180,7 @@ fn services(
         store,
         models,
         prompts: Prompts::new(None),
+        shown: ShownPlans::default(),
         http: HttpCaller::new(SecretFill::none(), &settings.http.allow_private)?,
         tools: agent::tools(duty.actions),
         flows: Flows::builtin(),

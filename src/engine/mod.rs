@@ -72,7 +72,7 @@ use crate::session::Session;
 use crate::store::Store;
 use crate::tasks::{OnPanic, Tasks};
 use crate::timer::scheduler::Scheduler;
-use crate::turn::Services;
+use crate::turn::{Services, ShownPlans};
 use crate::worker::Worker;
 use crate::workflow::Flows;
 use answer::Awaited;
@@ -309,6 +309,7 @@ impl Engine {
             store: Arc::clone(&self.store),
             models: self.asked_models(&secrets)?,
             prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)),
+            shown: ShownPlans::default(),
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
             flows: self.flows.clone(),

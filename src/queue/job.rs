@@ -186,10 +186,8 @@ impl Job {
     /// default id; for timer jobs it is `<timer_id>-<generation>`.
     pub fn decode(message: &Message) -> Result<Self, JobError> {
         ids::check("session_id", &message.session_id)?;
-        let mut deserializer = serde_json::Deserializer::from_slice(&message.payload);
-        let mut job: Self = serde_path_to_error::deserialize(&mut deserializer)
-            .map_err(|error| JobError::Malformed(describe(&error)))?;
-        deserializer.end().map_err(|error| JobError::Malformed(error.to_string()))?;
+        let mut job: Self = serde_json::from_slice(&message.payload)
+            .map_err(|problem| JobError::Malformed(located(&message.payload, &problem)))?;
         if job.session_id != message.session_id {
             return Err(JobError::OtherSession { found: job.session_id, subject: message.session_id.clone() });
         }
@@ -268,9 +266,11 @@ fn shallow<'v>(field: &'static str, values: impl IntoIterator<Item = &'v Value>)
     if values.into_iter().all(depth::is_legal) { Ok(()) } else { Err(JobError::TooDeep(field)) }
 }
 
-fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    match error.path().to_string() {
-        path if path == "." => error.inner().to_string(),
-        path => format!("{path}: {}", error.inner()),
+/// Where a payload is wrong that cannot be read. Keeping track of that costs as much as reading, so it is read again for it.
+fn located(payload: &[u8], problem: &serde_json::Error) -> String {
+    let read = serde_path_to_error::deserialize::<_, Job>(&mut serde_json::Deserializer::from_slice(payload));
+    match read.map_err(|error| (error.path().to_string(), error.into_inner())) {
+        Err((path, problem)) if path != "." => format!("{path}: {problem}"),
+        _ => problem.to_string(),
     }
 }

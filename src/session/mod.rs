@@ -1,11 +1,13 @@
 //! The session document and its rules, without any storage: [`status`] has the legal transitions, [`history`] the
-//! bounded conversation.
+//! bounded conversation, [`transcript`] the same as one text.
 
 pub mod history;
 pub mod status;
+pub mod transcript;
 
 pub use history::{Entry, Role};
 pub use status::{IllegalTransition, Status};
+pub use transcript::Transcript;
 
 use crate::clock::Timestamp;
 use crate::queue::OutEvent;
@@ -153,6 +155,10 @@ pub struct Session {
     #[schema(value_type = Vec<Entry>)]
     #[serde(default)]
     pub history: Arc<Vec<Entry>>,
+    /// The same as prompts show it, where it is known.
+    #[schema(ignore)]
+    #[serde(skip)]
+    pub transcript: Transcript,
     /// Pending timers, all of `timer_generation`.
     #[serde(default)]
     pub timers: Vec<Timer>,
@@ -219,6 +225,7 @@ impl Session {
             status_reason: None,
             profile: Map::new(),
             history: Arc::default(),
+            transcript: Transcript::default(),
             timers: Vec::new(),
             timer_generation: 0,
             last_seq: 0,

@@ -115,7 +115,9 @@ impl Known {
 }
 
 fn bytes(session: &Session) -> usize {
-    let history: usize = session.history.iter().map(|entry| 256 + entry.text.len() + 64 * entry.metadata.len()).sum();
+    // The words twice: the transcript has them, too.
+    let history: usize =
+        session.history.iter().map(|entry| 256 + 2 * entry.text.len() + 64 * entry.metadata.len()).sum();
     let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
     1_024 + history + jobs + 64 * session.profile.len()
 }
@@ -125,6 +127,7 @@ pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: 
     lane::apply(&mut session, change, now);
     session.outbox = Vec::new();
     session.outbox_unread = !change.outbox.is_empty();
+    session.transcript = session.transcript.followed_by(&session.history, &change.history, change.history_drop);
     let history = Arc::make_mut(&mut session.history);
     history.extend(change.history.iter().cloned());
     history.drain(..change.history_drop.min(history.len()));

@@ -50,12 +50,15 @@ impl Turn<'_> {
             None => String::new(),
         };
         let history = prompt::continued(&state.history, &self.entries);
-        let context = Phase2::new(&state.plan, &state.shown, history, &message).situation(
-            (&results, &note),
-            state.greeted,
+        let phase2 = Phase2 {
+            history,
+            results: &results,
+            message: &message,
+            note: &note,
+            greeting_just_sent: state.greeted,
             is_timer,
-        );
-        let system = self.services.prompts.render("phase2", &context).map_err(prompt::failed)?;
+        };
+        let system = self.services.prompts.fill("phase2", phase2.variables(&state.shown)).map_err(prompt::failed)?;
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),
             message: message.clone(),
@@ -85,7 +88,7 @@ impl Turn<'_> {
     /// Phase 1: parses the configuration into a plan and makes the turn's first decision (E-09).
     pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
         let message = self.message_text();
-        let conversation = prompt::conversation(&self.session.history);
+        let conversation = prompt::conversation(&self.session);
         let context = Phase1::new(&self.agent, self.services, &message, conversation);
         let system = self.services.prompts.render("phase1", &context).map_err(prompt::failed)?;
         let facts = Facts {

@@ -9,9 +9,8 @@ use crate::agent::HandoffMode;
 use crate::clock;
 use crate::http_client::bounded;
 use crate::journal::{Done, Label, StepError, Stepped};
-use crate::prompt::transcript;
 use crate::queue::ReplyKind;
-use crate::session::{Entry, Handoff, Role, Status};
+use crate::session::{Entry, Handoff, Role, Status, transcript};
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
@@ -160,6 +159,6 @@ impl Turn<'_> {
     fn summary(&self) -> String {
         let all: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
         let last = &all[all.len().saturating_sub(6)..];
-        transcript(last.iter().copied())
+        transcript::lines(last.iter().copied())
     }
 }

@@ -2,7 +2,8 @@
 
 use super::decision::{Decision, NextStatus};
 use super::inform::Informed;
-use super::prompt::{self, Shown};
+use super::prompt;
+use super::shown::Shown;
 use super::state::Turn;
 use super::waiting::FlowEnd;
 use super::{CancelReason, TurnError};
@@ -26,7 +27,7 @@ const MAX_IDLE: u32 = 3;
 pub(super) struct Loop {
     pub(super) plan: Arc<Plan>,
     /// What the plan lets the model use, and what was said before the turn, as prompts show it.
-    pub(super) shown: Shown,
+    pub(super) shown: Arc<Shown>,
     pub(super) history: SharedText,
     pub(super) greeted: bool,
     /// SKILL and TOOL results in order: what the model sees of this turn.
@@ -67,8 +68,8 @@ impl Turn<'_> {
         greeted: bool,
     ) -> Result<Change, TurnError> {
         let mut state = Loop {
-            shown: Shown::new(&plan, &self.agent.config, self.services),
-            history: prompt::conversation(&self.session.history),
+            shown: self.services.shown.of(&plan, &self.agent.config, self.services),
+            history: prompt::conversation(&self.session),
             plan,
             greeted,
             results: std::mem::take(&mut self.brought),

@@ -19,6 +19,7 @@ mod iterate;
 mod opening;
 mod prompt;
 mod published;
+mod shown;
 mod speech;
 mod state;
 mod user;
@@ -27,6 +28,7 @@ mod waiting;
 pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
 pub(crate) use published::read_back;
+pub use shown::ShownPlans;
 pub(crate) use speech::Speech;
 
 use crate::action::http::HttpCaller;
@@ -64,6 +66,8 @@ pub struct Services {
     pub models: Models,
     /// All prompts.
     pub prompts: Prompts,
+    /// Plans as prompts show them.
+    pub shown: ShownPlans,
     /// Calls skills and tools.
     pub http: HttpCaller,
     /// Functions registered as tools.

@@ -1,16 +1,15 @@
 //! What the prompts are filled with.
 
+use super::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
 use super::{Services, TurnError};
-use crate::action::tool::{Tools, described};
-use crate::agent::{AgentConfig, AgentRecord, Skill, Tool};
+use crate::agent::{AgentConfig, AgentRecord};
 use crate::knowledge::Hit;
 use crate::model::{Grounds, PromptMessage, PromptRole};
 use crate::plan::Plan;
-use crate::prompt::{PromptError, SharedText, transcript};
-use crate::session::{Entry, Role};
-use crate::workflow::Flows;
+use crate::prompt::{PromptError, SharedText, Variables};
+use crate::session::{Entry, Role, Session, transcript};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
@@ -48,69 +47,26 @@ impl<'a> Phase1<'a> {
     }
 }
 
-/// What a turn may use, as all its prompts show it.
-#[derive(Serialize)]
-pub(super) struct Shown {
-    tools_json: String,
-    skills_json: String,
-    flows_json: String,
-}
-
-impl Shown {
-    pub(super) fn new(plan: &Plan, agent: &AgentConfig, services: &Services) -> Self {
-        Self {
-            tools_json: pretty(&tools_seen(&plan.tools, &services.tools)),
-            skills_json: pretty(&skills_seen(&plan.skills, &services.tools)),
-            flows_json: pretty(&flows_seen(&agent.flows, &services.flows)),
-        }
-    }
-}
-
-/// The variables of `prompts/phase2.md`.
-#[derive(Serialize)]
+/// What `prompts/phase2.md` is filled with, beside what the plan gives.
 pub(super) struct Phase2<'a> {
-    name: &'a str,
-    tone: &'a str,
-    sop: &'a str,
-    #[serde(flatten)]
-    shown: &'a Shown,
-    constraints: &'a str,
-    history: SharedText,
-    results: &'a str,
-    message: &'a str,
-    note: &'a str,
-    greeting_just_sent: bool,
-    is_timer: bool,
+    pub(super) history: SharedText,
+    pub(super) results: &'a str,
+    pub(super) message: &'a str,
+    pub(super) note: &'a str,
+    pub(super) greeting_just_sent: bool,
+    pub(super) is_timer: bool,
 }
 
-impl<'a> Phase2<'a> {
-    pub(super) fn new(plan: &'a Plan, shown: &'a Shown, history: SharedText, message: &'a str) -> Self {
-        Self {
-            name: &plan.name,
-            tone: &plan.tone,
-            sop: &plan.sop,
-            shown,
-            constraints: &plan.constraints,
-            history,
-            results: "",
-            message,
-            note: "",
-            greeting_just_sent: false,
-            is_timer: false,
-        }
-    }
-
-    pub(super) fn situation(
-        mut self,
-        (results, note): (&'a str, &'a str),
-        greeting_just_sent: bool,
-        is_timer: bool,
-    ) -> Self {
-        self.results = results;
-        self.note = note;
-        self.greeting_just_sent = greeting_just_sent;
-        self.is_timer = is_timer;
-        self
+impl Phase2<'_> {
+    pub(super) fn variables(self, shown: &Shown) -> Variables {
+        let mut variables = Variables::from_iter(shown.texts());
+        variables.add("history", self.history);
+        variables.add("results", self.results);
+        variables.add("message", self.message);
+        variables.add("note", self.note);
+        variables.add("greeting_just_sent", self.greeting_just_sent);
+        variables.add("is_timer", self.is_timer);
+        variables
     }
 }
 
@@ -140,13 +96,13 @@ impl<'a> KnowledgeReply<'a> {
 }
 
 /// The conversation as lines: what was said before this turn.
-pub(super) fn conversation(history: &[Entry]) -> SharedText {
-    transcript(history).into()
+pub(super) fn conversation(session: &Session) -> SharedText {
+    session.transcript.text(&session.history).into()
 }
 
 /// The conversation with what the agent has said in this turn. The user's own words of it have a section of their own.
 pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedText {
-    let spoken = transcript(added.iter().filter(|entry| entry.role != Role::User));
+    let spoken = transcript::lines(added.iter().filter(|entry| entry.role != Role::User));
     if spoken.is_empty() {
         return conversation.clone();
     }
@@ -158,7 +114,8 @@ pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedTex
 /// The results of this turn's actions as lines, long ones cut with a note.
 pub(super) fn results(results: &[(String, Value)]) -> String {
     let lines = results.iter().map(|(target, result)| {
-        let mut text = result.to_string();
+        // A value always serialises.
+        let mut text = serde_json::to_string(result).unwrap_or_default();
         if text.len() > MAX_RESULT_BYTES {
             let total = text.len();
             let end = (0..=MAX_RESULT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -182,39 +139,4 @@ pub(super) fn messages(mut system: String, message: &str) -> Arc<Vec<PromptMessa
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
 pub(super) fn failed(error: PromptError) -> TurnError {
     TurnError::Failed(error.to_string())
-}
-
-/// Skills without their calls: the model has no use for addresses and headers.
-fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
-    let seen = skills.iter().map(|skill| {
-        let function = functions.params(&skill.id).filter(|_| skill.http.is_none());
-        let (description, params) = described(&skill.description, &skill.params, function);
-        json!({ "id": skill.id, "description": description, "condition": skill.condition, "params": params })
-    });
-    seen.collect()
-}
-
-fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
-    let seen = tools.iter().map(|tool| {
-        let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
-        let (description, params) = described(&tool.description, &tool.params, function);
-        json!({ "id": tool.id, "description": description, "params": params })
-    });
-    seen.collect()
-}
-
-/// A flow with typed params is shown with them, any other by its id alone.
-fn flows_seen(ids: &[String], flows: &Flows) -> Value {
-    let seen = ids.iter().map(|id| match flows.params(id) {
-        Some(schema) => {
-            let (description, params) = described("", &Value::Null, Some(schema));
-            json!({ "id": id, "description": description, "params": params })
-        }
-        None => json!(id),
-    });
-    seen.collect()
-}
-
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
 }

@@ -50,7 +50,11 @@ impl Model for Offline {
                 Some(grounds) => quotation(grounds, &request.facts.message),
                 None => echo(&request),
             },
-            Some("decision" | "plan_and_decision") => answer(&request.facts).map_err(refused)?.to_string(),
+            Some("decision" | "plan_and_decision") => {
+                let answer = answer(&request.facts).map_err(refused)?;
+                // A value always serialises; faster so than by its `Display`.
+                serde_json::to_string(&answer).unwrap_or_default()
+            }
             Some(name) if task => structure(&request, name).map_err(refused)?,
             Some(other) => {
                 return Err(refused(format!(

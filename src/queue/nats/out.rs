@@ -13,7 +13,7 @@ use futures::{StreamExt, future};
 impl NatsQueue {
     /// Sends all in order, then awaits all acknowledgements.
     pub(super) async fn emit_events(&self, events: Vec<OutEvent>) -> Result<()> {
-        let limit = self.client.server_info().max_payload;
+        let limit = || self.client.server_info().max_payload;
         for attempt in 0..2 {
             let mut acks = Vec::with_capacity(events.len());
             for event in &events {
@@ -22,14 +22,14 @@ impl NatsQueue {
                     .context
                     .publish_with_headers(subject, headers(event.msg_id.as_deref()), event.payload.clone())
                     .await;
-                acks.push(sent.map_err(|error| error::publish(error, event.payload.len(), limit))?.into_future());
+                acks.push(sent.map_err(|error| error::publish(error, event.payload.len(), limit()))?.into_future());
             }
             match future::try_join_all(acks).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound && attempt == 0 => {
                     Box::pin(self.ensure_streams()).await?;
                 }
-                Err(error) => return Err(error::publish(error, 0, limit)),
+                Err(error) => return Err(error::publish(error, 0, limit())),
             }
         }
         Ok(())

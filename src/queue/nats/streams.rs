@@ -44,11 +44,11 @@ impl Names {
     }
 
     pub(super) fn job(&self, session_id: &str) -> String {
-        format!("{}.jobs.{session_id}", self.prefix)
+        [&self.prefix, ".jobs.", session_id].concat()
     }
 
     pub(super) fn event(&self, channel: &str, session_id: &str, event_type: &str) -> String {
-        format!("{}.out.{channel}.{session_id}.{event_type}", self.prefix)
+        [&self.prefix, ".out.", channel, ".", session_id, ".", event_type].concat()
     }
 
     pub(super) fn dead_letter(&self, cause: &str) -> String {

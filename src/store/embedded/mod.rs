@@ -67,11 +67,11 @@ impl Store for EmbeddedStore {
         let session = &mut grant.session;
         // Nobody has had the lane since, so nobody has said anything.
         let same = |left: &Session| left.epoch + 1 == session.epoch && left.created_at == session.created_at;
-        session.history = match self.known.take_left(&session.session_id).filter(same) {
-            Some(left) => left.history,
+        match self.known.take_left(&session.session_id).filter(same) {
+            Some(left) => (session.history, session.transcript) = (left.history, left.transcript),
             // Outside the writer: the holder's history changes by nobody else's hand.
-            None => Arc::new(self.file.read(|read| sessions::history(read, &session.session_id))?),
-        };
+            None => session.history = Arc::new(self.file.read(|read| sessions::history(read, &session.session_id))?),
+        }
         self.known.put(session.clone());
         Ok(Acquired::Granted(grant))
     }

@@ -14,12 +14,27 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
+/// Bytes that most documents fit into: one that grows from nothing is copied eight times.
+const ROOM: usize = 1_024;
+/// The bytes of an empty document.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 /// The wrapper's key.
 const WRAPPED: &str = "_json";
 
 /// A document of plain data, as bytes.
 pub(super) fn raw(value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
-    bson::serialize_to_raw_document_buf(value).map_err(|error| StoreError::Refused(error.to_string()))
+    let refused = |error: bson::error::Error| StoreError::Refused(error.to_string());
+    let mut bytes = Vec::with_capacity(ROOM);
+    bson::serialize_to_buffer(value, &mut bytes).map_err(refused)?;
+    RawDocumentBuf::from_bytes(bytes).map_err(refused)
+}
+
+/// An empty document with room for most.
+pub(super) fn roomy() -> RawDocumentBuf {
+    let mut bytes = Vec::with_capacity(ROOM);
+    bytes.extend_from_slice(EMPTY);
+    // An empty document is one.
+    RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
 }
 
 /// Adds a document of plain data.

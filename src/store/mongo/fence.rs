@@ -7,7 +7,7 @@
 //! the server refuses the update, and raising it a second time would leave the range, which it refuses, too. An update that
 //! only *asks* for a token doubles it: nothing, while it is whole, and out of the range once it is spent.
 
-use super::document::put;
+use super::document::{put, roomy};
 use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::Result;
@@ -83,7 +83,7 @@ pub(super) fn held_expression() -> Document {
 
 /// A statement whose filter is the id alone. As an upsert it fails where there is no document: there is no token either.
 pub(super) fn statement(session_id: &str, update: RawDocumentBuf) -> RawDocumentBuf {
-    let mut statement = RawDocumentBuf::new();
+    let mut statement = roomy();
     statement.append(cstr!("q"), bson::rawdoc! {"_id": session_id});
     statement.append(cstr!("u"), update);
     statement.append(cstr!("upsert"), true);

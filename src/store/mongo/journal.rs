@@ -228,7 +228,7 @@ fn step_document(
         expires_at: Timestamp,
     }
     raw(&Stored {
-        _id: format!("{session_id}/{turn_id}/{}", step.key),
+        _id: [session_id, "/", turn_id, "/", &step.key].concat(),
         session_id,
         turn_id,
         key: &step.key,

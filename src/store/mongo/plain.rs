@@ -2,7 +2,7 @@
 //! that is known: taking the lane again, and the commit that leaves it. Fields that stay as they are are not sent. What makes
 //! them count only once is [`super::fence`].
 
-use super::document::{append, int, put, raw, sealed_fields};
+use super::document::{append, int, put, raw, roomy, sealed_fields};
 use super::fence::{Passage, Tokens, asked, statement};
 use crate::clock::Timestamp;
 use crate::session::{Entry, RECENT_JOBS, Session, Status};
@@ -40,7 +40,7 @@ fn lease(session: &Session) -> Result<RawDocumentBuf> {
 pub(super) fn retake(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = Tokens::of(session);
     let passage = Passage { spent: tokens.before().left(), made: tokens.held(), removed: tokens.before().held() };
-    let (mut set, mut unset) = (RawDocumentBuf::new(), RawDocumentBuf::new());
+    let (mut set, mut unset) = (roomy(), RawDocumentBuf::new());
     set.append(cstr!("epoch"), int(session.epoch));
     set.append(cstr!("pending_seq"), int(session.pending_seq));
     set.append(cstr!("lease"), lease(session)?);
@@ -88,7 +88,10 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
         unset.append(cstr!("outbox"), "");
     }
     let inc = passage.put(&mut set, &mut unset)?;
-    let mut update = rawdoc! {"$inc": inc, "$set": set, "$unset": unset};
+    let mut update = roomy();
+    update.append(cstr!("$inc"), inc);
+    update.append(cstr!("$set"), set);
+    update.append(cstr!("$unset"), unset);
     if let Some(push) = pushed(change, granted)? {
         update.append(cstr!("$push"), push);
     }
@@ -101,7 +104,7 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
 
 /// The fields that get another value.
 fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDocumentBuf> {
-    let mut set = RawDocumentBuf::new();
+    let mut set = roomy();
     let texts = [
         ("agent_id", &change.agent_id, &granted.agent_id),
         ("user_id", &change.user_id, &granted.user_id),
@@ -138,7 +141,7 @@ fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDoc
 }
 
 fn pushed(change: &Change, granted: &Session) -> Result<Option<RawDocumentBuf>> {
-    let mut push = RawDocumentBuf::new();
+    let mut push = roomy();
     if !change.jobs.is_empty() {
         let kept = i64::try_from(RECENT_JOBS).unwrap_or(100);
         let jobs: RawArrayBuf = change.jobs.iter().map(String::as_str).collect();

@@ -15,7 +15,7 @@ use turnwheel::prompt::Prompts;
 use turnwheel::queue::Queue;
 use turnwheel::run::StoredDefinitions;
 use turnwheel::store::Store;
-use turnwheel::turn::Services;
+use turnwheel::turn::{Services, ShownPlans};
 use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows, Question};
 
 /// See the module. One run at a time has it.
@@ -68,6 +68,7 @@ impl Kit {
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),
+            shown: ShownPlans::default(),
             http: self.http.clone(),
             tools: Tools::default(),
             flows: Flows::builtin().with("broken", Broken).with("asks", asks),

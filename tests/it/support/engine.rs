@@ -23,7 +23,7 @@ use turnwheel::run::StoredDefinitions;
 use turnwheel::session::{Session, Status};
 use turnwheel::store::{Store, TurnRecord};
 use turnwheel::timer::scheduler::Scheduler;
-use turnwheel::turn::Services;
+use turnwheel::turn::{Services, ShownPlans};
 use turnwheel::worker::Worker;
 use turnwheel::workflow::Flows;
 
@@ -119,6 +119,7 @@ impl Engine {
             store: Arc::clone(&self.store),
             models: Models::from_settings(&self.settings, |_| None).unwrap(),
             prompts: Prompts::new(None),
+            shown: ShownPlans::default(),
             http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
             tools: self.tools.clone(),
             flows: self.flows.clone(),
