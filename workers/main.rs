@@ -68,7 +68,7 @@ const GLOBAL: &str = "Global options";
 
 // A turn is thousands of small allocations on many threads: this costs a fraction of what the system's allocator does.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// A durable workflow engine for conversational agents.
 #[derive(Debug, Parser)]
