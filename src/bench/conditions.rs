@@ -54,6 +54,8 @@ pub struct Cluster {
     pub mongodb_write_concern: &'static str,
     /// WiredTiger's cache.
     pub mongodb_cache: String,
+    /// For how long mongod keeps versions of a document that are no longer the last one.
+    pub mongodb_history: String,
     /// Whether the benchmark has started the servers on this machine.
     pub servers: &'static str,
 }
@@ -94,8 +96,12 @@ impl Conditions {
                 cluster.nats_server, cluster.nats_replicas, cluster.nats_sync_interval
             ));
             lines.push(format!(
-                "mongod {}, {} member(s), write concern {}, cache {}",
-                cluster.mongod, cluster.mongodb_members, cluster.mongodb_write_concern, cluster.mongodb_cache
+                "mongod {}, {} member(s), write concern {}, cache {}, old versions kept for {}",
+                cluster.mongod,
+                cluster.mongodb_members,
+                cluster.mongodb_write_concern,
+                cluster.mongodb_cache,
+                cluster.mongodb_history
             ));
             lines.push(format!("servers: {}", cluster.servers));
         }
@@ -109,6 +115,9 @@ impl Conditions {
     }
 }
 
+/// The parameter of mongod for that.
+const HISTORY: &str = "minSnapshotHistoryWindowInSeconds";
+
 impl Cluster {
     async fn ask(options: &SiteOptions, servers: &Servers) -> anyhow::Result<Self> {
         let nats = async_nats::connect(&servers.nats_url).await;
@@ -118,6 +127,8 @@ impl Cluster {
         let build = build.with_context(|| format!("no mongod answers at {}", shown(&servers.mongodb_uri)))?;
         let hello = admin.run_command(doc! {"hello": 1}).await?;
         let status = admin.run_command(doc! {"serverStatus": 1}).await?;
+        let window = admin.run_command(doc! {"getParameter": 1, HISTORY: 1}).await.ok();
+        let window = window.and_then(|answer| number(answer.get(HISTORY)?));
         let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok();
         let bytes = cache.and_then(|cache| number(cache.get("maximum bytes configured")?));
         let sync = match (&servers.nats, options.nats_sync.as_deref()) {
@@ -135,6 +146,7 @@ impl Cluster {
             mongodb_members: hello.get_array("hosts").map_or(1, |hosts| hosts.len().max(1)),
             mongodb_write_concern: "majority, journal synced",
             mongodb_cache: bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.0} GiB", bytes / GIB)),
+            mongodb_history: window.map_or_else(|| "unknown".to_owned(), |seconds| format!("{seconds} s")),
             servers: match (&servers.nats, &servers.mongod) {
                 (Some(_), Some(_)) => "the benchmark's own, on this machine",
                 (None, None) => "given",

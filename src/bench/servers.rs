@@ -62,7 +62,9 @@ async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option
     let cache = ["--wiredTigerCacheSizeGB", gib.as_str()];
     // Expired turns go within seconds, so that growth can be measured within minutes.
     let expiry = ["--setParameter", "ttlMonitorSleepSecs=5"];
-    let args: Vec<String> = args.into_iter().chain(cache).chain(expiry).map(str::to_owned).collect();
+    // As docs/operations.md advises.
+    let history = ["--setParameter", "minSnapshotHistoryWindowInSeconds=0"];
+    let args: Vec<String> = args.into_iter().chain(cache).chain(expiry).chain(history).map(str::to_owned).collect();
     let process = Process::program(&binary, &args, &log)?;
     await_port(port, &process, &binary, &log)?;
     let uri = format!("mongodb://127.0.0.1:{port}/?directConnection=true");

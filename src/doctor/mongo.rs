@@ -1,4 +1,4 @@
-//! MongoDB: connection, version, replica set, journal, indexes, clock, and who leads the timers.
+//! MongoDB: connection, version, replica set, journal, old versions, indexes, clock, and who leads the timers.
 
 use super::{Finding, in_time, version};
 use crate::clock::{self, Timestamp};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// The commands that are used are there from here on.
 const OLDEST: (u32, u32) = (5, 0);
+/// For so long mongod keeps versions that are no longer the last one.
+const HISTORY: &str = "minSnapshotHistoryWindowInSeconds";
 /// A difference between the clocks that operators should know of, and one that delays the taking over of lanes.
 const NOTABLE: Duration = Duration::from_millis(500);
 const HARMFUL: Duration = Duration::from_secs(5);
@@ -37,6 +39,7 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     let mut findings = vec![build(&client, &place).await];
     findings.extend(replica_set(&client, &hello).await);
     findings.push(storage(&client).await);
+    findings.extend(history(&client).await);
     findings.extend(clocks(&hello, here));
     let database = client.database(&settings.mongodb.database);
     let (of_indexes, complete) = index_findings(&database, &settings.mongodb.database).await;
@@ -112,6 +115,20 @@ async fn storage(client: &Client) -> Finding {
         }
         Err(error) => Finding::unknown(place, "it", &error),
     }
+}
+
+/// Nothing here reads at a time that is past. `None` where the server does not say.
+async fn history(client: &Client) -> Option<Finding> {
+    let answer = ask_admin(client, doc! {"getParameter": 1, HISTORY: 1}).await.ok()?;
+    let seconds = answer.get_i32(HISTORY).ok()?;
+    let place = "old versions";
+    if seconds == 0 {
+        return Some(Finding::ok(place, "mongod keeps none"));
+    }
+    let what =
+        format!("mongod keeps versions of documents for {seconds} s, which takes it time and which nothing here reads");
+    let remedy = format!("start it with `--setParameter {HISTORY}=0`, unless another application needs them");
+    Some(Finding::advice(place, what, remedy))
 }
 
 fn clocks(hello: &Document, here: Timestamp) -> Option<Finding> {
