@@ -96,16 +96,18 @@ impl NatsQueue {
         }
         let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
         let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
-        let (seq, payload) = (info.stream_sequence, message.payload.clone());
+        let (seq, payload) = (info.stream_sequence, &message.payload);
         let message = self.message(message.subject.as_str(), seq, at, message.headers.as_ref(), payload);
         Ok(Delivery { message, token: DeliveryToken(token) })
     }
 
-    fn message(&self, subject: &str, seq: u64, at: Timestamp, headers: Option<&HeaderMap>, payload: Bytes) -> Message {
+    fn message(&self, subject: &str, seq: u64, at: Timestamp, headers: Option<&HeaderMap>, payload: &Bytes) -> Message {
         let session_id = subject.strip_prefix(&self.names.job("")).unwrap_or(subject).to_owned();
         let msg_id = headers.and_then(|headers| headers.get(MSG_ID)).map(ToString::to_string);
         let default_id = format!("{}-{seq}", self.created.load(std::sync::atomic::Ordering::Relaxed));
         let trace = headers.and_then(trace_of);
+        // As it came it is a part of a larger buffer, which thousands of turns that wait would all keep.
+        let payload = Bytes::copy_from_slice(payload);
         Message { session_id, seq, payload, msg_id, default_id, at, trace }
     }
 
@@ -116,7 +118,7 @@ impl NatsQueue {
         for _ in 0..LAGGING_RETRIES {
             let behind = at_least > 0 && answer.as_ref().is_none_or(|message| message.sequence > at_least);
             if !behind {
-                return Ok(answer.map(|message| self.stored(message)));
+                return Ok(answer.map(|message| self.stored(&message)));
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -125,8 +127,8 @@ impl NatsQueue {
         // Every replica may be behind, the leader is not.
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
         match stream.raw_message_builder().sequence(after + 1).next_by_subject(subject).send().await {
-            Ok(message) => Ok(Some(self.stored(message))),
-            Err(_) => Ok(answer.map(|message| self.stored(message))),
+            Ok(message) => Ok(Some(self.stored(&message))),
+            Err(_) => Ok(answer.map(|message| self.stored(&message))),
         }
     }
 
@@ -141,9 +143,9 @@ impl NatsQueue {
         }
     }
 
-    fn stored(&self, message: StreamMessage) -> Message {
-        let at = stored_at(&message);
-        self.message(message.subject.as_str(), message.sequence, at, Some(&message.headers), message.payload)
+    fn stored(&self, message: &StreamMessage) -> Message {
+        let at = stored_at(message);
+        self.message(message.subject.as_str(), message.sequence, at, Some(&message.headers), &message.payload)
     }
 
     /// What the stream holds: an acknowledged job is in it no more.
