@@ -171,6 +171,7 @@ async fn doctor_of_a_cluster_tells_advice_from_problems() {
         ("mongodb.uri", "mongod", "ok"),
         ("replica set", "1 member", "advice"),
         ("storage engine", "journal", "ok"),
+        ("old versions", "for 300 s", "advice"),
         ("clocks", "ms apart", "ok"),
         ("agents", "there is none", "advice"),
         ("lanes", "no session", "ok"),
