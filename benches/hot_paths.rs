@@ -11,7 +11,7 @@ use turnwheel::agent::canonical;
 use turnwheel::clock::Timestamp;
 use turnwheel::knowledge::index::Index;
 use turnwheel::knowledge::{Origin, Source};
-use turnwheel::prompt::Prompts;
+use turnwheel::prompt::{Prompts, SharedText, Variables};
 use turnwheel::queue::{Job, Message};
 
 /// An agent file with `tools` tools.
@@ -44,14 +44,30 @@ fn prompt(c: &mut Criterion) {
     let mut group = c.benchmark_group("prompt");
     for entries in [2, 100] {
         let history = "User: 请问你们周末营业吗？\nAgent: 周六、周日 10:00–17:00。\n".repeat(entries / 2);
-        let context = json!({
-            "name": agent["name"], "tone": agent["tone"], "sop": agent["sop"], "constraints": agent["constraints"],
-            "tools_json": serde_json::to_string_pretty(&agent["tools"]).unwrap(), "skills_json": "[]", "flows_json": "[]",
-            "history": history, "results": "", "message": "上次说的试驾可以改到周三下午吗？", "note": "",
-            "greeting_just_sent": false, "is_timer": false,
-        });
+        let tools = serde_json::to_string_pretty(&agent["tools"]).unwrap();
+        let text = |field: &str| agent[field].as_str().unwrap().to_owned();
+        let of_plan: [(&str, SharedText); 7] = [
+            ("name", text("name").into()),
+            ("tone", text("tone").into()),
+            ("sop", text("sop").into()),
+            ("constraints", text("constraints").into()),
+            ("tools_json", tools.into()),
+            ("skills_json", "[]".to_owned().into()),
+            ("flows_json", "[]".to_owned().into()),
+        ];
+        let history = SharedText::from(history);
+        let variables = || {
+            let mut variables = Variables::from_iter(of_plan.iter().cloned());
+            variables.add("history", history.clone());
+            variables.add("results", "");
+            variables.add("message", "上次说的试驾可以改到周三下午吗？");
+            variables.add("note", "");
+            variables.add("greeting_just_sent", false);
+            variables.add("is_timer", false);
+            variables
+        };
         group.bench_function(format!("phase2_with_{entries}_entries"), |b| {
-            b.iter(|| prompts.render("phase2", black_box(&context)).unwrap());
+            b.iter(|| prompts.fill("phase2", black_box(variables())).unwrap());
         });
     }
     group.finish();

@@ -3,6 +3,7 @@
 use super::options::SiteOptions;
 use super::servers::Servers;
 use crate::config::Backend;
+use crate::store::mongo::connect::HISTORY_WINDOW;
 use anyhow::Context;
 use bson::{Bson, doc};
 use serde::Serialize;
@@ -115,9 +116,6 @@ impl Conditions {
     }
 }
 
-/// The parameter of mongod for that.
-const HISTORY: &str = "minSnapshotHistoryWindowInSeconds";
-
 impl Cluster {
     async fn ask(options: &SiteOptions, servers: &Servers) -> anyhow::Result<Self> {
         let nats = async_nats::connect(&servers.nats_url).await;
@@ -127,8 +125,8 @@ impl Cluster {
         let build = build.with_context(|| format!("no mongod answers at {}", shown(&servers.mongodb_uri)))?;
         let hello = admin.run_command(doc! {"hello": 1}).await?;
         let status = admin.run_command(doc! {"serverStatus": 1}).await?;
-        let window = admin.run_command(doc! {"getParameter": 1, HISTORY: 1}).await.ok();
-        let window = window.and_then(|answer| number(answer.get(HISTORY)?));
+        let window = admin.run_command(doc! {"getParameter": 1, HISTORY_WINDOW: 1}).await.ok();
+        let window = window.and_then(|answer| number(answer.get(HISTORY_WINDOW)?));
         let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok();
         let bytes = cache.and_then(|cache| number(cache.get("maximum bytes configured")?));
         let sync = match (&servers.nats, options.nats_sync.as_deref()) {

@@ -4,6 +4,7 @@ use super::conditions::memory_gib;
 use super::process::Process;
 use super::{Problem, options::SiteOptions};
 use crate::config::Environment;
+use crate::store::mongo::connect::HISTORY_WINDOW;
 use anyhow::Context;
 use bson::doc;
 use std::net::{TcpListener, TcpStream};
@@ -63,7 +64,8 @@ async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option
     // Expired turns go within seconds, so that growth can be measured within minutes.
     let expiry = ["--setParameter", "ttlMonitorSleepSecs=5"];
     // As docs/operations.md advises.
-    let history = ["--setParameter", "minSnapshotHistoryWindowInSeconds=0"];
+    let window = format!("{HISTORY_WINDOW}=0");
+    let history = ["--setParameter", window.as_str()];
     let args: Vec<String> = args.into_iter().chain(cache).chain(expiry).chain(history).map(str::to_owned).collect();
     let process = Process::program(&binary, &args, &log)?;
     await_port(port, &process, &binary, &log)?;

@@ -4,7 +4,7 @@ use super::{Finding, in_time, version};
 use crate::clock::{self, Timestamp};
 use crate::config::Settings;
 use crate::config::show::masked_address;
-use crate::store::mongo::connect::{ask_admin, client, indexes};
+use crate::store::mongo::connect::{HISTORY_WINDOW, ask_admin, client, indexes};
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::options::IndexOptions;
@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 /// The commands that are used are there from here on.
 const OLDEST: (u32, u32) = (5, 0);
-/// For so long mongod keeps versions that are no longer the last one.
-const HISTORY: &str = "minSnapshotHistoryWindowInSeconds";
 /// A difference between the clocks that operators should know of, and one that delays the taking over of lanes.
 const NOTABLE: Duration = Duration::from_millis(500);
 const HARMFUL: Duration = Duration::from_secs(5);
@@ -119,15 +117,15 @@ async fn storage(client: &Client) -> Finding {
 
 /// Nothing here reads at a time that is past. `None` where the server does not say.
 async fn history(client: &Client) -> Option<Finding> {
-    let answer = ask_admin(client, doc! {"getParameter": 1, HISTORY: 1}).await.ok()?;
-    let seconds = answer.get_i32(HISTORY).ok()?;
+    let answer = ask_admin(client, doc! {"getParameter": 1, HISTORY_WINDOW: 1}).await.ok()?;
+    let seconds = answer.get_i32(HISTORY_WINDOW).ok()?;
     let place = "old versions";
     if seconds == 0 {
         return Some(Finding::ok(place, "mongod keeps none"));
     }
     let what =
         format!("mongod keeps versions of documents for {seconds} s, which takes it time and which nothing here reads");
-    let remedy = format!("start it with `--setParameter {HISTORY}=0`, unless another application needs them");
+    let remedy = format!("start it with `--setParameter {HISTORY_WINDOW}=0`, unless another application needs them");
     Some(Finding::advice(place, what, remedy))
 }
 

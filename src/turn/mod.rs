@@ -3,7 +3,7 @@
 //! The way through: [`run`] picks by job type. A user's message goes through `opening` (hash check, plan, greeting) into
 //! `iterate` (the decision loop), which asks `decide` and has `act` execute; `inform` writes the reply from the agent's
 //! knowledge; what is said while it is made goes through its `speech`; `handoff`, `cancel` and `waiting`, of a flow that asks
-//! its user, are its side exits.
+//! its user, are its side exits. `prompt` says what prompts are filled with, `shown` what of it is a plan's.
 //! `fired` handles timers, `control` operator commands. All of them work on one [`state::Turn`], which collects what the
 //! turn changes and publishes.
 

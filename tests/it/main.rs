@@ -10,6 +10,7 @@ mod budgets;
 mod chaos;
 mod commands;
 mod conformance;
+mod container;
 mod cost;
 mod crash;
 mod demo;

@@ -118,6 +118,9 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
     Client::with_options(options).map_err(failed)
 }
 
+/// The server's parameter for how many seconds it keeps versions of documents that are no longer the last ones.
+pub(crate) const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
+
 /// Every index: its collection, keys and options.
 pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 14] {
     let sparse = IndexOptions::builder().sparse(true).build();
