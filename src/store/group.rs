@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 /// The most items of one command.
 const MAX_ITEMS: usize = 256;
 /// So many make a command of their own while another one is under way.
-const ENOUGH: usize = 32;
+const ENOUGH: usize = 64;
 /// Items that may wait; further callers wait for a place.
 const MAX_WAITING: usize = 8_192;
 

@@ -4,7 +4,9 @@ use super::{OUTPUT, REPLY, last_events, last_step, steps, think};
 use crate::bench::agent::AGENT;
 use crate::bench::crew::Duty;
 use crate::config::Settings;
+use crate::session::history::MAX_ENTRIES;
 use crate::store::group::{Group, Weigh};
+use crate::store::mongo::{CURRENT, put};
 use crate::store::{Result as StoreResult, StoreError};
 use crate::tasks::{OnPanic, Tasks};
 use anyhow::Context;
@@ -17,8 +19,9 @@ use bson::{RawArrayBuf, RawDocumentBuf, doc, rawdoc};
 use futures::{StreamExt, TryStreamExt, future};
 use mongodb::Database;
 use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -38,6 +41,8 @@ struct Item {
     step: String,
     /// What the commit is to keep of the events after it.
     outbox: Vec<(String, &'static str)>,
+    /// How many entries the session's history has, as far as this process knows.
+    entries: usize,
 }
 
 impl Weigh for Item {
@@ -51,6 +56,10 @@ struct Floor {
     context: jetstream::Context,
     jobs: Stream<()>,
     namespace: String,
+    /// When the agent's hash was asked for last.
+    asked: Mutex<Option<Instant>>,
+    /// The entries of each session.
+    entries: Mutex<HashMap<String, usize>>,
     agents: Group<String, ()>,
     acquires: Group<Item, ()>,
     records: Group<Item, ()>,
@@ -80,6 +89,8 @@ pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: Cancel
         jobs: context.get_stream_no_info(&jobs).await?,
         context,
         namespace: settings.namespace.clone(),
+        asked: Mutex::default(),
+        entries: Mutex::default(),
         agents: Group::start(&tasks, "agents", 1, move |items| agents(asked.clone(), items)),
         acquires: Group::start(&tasks, "acquire", IN_FLIGHT, move |items| acquire(acquired.clone(), items)),
         records: Group::start(&tasks, "record", IN_FLIGHT, move |items| record(recorded.clone(), items)),
@@ -115,12 +126,12 @@ impl Floor {
         let seq = message.info().map_err(|error| anyhow::anyhow!("{error}"))?.stream_sequence;
         let item = |step: String| {
             let (session_id, turn_id) = (session_id.clone(), turn_id.clone());
-            Item { session_id, turn_id, seq, step, outbox: Vec::new() }
+            Item { session_id, turn_id, seq, step, outbox: Vec::new(), entries: 0 }
         };
         let event = |key: String, payload: &'static str| self.event(&session_id, &turn_id, key, payload);
         // Who holds a hot lane keeps it.
         if !self.duty.hot {
-            self.agents.submit(AGENT.to_owned()).await?;
+            self.look_at_agent().await?;
             self.acquires.submit(item(String::new())).await?;
         }
         self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
@@ -132,13 +143,33 @@ impl Floor {
         let (last, outbox) = (last_step(self.duty.actions), last_events(self.duty.actions).to_vec());
         event(format!("event/{last}"), super::STATUS).await?.await?;
         think(&self.duty, &last).await;
-        self.commits.submit(Item { outbox: outbox.clone(), ..item(last) }).await?;
+        let entries = self.entries_of(&session_id);
+        self.commits.submit(Item { outbox: outbox.clone(), entries, ..item(last) }).await?;
         let mut acks = Vec::new();
         for (key, payload) in outbox {
             acks.push(event(key, payload).await?.into_future());
         }
         future::try_join_all(acks).await?;
         message.ack().await.map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Asks for the agent's hash, unless that was done a moment ago.
+    async fn look_at_agent(&self) -> StoreResult<()> {
+        let asked = Instant::now();
+        let last = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| asked.duration_since(last) < CURRENT) {
+            return Ok(());
+        }
+        self.agents.submit(AGENT.to_owned()).await?;
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        Ok(())
+    }
+
+    /// How many entries the session had before this turn, which adds two.
+    fn entries_of(&self, session_id: &str) -> usize {
+        let mut all = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = all.entry(session_id.to_owned()).or_default();
+        std::mem::replace(entries, (*entries + 2).min(MAX_ENTRIES))
     }
 
     async fn event(
@@ -267,7 +298,7 @@ fn turn_document(item: &Item) -> RawDocumentBuf {
     }
 }
 
-fn left_session(item: &Item) -> RawDocumentBuf {
+fn left_session(item: &Item) -> StoreResult<RawDocumentBuf> {
     let (session_id, turn_id) = (item.session_id.as_str(), item.turn_id.as_str());
     let entry = |role: &str| rawdoc! {"role": role, "text": OUTPUT, "at": now(), "turn_id": turn_id, "metadata": {}};
     let event = |(key, payload): &(String, &'static str)| {
@@ -275,18 +306,22 @@ fn left_session(item: &Item) -> RawDocumentBuf {
         rawdoc! {"channel": "bench", "session_id": session_id, "type": kind(payload), "msg_id": msg_id, "payload": *payload}
     };
     let outbox: RawArrayBuf = item.outbox.iter().map(event).collect();
-    let update = rawdoc! {
-        "$set": {
-            "workflow_state": {"hash": "", "need_greeting": false, "status": "ready"}, "last_seq": item.seq as i64,
-            "updated_at": now(), "outbox": outbox,
-        },
-        "$push": {
-            "history": {"$each": [entry("user"), entry("assistant")], "$slice": -100_i64},
-            "recent_jobs": {"$each": [turn_id], "$slice": -100_i64},
-        },
-        "$unset": {"lease": "", "turn": ""},
+    let mut set = rawdoc! {
+        "workflow_state": {"hash": "", "need_greeting": false, "status": "ready"}, "last_seq": item.seq as i64,
+        "updated_at": now(), "outbox": outbox,
     };
-    rawdoc! {"q": {"_id": session_id}, "u": update, "upsert": true}
+    let mut push = rawdoc! {"recent_jobs": {"$each": [turn_id], "$slice": -100_i64}};
+    // At their places, as the engine has it, while none has to go.
+    if (1..=MAX_ENTRIES - 2).contains(&item.entries) {
+        for (place, role) in (item.entries..).zip(["user", "assistant"]) {
+            put(&mut set, &format!("history.{place}"), entry(role))?;
+        }
+    } else {
+        let entries = rawdoc! {"$each": [entry("user"), entry("assistant")], "$slice": -100_i64};
+        push.append(cstr!("history"), entries);
+    }
+    let update = rawdoc! {"$set": set, "$push": push, "$unset": {"lease": "", "turn": ""}};
+    Ok(rawdoc! {"q": {"_id": session_id}, "u": update, "upsert": true})
 }
 
 async fn commit(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
@@ -295,7 +330,7 @@ async fn commit(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<St
     // The session's majority covers what was written before it.
     let turns = insert(&database, "turns", &turns, rawdoc! {"w": 1});
     future::try_join(turns, insert(&database, "steps", &steps, rawdoc! {"w": 1})).await?;
-    let sessions: Vec<RawDocumentBuf> = items.iter().map(left_session).collect();
+    let sessions = items.iter().map(left_session).collect::<StoreResult<Vec<_>>>()?;
     update(&database, &sessions).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }

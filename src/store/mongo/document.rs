@@ -44,7 +44,7 @@ pub(super) fn append(document: &mut RawDocumentBuf, key: &CStr, value: &impl Ser
 }
 
 /// Adds a value under a key that is made at run time.
-pub(super) fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
+pub(crate) fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
     let key: &CStr = key.try_into().map_err(|error: bson::error::Error| StoreError::Refused(error.to_string()))?;
     document.append(key, value);
     Ok(())

@@ -20,6 +20,9 @@ mod runs;
 mod shelf;
 mod timers;
 
+pub(crate) use document::put;
+pub(crate) use shelf::CURRENT;
+
 use super::group::Group;
 use super::known::Known;
 use super::{

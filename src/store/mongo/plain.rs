@@ -69,6 +69,7 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
     let tokens = Tokens::of(granted);
     let passage = Passage { spent: tokens.held(), made: tokens.left(), removed: tokens.before().left() };
     let mut set = settings(change, granted, now)?;
+    let push = appended(change, granted, &mut set)?;
     set.append(cstr!("last_seq"), int(granted.last_seq.max(commit.last_seq)));
     set.append(cstr!("updated_at"), date(now));
     let mut unset = rawdoc! {"lease": "", "turn": ""};
@@ -92,7 +93,7 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
     update.append(cstr!("$inc"), inc);
     update.append(cstr!("$set"), set);
     update.append(cstr!("$unset"), unset);
-    if let Some(push) = pushed(change, granted)? {
+    if !push.is_empty() {
         update.append(cstr!("$push"), push);
     }
     if let TimerChange::Remove(timer_ids) = &change.timers {
@@ -140,35 +141,46 @@ fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDoc
     Ok(set)
 }
 
-fn pushed(change: &Change, granted: &Session) -> Result<Option<RawDocumentBuf>> {
+/// Adds what the turn appends: answers what is to be pushed. Entries that nothing goes for are set at their places, which
+/// costs the server a third less than a push.
+fn appended(change: &Change, granted: &Session, set: &mut RawDocumentBuf) -> Result<RawDocumentBuf> {
     let mut push = roomy();
     if !change.jobs.is_empty() {
         let kept = i64::try_from(RECENT_JOBS).unwrap_or(100);
         let jobs: RawArrayBuf = change.jobs.iter().map(String::as_str).collect();
         push.append(cstr!("recent_jobs"), rawdoc! {"$each": jobs, "$slice": -kept});
     }
-    if !change.history.is_empty() || change.history_drop > 0 {
+    let (before, dropped) = (granted.history.len(), change.history_drop);
+    // Where there is no entry yet, there may be no array.
+    if dropped == 0 && before > 0 {
+        for (place, entry) in (before..).zip(&change.history) {
+            put(set, &format!("history.{place}"), stored_entry(entry)?)?;
+        }
+    } else if dropped > 0 || !change.history.is_empty() {
         let mut history = rawdoc! {"$each": entries(&change.history)?};
-        if change.history_drop > 0 {
-            let kept = (granted.history.len() + change.history.len()).saturating_sub(change.history_drop);
+        if dropped > 0 {
+            let kept = (before + change.history.len()).saturating_sub(dropped);
             history.append(cstr!("$slice"), -i64::try_from(kept).unwrap_or(0));
         }
         push.append(cstr!("history"), history);
     }
-    Ok((!push.is_empty()).then_some(push))
+    Ok(push)
 }
 
 /// Entries of the conversation as they are stored.
 pub(super) fn entries(added: &[Entry]) -> Result<RawArrayBuf> {
-    let sealed = |entry: &Entry| match sealed_fields(&entry.metadata) {
-        Cow::Borrowed(_) => raw(entry),
-        Cow::Owned(metadata) => raw(&Entry { metadata, ..entry.clone() }),
-    };
     let mut entries = RawArrayBuf::new();
     for entry in added {
-        entries.push(sealed(entry)?);
+        entries.push(stored_entry(entry)?);
     }
     Ok(entries)
+}
+
+fn stored_entry(entry: &Entry) -> Result<RawDocumentBuf> {
+    match sealed_fields(&entry.metadata) {
+        Cow::Borrowed(_) => raw(entry),
+        Cow::Owned(metadata) => raw(&Entry { metadata, ..entry.clone() }),
+    }
 }
 
 fn sealed_timer(mut timer: Timer) -> Timer {

@@ -11,15 +11,22 @@ use futures::TryStreamExt;
 use moka::future::Cache;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Versions that are remembered: they never change.
 const REMEMBERED: u64 = 1_000;
+/// How long after the question an answer to what is current may be used. A change waits as long before it counts as done, so
+/// that every turn which starts later sees it, on whatever process: a busy worker asks some 50 times a second, not
+/// for every group of turns.
+pub(crate) const CURRENT: Duration = Duration::from_millis(20);
 
 /// All agents, or all workflows.
 pub(super) struct Shelf<T> {
     db: Db,
     /// The hashes of those that are current.
     hashes: Group<String, Option<String>>,
+    /// What was answered last, and when it was asked.
+    answers: moka::sync::Cache<String, (Instant, Option<String>)>,
     /// By id and hash.
     versions: Cache<(String, String), Arc<T>>,
 }
@@ -28,15 +35,27 @@ impl<T: Versioned> Shelf<T> {
     pub(super) fn open(db: &Db, tasks: &Tasks) -> Self {
         let of = db.clone();
         let hashes = Group::start(tasks, T::CURRENT, 1, move |items| hashes::<T>(of.clone(), items));
-        Self { db: db.clone(), hashes, versions: Cache::new(REMEMBERED) }
+        let answers = moka::sync::Cache::builder().max_capacity(REMEMBERED).time_to_live(CURRENT).build();
+        Self { db: db.clone(), hashes, answers, versions: Cache::new(REMEMBERED) }
     }
 
     /// As it is now: never older than the last [`Shelf::put`] that had returned when this was called.
     pub(super) async fn current(&self, id: &str) -> Result<Option<Arc<T>>> {
-        match self.hashes.submit(id.to_owned()).await? {
+        match self.current_hash(id).await? {
             Some(hash) => self.version(id, &hash).await,
             None => Ok(None),
         }
+    }
+
+    async fn current_hash(&self, id: &str) -> Result<Option<String>> {
+        let asked = Instant::now();
+        let fresh = |(then, _): &(Instant, Option<String>)| asked.duration_since(*then) < CURRENT;
+        if let Some((_, hash)) = self.answers.get(id).filter(fresh) {
+            return Ok(hash);
+        }
+        let hash = self.hashes.submit(id.to_owned()).await?;
+        self.answers.insert(id.to_owned(), (asked, hash.clone()));
+        Ok(hash)
     }
 
     /// As it was under `hash`.
@@ -49,8 +68,14 @@ impl<T: Versioned> Shelf<T> {
         cached(&self.versions, (id, hash), load).await
     }
 
-    /// Makes it current; false when it was.
+    /// Makes it current; false when it was. Returns when no process uses another one any more.
     pub(super) async fn put(&self, record: &T) -> Result<bool> {
+        let changed = self.make_current(record).await?;
+        tokio::time::sleep(CURRENT).await;
+        Ok(changed)
+    }
+
+    async fn make_current(&self, record: &T) -> Result<bool> {
         // The version first, so that whoever sees the hash finds its document.
         self.put_version(record).await?;
         let collection = self.db.database.collection::<Document>(T::CURRENT);
