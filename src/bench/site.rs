@@ -12,8 +12,10 @@ use crate::queue::nats::NatsQueue;
 use crate::store::Store;
 use crate::store::embedded::{EmbeddedFile, EmbeddedStore};
 use crate::store::mongo::MongoStore;
+use crate::store::mongo::connect::client;
 use crate::tasks::Tasks;
 use anyhow::Context;
+use bson::doc;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -123,6 +125,17 @@ impl Ground {
             }
         };
         Ok(Self { settings, queue, store, file, tap, tasks })
+    }
+
+    /// Waits until what was written in bulk is where it stays: a server that has just been filled writes it to its files for a
+    /// minute, which is not what is measured next.
+    pub(super) async fn settle(&self, progress: &dyn Progress) -> anyhow::Result<()> {
+        if self.settings.backend == Backend::Cluster {
+            progress.tick("waiting for MongoDB's files");
+            let client = client(&self.settings).await?;
+            client.database("admin").run_command(doc! {"fsync": 1}).await.context("MongoDB cannot sync its files")?;
+        }
+        Ok(())
     }
 
     /// What is published from now on: replies, and turns that begin if `begun`.

@@ -99,6 +99,7 @@ impl Bench<'_> {
         let begun = Instant::now();
         arming.arm(0..self.pending, |_| FAR, progress).await?;
         let armed_per_s = self.pending as f64 / begun.elapsed().as_secs_f64();
+        ground.settle(progress).await?;
         let duty = |role| Duty { role, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
         let crew = |role, count| Crew::start(&ground, &duty(role), count, self.site.dir());
         let workers = crew(Role::Worker, self.options.workers)?;

@@ -18,6 +18,8 @@ const BATCH: usize = 512;
 const WAIT: Duration = Duration::from_millis(200);
 /// Bytes of a session without its history, but with the outbox of its last turn.
 const SESSION: &[u8] = &[b' '; 2_200];
+/// Bytes of an open lane.
+const LANE: &[u8] = &[b' '; 360];
 
 /// Works until `stop`.
 pub(in crate::bench) async fn run(queue: Arc<dyn Queue>, file: Arc<EmbeddedFile>, duty: Duty, stop: CancellationToken) {
@@ -53,7 +55,7 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
         payload: payload.into(),
     };
     if !duty.hot {
-        put_session(file, &session).await?;
+        put_lane(file, &session).await?;
     }
     queue.next_in_lane(&session, message.seq - 1, message.seq).await?;
     for step in steps(duty.actions) {
@@ -74,10 +76,10 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
     Ok(queue.ack(&delivery.token).await?)
 }
 
-async fn put_session(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
-    let (session, now) = (session.to_owned(), clock::now().as_millis());
+async fn put_lane(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
+    let session = session.to_owned();
     let write = move |tables: &mut Tables<'_>| {
-        tables.sessions.insert(session.as_str(), (now, 0, SESSION))?;
+        tables.lanes.insert(session.as_str(), LANE)?;
         Ok(())
     };
     Ok(file.write(write).await?)
@@ -94,6 +96,7 @@ async fn put_turn(file: &EmbeddedFile, (session, job): (&str, &str), last: Strin
         tables.history.insert((session, 2 * seq), STATUS.as_bytes())?;
         tables.history.insert((session, 2 * seq + 1), REPLY.as_bytes())?;
         tables.sessions.insert(session, (now, 0, SESSION))?;
+        tables.lanes.remove(session)?;
         Ok(())
     };
     Ok(file.write(write).await?)

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 /// Pages kept in memory; the operating system caches the rest.
-const CACHE_BYTES: usize = 16 * 1024 * 1024;
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// The most operations that share a commit, so that the first of them does not wait for long.
 const MAX_BATCH: usize = 2_048;
 /// How long an operation that nobody waits for may wait for company.

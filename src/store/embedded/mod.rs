@@ -2,13 +2,14 @@
 //!
 //! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
 //! they write → [`mod@file`], the group commit. [`catalog`] has plans and leaders, [`shelf`] agents and workflows, `knowledge`
-//! what agents answer from, [`runs`] what its name says, [`queries`] what only reads, [`tables`] the layout. The queue's part of
+//! what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads, [`tables`] the layout. The queue's part of
 //! the file is in [`crate::queue::embedded`].
 
 mod catalog;
 mod fault;
 mod file;
 mod knowledge;
+mod lanes;
 mod queries;
 mod runs;
 mod sessions;
@@ -42,7 +43,7 @@ pub fn path(settings: &crate::config::Settings) -> PathBuf {
 pub struct EmbeddedStore {
     file: Arc<EmbeddedFile>,
     sessions: Arc<Sessions>,
-    /// For their histories.
+    /// As this process has left them.
     known: Known,
     catalog: Arc<Catalog>,
     /// `retention.turns`.
@@ -61,24 +62,33 @@ impl EmbeddedStore {
 #[async_trait]
 impl Store for EmbeddedStore {
     async fn acquire(&self, request: Acquire) -> Result<Acquired> {
-        let sessions = Arc::clone(&self.sessions);
-        let acquired = self.file.write(move |tables| sessions.acquire(tables, &request)).await?;
+        let (sessions, id) = (Arc::clone(&self.sessions), request.session_id.clone());
+        let mut left = self.known.take_left(&id);
+        // The writer has no use for what was said.
+        let said = left.as_mut().map(|left| {
+            let (history, transcript) = (std::mem::take(&mut left.history), std::mem::take(&mut left.transcript));
+            (left.epoch, left.created_at, history, transcript)
+        });
+        let acquired = self.file.write(move |tables| sessions.acquire(tables, &request, left)).await?;
         let Acquired::Granted(mut grant) = acquired else { return Ok(acquired) };
         let session = &mut grant.session;
-        // Nobody has had the lane since, so nobody has said anything.
-        let same = |left: &Session| left.epoch + 1 == session.epoch && left.created_at == session.created_at;
-        match self.known.take_left(&session.session_id).filter(same) {
-            Some(left) => (session.history, session.transcript) = (left.history, left.transcript),
+        match said {
+            // Nobody has had the lane since, so nobody has said anything.
+            Some((epoch, created_at, history, transcript))
+                if epoch + 1 == session.epoch && created_at == session.created_at =>
+            {
+                (session.history, session.transcript) = (history, transcript);
+            }
             // Outside the writer: the holder's history changes by nobody else's hand.
-            None => session.history = Arc::new(self.file.read(|read| sessions::history(read, &session.session_id))?),
+            _ => session.history = Arc::new(self.file.read(|read| sessions::history(read, &id))?),
         }
         self.known.put(session.clone());
         Ok(Acquired::Granted(grant))
     }
 
     async fn record(&self, request: Record) -> Result<Vec<Recorded>> {
-        let sessions = Arc::clone(&self.sessions);
-        Ok(self.file.write(move |tables| turns::record(tables, &sessions, &request)).await?)
+        let (sessions, steps) = (Arc::clone(&self.sessions), turns::encode_steps(&request.steps)?);
+        Ok(self.file.write(move |tables| turns::record(tables, &sessions, &request, &steps)).await?)
     }
 
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
@@ -87,11 +97,13 @@ impl Store for EmbeddedStore {
 
     async fn commit(&self, request: Commit) -> Result<Committed> {
         let granted = self.known.take_granted(&request.session_id, request.epoch);
+        let encoded = request.change.as_deref().map(turns::Encoded::of).transpose()?;
         let (sessions, request) = (Arc::clone(&self.sessions), Arc::new(request));
         let asked = Arc::clone(&request);
-        let committed = self.file.write(move |tables| turns::commit(tables, &sessions, &asked)).await?;
+        let work = move |tables: &mut Tables<'_>| turns::commit(tables, &sessions, &asked, encoded.as_ref());
+        let (committed, now) = self.file.write(work).await?;
         if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
-            let left = left(granted, &request, change, clock::now());
+            let left = left(granted, &request, change, now);
             // A store keeps that many; more would be known than is there.
             if left.history.len() <= MAX_ENTRIES {
                 self.known.put(left);

@@ -1,6 +1,7 @@
 //! What only reads.
 
 use super::fault::Fault;
+use super::lanes;
 use super::sessions::{IDLE, history};
 use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use crate::clock::Timestamp;
@@ -41,13 +42,17 @@ pub(super) fn tokens_of_day(
 /// One session with its history.
 pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, Fault> {
     let Some(mut session) = head(&read.open_table(SESSIONS)?, id)? else { return Ok(None) };
+    if let Some(lane) = lanes::one(read, id)? {
+        lane.lay_over(&mut session);
+    }
     session.history = Arc::new(history(read, id)?);
     Ok(Some(session))
 }
 
 type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, &'static [u8])>;
 
-fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
+/// A session as it was left, without its history.
+pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
     match table.get(id)? {
         Some(value) => decode(|| session_name(id), value.value().2).map(Some),
         None => Ok(None),
@@ -56,11 +61,12 @@ fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
 
 /// Sessions, last changed first: only those that are answered (or looked at for a filter) are decoded.
 pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Vec<Session>, Fault> {
-    let table = read.open_table(SESSIONS)?;
+    let (table, mut lanes) = (read.open_table(SESSIONS)?, lanes::all(read)?);
     let mut order = Vec::new();
     for row in table.iter()? {
         let (id, value) = row?;
-        order.push((Reverse(value.value().0), id.value().to_owned()));
+        let updated_at = lanes.get(id.value()).map_or(value.value().0, |lane| lane.updated_at.as_millis());
+        order.push((Reverse(updated_at), id.value().to_owned()));
     }
     order.sort_unstable();
     let mut found = Vec::new();
@@ -68,8 +74,11 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
         if found.len() >= query.limit {
             break;
         }
-        if let Some(session) = head(&table, &id)?
-            && session.kind != Kind::Run
+        let Some(mut session) = head(&table, &id)? else { continue };
+        if let Some(lane) = lanes.remove(&id) {
+            lane.lay_over(&mut session);
+        }
+        if session.kind != Kind::Run
             && query.status.is_none_or(|status| session.workflow_state.status == status)
             && query.agent_id.as_ref().is_none_or(|agent| session.agent_id == *agent)
         {
@@ -81,14 +90,14 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
 
 /// Conversations that wait for their user since `before`.
 pub(super) fn idle_sessions(read: &ReadTransaction, before: Timestamp, limit: usize) -> Result<Vec<String>, Fault> {
-    let mut idle = Vec::new();
+    let (lanes, mut idle) = (lanes::all(read)?, Vec::new());
     for row in read.open_table(SESSIONS)?.iter()? {
         let (id, value) = row?;
         let (updated_at, flags, _) = value.value();
         if idle.len() >= limit {
             break;
         }
-        if flags & IDLE != 0 && updated_at < before.as_millis() {
+        if flags & IDLE != 0 && updated_at < before.as_millis() && !lanes.contains_key(id.value()) {
             idle.push(id.value().to_owned());
         }
     }

@@ -14,8 +14,10 @@ pub(crate) type Text = &'static str;
 
 /// Counters and times, by name.
 pub(crate) const META: Definition<Text, u64> = TableDefinition::new("meta");
-/// Session → (`updated_at`, flags, the session without its history).
+/// Session → (`updated_at`, flags, the session without its history, as it was left).
 pub(crate) const SESSIONS: Definition<Text, (i64, u8, Bytes)> = TableDefinition::new("sessions");
+/// Session → its open lane, which tells what has changed since the session was left.
+pub(crate) const LANES: Definition<Text, Bytes> = TableDefinition::new("lanes");
 /// (Session, number) → entry of its history.
 pub(crate) const HISTORY: Definition<(Text, u64), Bytes> = TableDefinition::new("history");
 /// (Session, turn, key) → step.
@@ -80,6 +82,7 @@ macro_rules! tables {
 tables! {
     meta: Text => u64 = META;
     sessions: Text => (i64, u8, Bytes) = SESSIONS;
+    lanes: Text => Bytes = LANES;
     history: (Text, u64) => Bytes = HISTORY;
     steps: (Text, Text, Text) => Bytes = STEPS;
     turns: (Text, Text) => (i64, Bytes) = TURNS;

@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::queries::turn_name;
 use super::runs;
-use super::sessions::{Sessions, append_history};
+use super::sessions::Sessions;
 use super::tables::{Tables, decode, encode};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
@@ -15,28 +15,31 @@ use redb::ReadableTable;
 /// How many turns one operation deletes, so that others get between.
 const PRUNE_BATCH: usize = 256;
 
-/// See [`Store::record`](crate::store::Store::record).
-pub(super) fn record(tables: &mut Tables<'_>, sessions: &Sessions, request: &Record) -> Result<Vec<Recorded>, Fault> {
+/// See [`Store::record`](crate::store::Store::record); `steps` are the request's.
+pub(super) fn record(
+    tables: &mut Tables<'_>,
+    sessions: &Sessions,
+    request: &Record,
+    steps: &[Vec<u8>],
+) -> Result<Vec<Recorded>, Fault> {
     let now = clock::now();
-    let encoded = encode_steps(&request.steps)?;
-    let shown = match (request.status, sessions.get(tables, &request.session_id)?) {
-        (Some(status), Some(mut session)) if session.epoch == request.epoch => {
-            session.workflow_state.status = status;
-            session.updated_at = now;
-            Some((encode("the session", &session)?, session))
-        }
-        _ => None,
-    };
     let turn = (request.session_id.as_str(), request.turn_id.as_str());
-    let recorded = record_steps(tables, turn, &request.steps, &encoded, now)?;
-    if let Some((bytes, session)) = shown {
-        sessions.put_encoded(tables, session, &bytes)?;
+    let recorded = record_steps(tables, turn, &request.steps, steps, now)?;
+    if let Some(status) = request.status {
+        sessions.change(tables, &request.session_id, |session| {
+            let held = session.epoch == request.epoch && session.lease.is_some();
+            if held {
+                session.workflow_state.status = status;
+                session.updated_at = now;
+            }
+            held
+        })?;
     }
     Ok(recorded)
 }
 
-// Everything is encoded before anything is written: a refused document leaves no half of an operation behind.
-fn encode_steps(steps: &[StepRecord]) -> Result<Vec<Vec<u8>>, Fault> {
+/// Steps as they are stored.
+pub(super) fn encode_steps(steps: &[StepRecord]) -> Result<Vec<Vec<u8>>, Fault> {
     steps.iter().map(|step| encode("a step's output", step)).collect()
 }
 
@@ -83,49 +86,74 @@ fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool,
     }
 }
 
-/// See [`Store::commit`](crate::store::Store::commit).
-pub(super) fn commit(tables: &mut Tables<'_>, sessions: &Sessions, request: &Commit) -> Result<Committed, Fault> {
+/// What a change writes beside the session. It is encoded before anything is written: a refused document leaves no half of
+/// an operation behind, and the writer has less to do.
+pub(super) struct Encoded {
+    steps: Vec<Vec<u8>>,
+    turn: Vec<u8>,
+    history: Vec<Vec<u8>>,
+}
+
+impl Encoded {
+    pub(super) fn of(change: &Change) -> Result<Self, Fault> {
+        Ok(Self {
+            steps: encode_steps(&change.steps)?,
+            turn: encode("the turn's record", &change.turn)?,
+            history: change.history.iter().map(|entry| encode("a history entry", entry)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// See [`Store::commit`](crate::store::Store::commit); `encoded` is the request's change. Answers the time that it counts
+/// from, too.
+pub(super) fn commit(
+    tables: &mut Tables<'_>,
+    sessions: &Sessions,
+    request: &Commit,
+    encoded: Option<&Encoded>,
+) -> Result<(Committed, Timestamp), Fault> {
     let now = clock::now();
     let id = request.session_id.as_str();
     let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
     let Some(mut session) = sessions.get(tables, id)?.filter(holds) else {
-        return Ok(Committed::Fenced);
+        return Ok((Committed::Fenced, now));
     };
     let armed = session.timers.clone();
     match &request.change {
         Some(change) => {
             lane::apply(&mut session, change, now);
             session.outbox.clone_from(&change.outbox);
+            session.outbox_unread = false;
         }
         None => lane::pass(&mut session),
     }
     let committed = lane::finish(&mut session, request.last_seq, request.lease, now);
     let bytes = encode("the session", &session)?;
-    if let Some(change) = &request.change {
+    if let (Some(change), Some(encoded)) = (&request.change, encoded) {
         if let Some(run) = &change.run {
             runs::update(tables, run, request.epoch)?;
         }
-        write_change(tables, id, change)?;
+        write_change(tables, id, change, encoded)?;
         write_timers(tables, &armed, &session)?;
     }
-    sessions.put_encoded(tables, session, &bytes)?;
-    Ok(committed)
+    let (said, dropped) = match (&request.change, encoded) {
+        (Some(change), Some(encoded)) => (encoded.history.as_slice(), change.history_drop),
+        _ => (&[][..], 0),
+    };
+    sessions.append_history(tables, (id, request.epoch), said, dropped)?;
+    sessions.put(tables, session, &bytes)?;
+    Ok((committed, now))
 }
 
-fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change) -> Result<(), Fault> {
-    let steps = encode_steps(&change.steps)?;
-    let turn = encode("the turn's record", &change.turn)?;
-    let history: Vec<Vec<u8>> =
-        change.history.iter().map(|entry| encode("a history entry", entry)).collect::<Result<_, _>>()?;
+fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), Fault> {
     let key = (id, change.turn.turn_id.as_str());
-    for (step, bytes) in change.steps.iter().zip(&steps) {
+    for (step, bytes) in change.steps.iter().zip(&encoded.steps) {
         // Whatever a holder that lost its lease has left there: this is what counts.
         tables.steps.insert((key.0, key.1, step.key.as_str()), bytes.as_slice())?;
     }
     let at = change.turn.committed_at.as_millis();
-    tables.turns.insert(key, (at, turn.as_slice()))?;
+    tables.turns.insert(key, (at, encoded.turn.as_slice()))?;
     tables.turn_ages.insert((at, key.0, key.1), ())?;
-    append_history(tables, id, &history, change.history_drop)?;
     change.days.iter().try_for_each(|used| add_to_day(tables, used))
 }
 

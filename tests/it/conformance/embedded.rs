@@ -14,7 +14,7 @@ use turnwheel::clock;
 use turnwheel::config::{Settings, duration::Text};
 use turnwheel::queue::embedded::{EmbeddedQueue, MAX_PAYLOAD};
 use turnwheel::queue::{Cause, DeadLetter, EventType, From, OutEvent, Publish, Published, Queue, QueueError};
-use turnwheel::session::Role;
+use turnwheel::session::{Role, Status};
 use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore, FILE_NAME};
 use turnwheel::store::*;
 use turnwheel::tasks::Tasks;
@@ -183,6 +183,39 @@ async fn a_turn_interrupted_by_the_end_of_the_process_is_resumed_at_once() {
     assert!(second.resumed, "no lease outlives the only process of its file");
     assert_eq!((second.session.epoch, second.session.turn.unwrap().attempt), (first.session.epoch + 1, 2));
     assert_eq!(second.session.profile, odd_map());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let open =
+        || -> Arc<dyn Store> { EmbeddedStore::new(file_in(folder.path()), &settings(Settings::default())).unwrap() };
+    let store = open();
+    let said = vec![event("您好")];
+    run_turn(&store, "s", 1, |change| {
+        change.outbox = said.clone();
+        change.history = vec![entry(Role::User, "你好"), entry(Role::Assistant, "您好")];
+    })
+    .await;
+    let taken = grant(&store, "s", 2).await;
+    assert_eq!(taken.session.history.len(), 2);
+    store.record(record(&taken, "m-2", Vec::new(), Some(Status::Processing))).await.unwrap();
+    let held = Held { session_id: "s".into(), epoch: taken.session.epoch };
+    assert!(store.renew(std::slice::from_ref(&held), LONG).await.unwrap().is_empty());
+    let shown = store.session("s").await.unwrap().unwrap();
+    assert_eq!((shown.epoch, shown.pending_seq, shown.last_seq), (taken.session.epoch, 2, 1));
+    assert_eq!((shown.workflow_state.status, shown.outbox.len()), (Status::Processing, said.len()));
+    assert_eq!(shown.turn, taken.session.turn);
+    assert!(store.idle_sessions(clock::now().plus(LONG), 10).await.unwrap().is_empty(), "it is at work");
+    drop(store);
+    let store = open();
+    let again = granted(store.acquire(acquire("s", 2, "w2")).await.unwrap());
+    assert_eq!(again.session.outbox, said, "whoever goes on publishes it");
+    assert_eq!(store.commit(commit(&again, 2, None)).await.unwrap(), Committed::Released);
+    let left = store.session("s").await.unwrap().unwrap();
+    assert_eq!((left.epoch, left.last_seq, left.lease, left.turn), (taken.session.epoch + 1, 2, None, None));
+    let next = run_turn(&store, "s", 3, |change| change.history = vec![entry(Role::User, "再见")]).await;
+    assert_eq!((next.epoch, next.history.len()), (left.epoch + 1, 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
