@@ -10,7 +10,10 @@ pub(super) struct Size {
     pub(super) sessions: u64,
     /// Everything, as data.
     pub(super) all: u64,
-    /// The streams' part of it; on the embedded file, where all is one, nothing.
+    /// The documents in the store, without the indexes, whose files grow when the server takes its time to write them; on the
+    /// embedded file, where all is one, everything.
+    pub(super) documents: u64,
+    /// The streams' part of everything; on the embedded file, where all is one, nothing.
     pub(super) streams: u64,
     /// Everything, as files.
     pub(super) disk: u64,
@@ -21,7 +24,7 @@ impl Size {
         let settings = &ground.settings;
         if settings.backend == Backend::Embedded {
             let bytes = std::fs::metadata(crate::store::embedded::path(settings))?.len();
-            return Ok(Self { sessions: bytes, all: bytes, streams: 0, disk: bytes });
+            return Ok(Self { sessions: bytes, all: bytes, documents: bytes, streams: 0, disk: bytes });
         }
         let database = mongodb::Client::with_uri_str(&settings.mongodb.uri).await?.database(&settings.mongodb.database);
         let number = |document: &Document, field: &str| match document.get(field) {
@@ -41,6 +44,7 @@ impl Size {
         Ok(Self {
             sessions: number(&sessions, "size"),
             streams,
+            documents: number(&all, "dataSize"),
             all: number(&all, "dataSize") + number(&all, "indexSize") + streams,
             disk: number(&all, "storageSize") + number(&all, "indexSize") + streams,
         })

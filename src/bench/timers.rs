@@ -33,6 +33,8 @@ const TAKEOVER_RATE: usize = 200;
 const TAKEOVER_SECONDS: usize = 20;
 /// And it is killed after so long.
 const TAKEOVER_KILL: Duration = Duration::from_secs(5);
+/// So many that are armed are a bulk to the server.
+const BULK: usize = 10_000;
 /// The job that the arming stands for.
 const ARMED: u64 = 1;
 
@@ -99,7 +101,9 @@ impl Bench<'_> {
         let begun = Instant::now();
         arming.arm(0..self.pending, |_| FAR, progress).await?;
         let armed_per_s = self.pending as f64 / begun.elapsed().as_secs_f64();
-        ground.settle(progress).await?;
+        if self.pending >= BULK {
+            ground.settle(progress).await?;
+        }
         let duty = |role| Duty { role, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
         let crew = |role, count| Crew::start(&ground, &duty(role), count, self.site.dir());
         let workers = crew(Role::Worker, self.options.workers)?;

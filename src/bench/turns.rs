@@ -135,7 +135,9 @@ impl Bench<'_> {
         load.fill(self.sessions().min(TURNED), FILLING, progress).await?;
         let rest = TURNED..self.sessions().max(TURNED);
         stored.write(rest, (|number| format!("s{number}"), true), |_, _| None, ("sessions stored", progress)).await?;
-        ground.settle(progress).await?;
+        if options.stored > 0 || self.sessions() > TURNED {
+            ground.settle(progress).await?;
+        }
         let arrivals = match (role, self.arrivals) {
             (Role::Floor, Arrivals::Open(_)) => Arrivals::Closed(FLOOR_USERS),
             (_, arrivals) => arrivals,

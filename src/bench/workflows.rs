@@ -93,7 +93,7 @@ async fn row(
         "workers": options.workers,
         "seconds": rounded(seconds),
         "stages_per_s": rounded(all as f64 / seconds),
-        "store_bytes_per_stage": each(after.all - after.streams, before.all - before.streams),
+        "store_bytes_per_stage": each(after.documents, before.documents),
         "event_bytes_per_stage": each(after.streams, before.streams),
     });
     if let Value::Object(figures) = figures {

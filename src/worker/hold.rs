@@ -35,6 +35,8 @@ pub(super) struct Hold<'a> {
     unpublished: Vec<OutEvent>,
     /// The same while it is not read.
     unread: bool,
+    /// The first message of the lane's subject before the lane was taken, if it was read.
+    first: Option<Message>,
     /// The job of the message that led here, by its sequence: nearly always the one that is next.
     woken_by: Option<(u64, Job)>,
     /// Whether the lane is still surely held.
@@ -62,8 +64,15 @@ impl Handled {
 }
 
 impl<'a> Hold<'a> {
-    /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message.
-    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant, woken_by: (u64, Job)) -> Self {
+    /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message. `first` is not after
+    /// that message.
+    pub(super) fn new(
+        shared: &'a Shared,
+        grant: Grant,
+        until: Instant,
+        woken_by: (u64, Job),
+        first: Option<Message>,
+    ) -> Self {
         let Grant { mut session, resumed } = grant;
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
         let guard = Guard::new(HeldLane {
@@ -74,7 +83,8 @@ impl<'a> Hold<'a> {
         });
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
         let _counted = Counted::on(&metrics().lanes_held);
-        Self { shared, session, resumed, unpublished, unread, woken_by: Some(woken_by), guard, lost, _counted }
+        let woken_by = Some(woken_by);
+        Self { shared, session, resumed, unpublished, unread, first, woken_by, guard, lost, _counted }
     }
 
     /// Works the lane off. Answers up to which sequence it is handled.
@@ -142,6 +152,12 @@ impl<'a> Hold<'a> {
     /// its turn may not be published: that comes before all else.
     async fn next(&mut self, highest: u64) -> Result<Option<Message>, Stop> {
         let (session_id, last_seq) = (&self.session.session_id, self.session.last_seq);
+        if let Some(first) = self.first.take().filter(|first| first.seq > last_seq) {
+            // It was the first of all, so the one that was handled last was gone.
+            self.unpublished.clear();
+            self.unread = false;
+            return Ok(Some(first));
+        }
         let at_least = if highest > last_seq { highest } else { 0 };
         let next = |after: u64| self.shared.queue().next_in_lane(session_id, after, at_least);
         let unread = std::mem::take(&mut self.unread);

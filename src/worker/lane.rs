@@ -189,8 +189,16 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
         pin: Some(pin),
     };
     let until = Instant::now() + shared.ack_wait;
-    match shared.store().acquire(request).await? {
-        Acquired::Granted(grant) => Hold::new(shared, *grant, until, (wake.seq, job)).work().await,
+    // Beside the acquisition, for which it does not matter: nearly always it is what the lane goes on with.
+    let (acquired, first) = tokio::join!(
+        Box::pin(shared.store().acquire(request)),
+        Box::pin(shared.queue().next_in_lane(&wake.session_id, 0, 0)),
+    );
+    match acquired? {
+        Acquired::Granted(grant) => {
+            let first = first.ok().flatten().filter(|first| first.seq <= wake.seq);
+            Hold::new(shared, *grant, until, (wake.seq, job), first).work().await
+        }
         Acquired::Handled => Box::pin(repair(shared, wake)).await,
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");

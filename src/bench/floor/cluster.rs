@@ -132,9 +132,13 @@ impl Floor {
         // Who holds a hot lane keeps it.
         if !self.duty.hot {
             self.look_at_agent().await?;
-            self.acquires.submit(item(String::new())).await?;
+            let acquired = self.acquires.submit(item(String::new()));
+            let (acquired, read) = tokio::join!(acquired, self.jobs.direct_get_next_for_subject(subject, None));
+            acquired?;
+            read?;
+        } else {
+            self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
         }
-        self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
         for step in steps(self.duty.actions) {
             event(format!("event/{step}"), super::STATUS).await?.await?;
             think(&self.duty, &step).await;

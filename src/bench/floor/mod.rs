@@ -1,10 +1,11 @@
 //! The floor: what a turn asks of queue and store, command for command and in the same groups, with no engine between
 //! them. It takes a worker's place: what an engine's turn reaches of its throughput is the engine's efficiency.
 //!
-//! A turn of `n` actions is: the job's publication and delivery; a look at the agent's hash, where the last one is too old; taking the lease; reading the
-//! job from its lane; `2n` times an event and a recorded step; one more event beside the last decision; that decision's
-//! step and the turn's record, then the session with the four last events, the reply among them; these events; the
-//! acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the file.
+//! A turn of `n` actions is: the job's publication and delivery; a look at the agent's hash, where the last one is too old;
+//! taking the lease and, beside that, reading the job from its lane; `2n` times an event and a recorded step; one more event
+//! beside the last decision; that decision's step and the turn's record, then the session with the four last events, the
+//! reply among them; these events; the acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the
+//! file.
 
 mod cluster;
 mod embedded;

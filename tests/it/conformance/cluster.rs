@@ -1,9 +1,11 @@
 //! All cases on NATS and MongoDB.
 
+use super::catalog::agent;
 use super::runs::lane_of_run;
 use super::{kit, queue_suite, store_suite};
 use crate::support::servers::{ClusterHandles, cluster};
 use bson::{Document, doc};
+use serde_json::json;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use turnwheel::queue::{Queue, nats::NatsQueue};
@@ -68,6 +70,30 @@ async fn a_session_that_another_process_has_had_since_is_read_anew() {
     assert!(second.release("s", grant.session.epoch, true).await.unwrap());
     let again = kit::grant(&first, "s", 6).await;
     assert!(again.resumed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_one_process_applies_is_what_every_other_one_uses_from_then_on() {
+    let (first, second, _servers) = two_stores().await;
+    let agent = |version: usize| agent("sales", &format!("h{version}"), json!({ "version": version }));
+    first.put_agent(agent(0)).await.unwrap();
+    let ended = CancellationToken::new();
+    // It asks all the time, so that it always has an answer of a moment ago.
+    let asking = async {
+        while !ended.is_cancelled() {
+            second.agent("sales").await.unwrap().unwrap();
+        }
+    };
+    let applying = async {
+        for version in 1..=20 {
+            assert!(first.put_agent(agent(version)).await.unwrap());
+            for store in [&first, &second] {
+                assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, format!("h{version}"));
+            }
+        }
+        ended.cancel();
+    };
+    tokio::join!(asking, applying);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

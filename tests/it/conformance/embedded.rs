@@ -14,7 +14,7 @@ use turnwheel::clock;
 use turnwheel::config::{Settings, duration::Text};
 use turnwheel::queue::embedded::{EmbeddedQueue, MAX_PAYLOAD};
 use turnwheel::queue::{Cause, DeadLetter, EventType, From, OutEvent, Publish, Published, Queue, QueueError};
-use turnwheel::session::{Role, Status};
+use turnwheel::session::{Role, Session, Status};
 use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore, FILE_NAME};
 use turnwheel::store::*;
 use turnwheel::tasks::Tasks;
@@ -216,6 +216,31 @@ async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() 
     assert_eq!((left.epoch, left.last_seq, left.lease, left.turn), (taken.session.epoch + 1, 2, None, None));
     let next = run_turn(&store, "s", 3, |change| change.history = vec![entry(Role::User, "再见")]).await;
     assert_eq!((next.epoch, next.history.len()), (left.epoch + 1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_this_process_has_left_is_granted_as_it_is_stored() {
+    let (store, ()) = store_in_memory_opened().await;
+    for seq in 1..=60 {
+        let taken = grant(&store, "s", seq).await;
+        let stored = store.session("s").await.unwrap().unwrap();
+        // What the last turn said is read where it is wanted.
+        let without = |session: &Session| Session { outbox: Vec::new(), outbox_unread: false, ..session.clone() };
+        assert_eq!(without(&taken.session), without(&stored));
+        let change = Change {
+            history: vec![entry(Role::User, &format!("{seq}")), entry(Role::Assistant, "好")],
+            history_drop: (taken.session.history.len() + 2).saturating_sub(100),
+            timers: TimerChange::Replace(vec![timer("t", LONG)]),
+            outbox: vec![event("好")],
+            ..change(&taken.session, &format!("m-{seq}"))
+        };
+        // Every now and then a turn that was nothing.
+        let change = (seq % 7 != 0).then_some(change);
+        assert_eq!(store.commit(commit(&taken, seq, change)).await.unwrap(), Committed::Released);
+    }
+    let session = store.session("s").await.unwrap().unwrap();
+    assert_eq!((session.history.len(), session.history[99].text.as_str()), (100, "好"));
+    assert_eq!(store.due_timers(LONG * 2, 10).await.unwrap().timers.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
