@@ -61,10 +61,15 @@ impl Sessions {
         if let Some(session) = self.open().get(id) {
             return Ok(Some(session.clone()));
         }
-        let last = |left: &Session| self.committed.get(id).is_some_and(|mark| mark.epoch == left.epoch);
+        let Some(row) = tables.sessions.get(id)? else { return Ok(None) };
+        let (updated_at, _, bytes) = row.value();
+        let last = |left: &Session| {
+            let committed = self.committed.get(id).is_some_and(|mark| mark.epoch == left.epoch);
+            committed && left.updated_at.as_millis() == updated_at
+        };
         match left.filter(last) {
             Some(left) => Ok(Some(left)),
-            None => in_file(tables, id),
+            None => decode(|| queries::session_name(id), bytes).map(Some),
         }
     }
 
@@ -123,21 +128,18 @@ impl Sessions {
             Some(session) => (session, false),
             None => (lane::begin(request, now), true),
         };
-        let taken = lane::acquire(&mut session, request, now);
-        if taken == Taken::Handled {
-            return Ok(Acquired::Handled);
-        }
+        let acquired = match lane::acquire(&mut session, request, now) {
+            Taken::Handled => return Ok(Acquired::Handled),
+            Taken::Busy(until) => Acquired::Busy(until),
+            Taken::Granted { resumed } => Acquired::Granted(Box::new(Grant { session: session.clone(), resumed })),
+        };
         if new {
             let bytes = encode("the session", &session)?;
-            self.put(tables, session.clone(), &bytes)?;
+            self.put(tables, session, &bytes)?;
         } else {
-            self.put_lane(tables, session.clone())?;
+            self.put_lane(tables, session)?;
         }
-        Ok(match taken {
-            Taken::Handled => Acquired::Handled,
-            Taken::Busy(until) => Acquired::Busy(until),
-            Taken::Granted { resumed } => Acquired::Granted(Box::new(Grant { session, resumed })),
-        })
+        Ok(acquired)
     }
 
     /// Appends to the history of a session that is committed under `epoch`, whose oldest `drop` entries go. The bound in
@@ -177,17 +179,16 @@ impl Sessions {
     }
 }
 
-fn in_file(tables: &Tables<'_>, id: &str) -> Result<Option<Session>, Fault> {
-    match tables.sessions.get(id)? {
-        Some(value) => decode(|| queries::session_name(id), value.value().2).map(Some),
-        None => Ok(None),
-    }
-}
-
 /// Removes the lane of a run that is forgotten, unless it has work or a holder.
 pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), Fault> {
-    let ended = tables.lanes.get(run_id)?.is_none();
-    if ended && in_file(tables, run_id)?.is_some_and(|lane| lane.kind == Kind::Run) {
+    let ended = match tables.sessions.get(run_id)? {
+        Some(row) if tables.lanes.get(run_id)?.is_none() => {
+            let lane: Session = decode(|| queries::session_name(run_id), row.value().2)?;
+            lane.kind == Kind::Run
+        }
+        _ => false,
+    };
+    if ended {
         tables.sessions.remove(run_id)?;
     }
     Ok(())

@@ -285,6 +285,8 @@ async fn the_lane_of_an_expired_run_is_deleted_unless_it_has_work() {
     .await;
     assert!(store.session("ended").await.unwrap().is_none());
     assert!(store.session("working").await.unwrap().is_some(), "a job of it waits");
+    let again = lane_of_run(&store, "ended").await;
+    assert_eq!(again.session.epoch, 1, "what is forgotten is not known any more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
