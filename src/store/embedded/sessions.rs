@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An open conversation that waits for its user.
+/// An open conversation that waits for its user. (1 was an open lane, which has a row of its own.)
 pub(super) const IDLE: u8 = 2;
 /// Sessions whose last commits are remembered.
 const REMEMBERED: u64 = 100_000;
@@ -30,7 +30,7 @@ pub(super) struct Sessions {
 
 /// What the last commit has left of a session.
 #[derive(Clone, Debug)]
-pub(super) struct Mark {
+struct Mark {
     epoch: u64,
     /// The numbers of the entries of its history.
     entries: Range<u64>,

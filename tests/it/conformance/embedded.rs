@@ -39,13 +39,17 @@ fn file_in(folder: &Path) -> Arc<EmbeddedFile> {
     EmbeddedFile::open(&folder.join(FILE_NAME)).unwrap()
 }
 
+fn store_in(folder: &Path) -> Arc<dyn Store> {
+    EmbeddedStore::new(file_in(folder), &settings(Settings::default())).unwrap()
+}
+
 async fn store_in_memory_opened() -> (Arc<dyn Store>, ()) {
     (EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &settings(Settings::default())).unwrap(), ())
 }
 
 async fn store_on_a_file_opened() -> (Arc<dyn Store>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    (EmbeddedStore::new(file_in(folder.path()), &settings(Settings::default())).unwrap(), folder)
+    (store_in(folder.path()), folder)
 }
 
 async fn queue_in_memory_opened() -> (Arc<dyn Queue>, Tasks) {
@@ -159,9 +163,7 @@ async fn a_payload_beyond_the_limit_is_refused_with_both_sizes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_interrupted_by_the_end_of_the_process_is_resumed_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let open =
-        || -> Arc<dyn Store> { EmbeddedStore::new(file_in(folder.path()), &settings(Settings::default())).unwrap() };
-    let store = open();
+    let store = store_in(folder.path());
     let told = run_turn(&store, "s", 1, |change| {
         change.history = vec![entry(Role::User, "你好"), entry(Role::Assistant, "您好")];
         change.profile = Some(odd_map());
@@ -172,7 +174,7 @@ async fn a_turn_interrupted_by_the_end_of_the_process_is_resumed_at_once() {
     store.record(record(&first, "m-2", vec![step("0/act", json!("done"))], None)).await.unwrap();
     assert!(store.lead("scheduler", "w1", LONG).await.unwrap());
     drop(store);
-    let store = open();
+    let store = store_in(folder.path());
     assert_eq!(store.session("s").await.unwrap().unwrap().history, told.history);
     assert_eq!(store.steps("s", "m-2").await.unwrap()[0].output, json!("done"));
     assert_eq!(store.due_timers(LONG * 2, 10).await.unwrap().timers.len(), 1);
@@ -188,9 +190,7 @@ async fn a_turn_interrupted_by_the_end_of_the_process_is_resumed_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let open =
-        || -> Arc<dyn Store> { EmbeddedStore::new(file_in(folder.path()), &settings(Settings::default())).unwrap() };
-    let store = open();
+    let store = store_in(folder.path());
     let said = vec![event("您好")];
     run_turn(&store, "s", 1, |change| {
         change.outbox = said.clone();
@@ -208,7 +208,7 @@ async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() 
     assert_eq!(shown.turn, taken.session.turn);
     assert!(store.idle_sessions(clock::now().plus(LONG), 10).await.unwrap().is_empty(), "it is at work");
     drop(store);
-    let store = open();
+    let store = store_in(folder.path());
     let again = granted(store.acquire(acquire("s", 2, "w2")).await.unwrap());
     assert_eq!(again.session.outbox, said, "whoever goes on publishes it");
     assert_eq!(store.commit(commit(&again, 2, None)).await.unwrap(), Committed::Released);
