@@ -235,7 +235,8 @@ fn broken(file: String, problem: &Error) -> PromptError {
 
 /// Puts a backslash before every `/` that would make a closing tag, also where blanks stand between it and its `<`.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains('<') {
+    // A prompt holds whole conversations.
+    if memchr::memchr(b'<', text.as_bytes()).is_none() {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len());

@@ -1,9 +1,12 @@
 //! The one place that starts background tasks, so that each has a name, a fate and an end.
 
-use std::future::Future;
+use futures::FutureExt;
+use std::any::Any;
+use std::future::{Future, pending};
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::{Instrument, error};
 
 /// What the end of a task by panic means for its process.
@@ -47,18 +50,16 @@ impl Tasks {
     #[allow(clippy::disallowed_methods)]
     pub fn spawn(&self, name: &'static str, on_panic: OnPanic, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
-        let work = tokio::spawn(self.tracker.track_future(task).in_current_span());
-        // The watcher is not tracked: it ends with the task that it watches.
-        tokio::spawn(async move {
-            if let Err(failure) = work.await
-                && failure.is_panic()
-            {
-                error!(task = name, "a background task panicked: {failure}");
+        // In the task itself: a second one to watch it would cost every turn a start and a wake-up.
+        let watched = async move {
+            if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+                error!(task = name, "a background task panicked: {}", panic_text(panic.as_ref()));
                 if on_panic == OnPanic::Shutdown {
                     stop.cancel();
                 }
             }
-        });
+        };
+        tokio::spawn(self.tracker.track_future(watched).in_current_span());
     }
 
     /// Waits until every task has come to its own end, `limit` at most. True when all did. No further ones are to be started.
@@ -72,4 +73,24 @@ impl Tasks {
         self.stop.cancel();
         self.finish(limit).await
     }
+}
+
+/// Runs `task` on the runtime's own threads. A loop that is woken often is worth it: whatever the process waits for at its
+/// outermost is on a thread of its own, so that each wake-up is a switch between threads. A panic goes on in the caller.
+#[allow(clippy::disallowed_methods)]
+pub async fn apart<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
+    match AbortOnDropHandle::new(tokio::spawn(task.in_current_span())).await {
+        Ok(done) => done,
+        Err(failure) => match failure.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime is ending, and everything with it.
+            Err(_) => pending().await,
+        },
+    }
+}
+
+/// What a panic says.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }

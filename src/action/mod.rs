@@ -14,6 +14,7 @@ use crate::http_client::bounded;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::io;
 use utoipa::ToSchema;
 
 /// The most bytes of a result as JSON that are recorded and shown to the model.
@@ -100,14 +101,29 @@ impl ActionResult {
 impl ActionResult {
     /// The result within its bounds: of a larger one, its beginning as text and how large it was.
     pub fn bounded(mut self) -> Self {
-        let text = self.result.as_ref().map(Value::to_string).unwrap_or_default();
-        if text.len() > MAX_RESULT {
+        if self.result.as_ref().is_some_and(|result| !fits(result, MAX_RESULT)) {
+            let text = self.result.as_ref().map(Value::to_string).unwrap_or_default();
             let kept = &text[..text.floor_char_boundary(MAX_RESULT)];
             self.result = Some(json!({ "truncated": true, "bytes": text.len(), "beginning": kept }));
         }
         self.error = self.error.map(|error| bounded(&error, MAX_ERROR));
         self
     }
+}
+
+/// True when the value's text has no more bytes than `most`; the text is not made for that.
+fn fits(value: &Value, most: usize) -> bool {
+    struct Room(usize);
+    impl io::Write for Room {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(text.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(text.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    serde_json::to_writer(Room(most), value).is_ok()
 }
 
 fn one() -> u32 {

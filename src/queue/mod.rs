@@ -229,7 +229,7 @@ pub trait Queue: Send + Sync + 'static {
     async fn publish(&self, job: Publish) -> Result<Published>;
 
     /// Waits up to `wait` for a wake-up, then answers it with what else is there at once, `max` at most; empty when
-    /// there was none. A delivery that is neither acknowledged nor kept alive comes again after the ack wait. Never
+    /// there was none. Without a `wait` it answers what is there. A delivery that is neither acknowledged nor kept alive comes again after the ack wait. Never
     /// dropped half-way: a caller that stops pulling awaits the answer first.
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>>;
 

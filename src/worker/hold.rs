@@ -15,10 +15,10 @@ use crate::metrics::{Counted, metrics, observe};
 use crate::queue::{Cause, EventType, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
 use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
+use crate::tasks::panic_text;
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{CancelReason, TurnError};
 use futures::FutureExt;
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -389,9 +389,4 @@ fn arms_soon(change: &Change) -> bool {
 
 fn back_off(attempt: u32) -> Duration {
     Duration::from_secs(1 << attempt.min(5)).min(Duration::from_secs(30))
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }

@@ -18,16 +18,16 @@ mod shares;
 mod work;
 
 use crate::config::Settings;
-use crate::queue::Queue;
+use crate::queue::{Delivery, Queue};
 use crate::store::Store;
-use crate::tasks::{OnPanic, Tasks};
+use crate::tasks::{self, OnPanic, Tasks};
 use crate::turn::Services;
 use health::Health;
 use lanes::{Lanes, Offer};
 use shares::Shares;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -100,15 +100,20 @@ impl Worker {
         renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
         let knowledge = shared.services.knowledge.clone();
         renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
-        while !stop.is_cancelled() {
-            shared.health.wait(&stop).await;
-            if let Err(error) = pull(&shared, &permits, &tasks, &stop).await {
-                shared.health.failed(&error.to_string());
-            }
-        }
+        tasks::apart(take_in(Arc::clone(&shared), permits, tasks.clone(), stop)).await;
         drain(&shared, &tasks, settings.worker.drain_timeout.0).await;
         renewals.shutdown(Duration::from_secs(1)).await;
         info!(owner = shared.owner, "the worker has ended");
+    }
+}
+
+/// Pulls until `stop`.
+async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        shared.health.wait(&stop).await;
+        if let Err(error) = pull(&shared, &permits, &tasks, &stop).await {
+            shared.health.failed(&error.to_string());
+        }
     }
 }
 
@@ -124,11 +129,24 @@ async fn pull(
         () = stop.cancelled() => return Ok(()),
     };
     let Ok(first) = first else { return Ok(()) };
-    let more = permits.available_permits().min(PULL_MAX - 1);
-    let mut free = vec![first];
-    free.extend((0..more).map_while(|_| Arc::clone(permits).try_acquire_owned().ok()));
     // Not cancelled by `stop`: what the queue has handed out must be worked off or given back.
-    let deliveries = shared.queue().pull(free.len(), PULL_WAIT).await?;
+    let woken = shared.queue().pull(1, PULL_WAIT).await?;
+    if woken.is_empty() {
+        return Ok(());
+    }
+    // It begins before what else is there is asked for.
+    begin(shared, tasks, vec![first], woken);
+    let more = permits.available_permits().min(PULL_MAX);
+    let free: Vec<_> = (0..more).map_while(|_| Arc::clone(permits).try_acquire_owned().ok()).collect();
+    if !free.is_empty() {
+        let more = shared.queue().pull(free.len(), Duration::ZERO).await?;
+        begin(shared, tasks, free, more);
+    }
+    Ok(())
+}
+
+/// Begins with what has come, with a permit for each.
+fn begin(shared: &Arc<Shared>, tasks: &Tasks, mut free: Vec<OwnedSemaphorePermit>, deliveries: Vec<Delivery>) {
     for delivery in deliveries {
         let session_id = delivery.message.session_id.clone();
         match shared.lanes.offer(delivery) {
@@ -143,7 +161,6 @@ async fn pull(
             }
         }
     }
-    Ok(())
 }
 
 async fn drain(shared: &Arc<Shared>, tasks: &Tasks, limit: Duration) {

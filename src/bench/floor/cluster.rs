@@ -6,7 +6,7 @@ use crate::bench::crew::Duty;
 use crate::config::Settings;
 use crate::session::history::MAX_ENTRIES;
 use crate::store::group::{Group, Weigh};
-use crate::store::mongo::{CURRENT, put};
+use crate::store::mongo::{Bulk, CURRENT, Commands, put};
 use crate::store::{Result as StoreResult, StoreError};
 use crate::tasks::{OnPanic, Tasks};
 use anyhow::Context;
@@ -14,7 +14,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Message};
-use bson::raw::{CStr, cstr};
+use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocumentBuf, doc, rawdoc};
 use futures::{StreamExt, TryStreamExt, future};
 use mongodb::Database;
@@ -82,8 +82,9 @@ pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: Cancel
     let consumer = stream.get_or_create_consumer("workers", config).await?;
     let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
     let database = database(settings).await?;
-    let of = || database.clone();
-    let (asked, acquired, recorded, committed) = (of(), of(), of(), of());
+    let commands = Commands::new(database.clone());
+    let of = || commands.clone();
+    let (acquired, recorded, committed) = (of(), of(), of());
     let floor = Arc::new(Floor {
         duty: duty.clone(),
         jobs: context.get_stream_no_info(&jobs).await?,
@@ -91,7 +92,7 @@ pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: Cancel
         namespace: settings.namespace.clone(),
         asked: Mutex::default(),
         entries: Mutex::default(),
-        agents: Group::start(&tasks, "agents", 1, move |items| agents(asked.clone(), items)),
+        agents: Group::start(&tasks, "agents", 1, move |items| agents(database.clone(), items)),
         acquires: Group::start(&tasks, "acquire", IN_FLIGHT, move |items| acquire(acquired.clone(), items)),
         records: Group::start(&tasks, "record", IN_FLIGHT, move |items| record(recorded.clone(), items)),
         commits: Group::start(&tasks, "commit", IN_FLIGHT, move |items| commit(committed.clone(), items)),
@@ -195,38 +196,26 @@ fn kind(payload: &str) -> &'static str {
     if payload == REPLY { "reply" } else { "status" }
 }
 
-/// A bulk command on one of the collections, whose items are under `field`.
-async fn bulk(
-    database: &Database,
-    (verb, collection, field): (&CStr, &str, &CStr),
-    items: &[RawDocumentBuf],
-    concern: RawDocumentBuf,
-) -> StoreResult<()> {
-    let items: RawArrayBuf = items.iter().map(|item| item.as_ref()).collect();
-    let mut command = RawDocumentBuf::new();
-    command.append(verb, collection);
-    command.append(field, items);
-    command.append(cstr!("ordered"), false);
-    command.append(cstr!("writeConcern"), concern);
-    let answer = database.run_raw_command(command).await.map_err(failed)?;
+/// Runs a bulk command on one of the collections.
+async fn bulk(commands: &Commands, kind: Bulk, items: &[RawDocumentBuf], concern: RawDocumentBuf) -> StoreResult<()> {
+    let answer = commands.run(kind.command(items, &concern)?).await?;
     match answer.get_array("writeErrors") {
         Ok(errors) => Err(StoreError::Refused(format!("{errors:?}"))),
         Err(_) => Ok(()),
     }
 }
 
-async fn update(database: &Database, statements: &[RawDocumentBuf]) -> StoreResult<()> {
-    let command = (cstr!("update"), "sessions", cstr!("updates"));
-    bulk(database, command, statements, rawdoc! {"w": "majority", "j": true}).await
+async fn update(commands: &Commands, statements: &[RawDocumentBuf]) -> StoreResult<()> {
+    bulk(commands, Bulk::Update("sessions"), statements, rawdoc! {"w": "majority", "j": true}).await
 }
 
 async fn insert(
-    database: &Database,
-    collection: &str,
+    commands: &Commands,
+    collection: &'static str,
     documents: &[RawDocumentBuf],
     concern: RawDocumentBuf,
 ) -> StoreResult<()> {
-    bulk(database, (cstr!("insert"), collection, cstr!("documents")), documents, concern).await
+    bulk(commands, Bulk::Insert(collection), documents, concern).await
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
@@ -253,7 +242,7 @@ async fn agents(database: Database, items: Arc<Vec<String>>) -> StoreResult<Vec<
     }
 }
 
-async fn acquire(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn acquire(commands: Commands, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let statement = |item: &Item| {
         let (turn_id, seq) = (item.turn_id.as_str(), item.seq as i64);
         let lease = rawdoc! {"owner": "floor", "until": now(), "token": turn_id, "resumed": false};
@@ -263,7 +252,7 @@ async fn acquire(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<S
         rawdoc! {"q": {"_id": item.session_id.as_str()}, "u": update, "upsert": true}
     };
     let statements: Vec<RawDocumentBuf> = items.iter().map(statement).collect();
-    update(&database, &statements).await?;
+    update(&commands, &statements).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }
 
@@ -285,9 +274,9 @@ fn step_document(item: &Item) -> RawDocumentBuf {
     }
 }
 
-async fn record(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn record(commands: Commands, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
-    insert(&database, "steps", &steps, rawdoc! {"w": "majority", "j": true}).await?;
+    insert(&commands, "steps", &steps, rawdoc! {"w": "majority", "j": true}).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }
 
@@ -328,13 +317,13 @@ fn left_session(item: &Item) -> StoreResult<RawDocumentBuf> {
     Ok(rawdoc! {"q": {"_id": session_id}, "u": update, "upsert": true})
 }
 
-async fn commit(database: Database, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
+async fn commit(commands: Commands, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let turns: Vec<RawDocumentBuf> = items.iter().map(turn_document).collect();
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
     // The session's majority covers what was written before it.
-    let turns = insert(&database, "turns", &turns, rawdoc! {"w": 1});
-    future::try_join(turns, insert(&database, "steps", &steps, rawdoc! {"w": 1})).await?;
+    let turns = insert(&commands, "turns", &turns, rawdoc! {"w": 1});
+    future::try_join(turns, insert(&commands, "steps", &steps, rawdoc! {"w": 1})).await?;
     let sessions = items.iter().map(left_session).collect::<StoreResult<Vec<_>>>()?;
-    update(&database, &sessions).await?;
+    update(&commands, &sessions).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }

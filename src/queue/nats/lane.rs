@@ -54,14 +54,17 @@ impl NatsQueue {
         let consumer = self.workers().await?;
         // One message is waited for to the end of the request, so that none is handed out to nobody.
         let mut deliveries = Vec::new();
-        let mut first = consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
-        while let Some(message) = answered(first.next(), wait + ANSWER).await {
-            deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?)?);
+        if !wait.is_zero() {
+            let mut first =
+                consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
+            while let Some(message) = answered(first.next(), wait + ANSWER).await {
+                deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?)?);
+            }
+            if deliveries.is_empty() || max <= 1 {
+                return Ok(deliveries);
+            }
         }
-        if deliveries.is_empty() || max <= 1 {
-            return Ok(deliveries);
-        }
-        let mut more = match consumer.fetch().max_messages(max - 1).messages().await {
+        let mut more = match consumer.fetch().max_messages(max - deliveries.len()).messages().await {
             Ok(more) => more,
             Err(_) => return Ok(deliveries),
         };

@@ -3,9 +3,10 @@
 //! inserted. For any other a pipeline decides, and the document is read back.
 
 use super::Db;
+use super::command::Bulk;
 use super::document::{int, literal, millis, raw};
 use super::fence::held_expression;
-use super::lane::{Bulk, Failure, read_session};
+use super::lane::{Failure, read_session};
 use super::plain::{fresh, retake};
 use crate::clock::Timestamp;
 use crate::session::{Kind, Session};

@@ -5,7 +5,7 @@ use super::days::DAYS;
 use super::document::failed;
 use super::runs::RUNS;
 use super::shelf::Shelf;
-use super::{Db, MongoStore};
+use super::{Commands, Db, MongoStore};
 use crate::config::Settings;
 use crate::config::show::masked_address;
 use crate::store::group::Group;
@@ -74,7 +74,8 @@ impl Db {
         let client = client(settings).await?;
         let database = client.database(&settings.mongodb.database);
         let clock = ServerClock::ask(&client).await?;
-        let db = Self { client, database, retention: settings.retention.turns.0, known: Known::new(), clock };
+        let (commands, known, retention) = (Commands::new(database.clone()), Known::new(), settings.retention.turns.0);
+        let db = Self { client, database, commands, retention, known, clock };
         db.ensure_indexes().await?;
         Ok(db)
     }

@@ -1,8 +1,8 @@
 //! What agents have used on a day: counters, added to once a commit is sure.
 
 use super::Db;
+use super::command::Bulk;
 use super::document::{failed, int};
-use super::lane::Bulk;
 use crate::clock;
 use crate::store::{Commit, Committed, DAYS_KEPT, Result};
 use bson::{Document, RawDocumentBuf, doc, rawdoc};

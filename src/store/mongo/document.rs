@@ -23,8 +23,13 @@ const WRAPPED: &str = "_json";
 
 /// A document of plain data, as bytes.
 pub(super) fn raw(value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
+    raw_with_room(0, value)
+}
+
+/// The same for one that has so many bytes beside what most need.
+pub(super) fn raw_with_room(bytes: usize, value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
     let refused = |error: bson::error::Error| StoreError::Refused(error.to_string());
-    let mut bytes = Vec::with_capacity(ROOM);
+    let mut bytes = Vec::with_capacity(ROOM + bytes);
     bson::serialize_to_buffer(value, &mut bytes).map_err(refused)?;
     RawDocumentBuf::from_bytes(bytes).map_err(refused)
 }

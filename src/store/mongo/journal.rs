@@ -1,8 +1,9 @@
 //! Steps and turns.
 
 use super::Db;
+use super::command::Bulk;
 use super::document::{self, failed, int, raw, read, sealed, unseal};
-use super::lane::{Bulk, Failure, Term};
+use super::lane::{Failure, Term};
 use super::runs::{RUNS, run_document};
 use crate::clock::{self, Timestamp};
 use crate::journal::{StepRecord, Tokens};

@@ -1,6 +1,7 @@
 //! The lane's updates: commit, release, renew. Each is one atomic update of one document; a group of them is one command.
 
 use super::Db;
+use super::command::Bulk;
 use super::commit::{Leaves, statement};
 use super::document::{date, failed, int, millis, raw, read, unseal_fields};
 use super::fence::Tokens;
@@ -9,8 +10,7 @@ use crate::clock::Timestamp;
 use crate::session::Session;
 use crate::store::known::left;
 use crate::store::{Commit, Committed, Held, Result, StoreError};
-use bson::raw::cstr;
-use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc, rawdoc};
+use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +18,6 @@ use std::time::Duration;
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
-
-/// A bulk command, and its collection.
-#[derive(Clone, Copy)]
-pub(super) enum Bulk {
-    Insert(&'static str),
-    Update(&'static str),
-}
 
 /// How a commit is written.
 #[derive(Clone, Copy)]
@@ -106,14 +99,7 @@ impl Db {
         items: &[RawDocumentBuf],
         concern: RawDocumentBuf,
     ) -> Result<(HashMap<usize, Failure>, Term)> {
-        let items: RawArrayBuf = items.iter().map(|item| item.as_ref()).collect();
-        let mut command = match kind {
-            Bulk::Insert(collection) => rawdoc! {"insert": collection, "documents": items},
-            Bulk::Update(collection) => rawdoc! {"update": collection, "updates": items},
-        };
-        command.append(cstr!("ordered"), false);
-        command.append(cstr!("writeConcern"), concern);
-        let answer = self.database.run_raw_command(command).await.map_err(failed)?;
+        let answer = self.commands.run(kind.command(items, &concern)?).await?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
             return Err(StoreError::Unavailable(format!("not acknowledged by a majority: {concern}")));
         }

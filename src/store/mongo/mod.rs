@@ -1,10 +1,11 @@
 //! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
 //! is [`known`](super::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
 //! [`shelf`] has agents and workflows, [`plans`], `knowledge`, [`runs`] and [`days`] what their names say, [`queries`] the rest.
-//! [`document`] maps to and from BSON.
+//! [`document`] maps to and from BSON, [`command`] sends what is made of bytes.
 
 mod acquire;
 mod clock;
+mod command;
 mod commit;
 pub(crate) mod connect;
 mod days;
@@ -20,6 +21,7 @@ mod runs;
 mod shelf;
 mod timers;
 
+pub(crate) use command::{Bulk, Commands};
 pub(crate) use document::put;
 pub(crate) use shelf::CURRENT;
 
@@ -65,6 +67,7 @@ pub struct MongoStore {
 struct Db {
     client: Client,
     database: Database,
+    commands: Commands,
     /// How long turns and steps are kept.
     retention: Duration,
     known: Known,

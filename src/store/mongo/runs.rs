@@ -1,8 +1,8 @@
 //! Runs of workflows. What is written at once is one command.
 
 use super::Db;
+use super::command::Bulk;
 use super::document::{failed, int, raw, read};
-use super::lane::Bulk;
 use crate::clock::Timestamp;
 use crate::store::group::Weigh;
 use crate::store::runs::{RunQuery, RunRecord};
