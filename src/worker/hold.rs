@@ -12,18 +12,23 @@ use super::work::{Subject, Work};
 use crate::clock::{self, Timestamp};
 use crate::journal::Guard;
 use crate::metrics::{Counted, metrics, observe};
-use crate::queue::{Cause, EventType, Job, JobBody, Message, OutEvent};
+use crate::queue::{self, Cause, EventType, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
 use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
 use crate::tasks::panic_text;
 use crate::timer::scheduler::HORIZON;
 use crate::turn::{CancelReason, TurnError};
 use futures::FutureExt;
+use futures::future::{BoxFuture, MaybeDone};
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, warn};
+
+/// The first message of a lane's subject, while it is read and once it is.
+pub(super) type First<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
 
 /// See the module.
 pub(super) struct Hold<'a> {
@@ -35,8 +40,6 @@ pub(super) struct Hold<'a> {
     unpublished: Vec<OutEvent>,
     /// The same while it is not read.
     unread: bool,
-    /// The first message of the lane's subject before the lane was taken, if it was read.
-    first: Option<Message>,
     /// The job of the message that led here, by its sequence: nearly always the one that is next.
     woken_by: Option<(u64, Job)>,
     /// Whether the lane is still surely held.
@@ -64,15 +67,8 @@ impl Handled {
 }
 
 impl<'a> Hold<'a> {
-    /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message. `first` is not after
-    /// that message.
-    pub(super) fn new(
-        shared: &'a Shared,
-        grant: Grant,
-        until: Instant,
-        woken_by: (u64, Job),
-        first: Option<Message>,
-    ) -> Self {
+    /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message.
+    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant, woken_by: (u64, Job)) -> Box<Self> {
         let Grant { mut session, resumed } = grant;
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
         let guard = Guard::new(HeldLane {
@@ -84,13 +80,14 @@ impl<'a> Hold<'a> {
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
         let _counted = Counted::on(&metrics().lanes_held);
         let woken_by = Some(woken_by);
-        Self { shared, session, resumed, unpublished, unread, first, woken_by, guard, lost, _counted }
+        Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, guard, lost, _counted })
     }
 
-    /// Works the lane off. Answers up to which sequence it is handled.
-    pub(super) async fn work(mut self) -> Result<u64, Stop> {
+    /// Works the lane off, with what its subject begins with. Answers up to which sequence it is handled.
+    pub(super) async fn work(mut self: Box<Self>, first: First<'_>) -> Result<u64, Stop> {
+        let mut first = Some(first);
         loop {
-            match self.handle_next().await {
+            match self.handle_next(&mut first).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(self.session.last_seq),
                 Err(stop) => {
@@ -102,10 +99,10 @@ impl<'a> Hold<'a> {
     }
 
     /// Handles the next message. False when the lane is released.
-    async fn handle_next(&mut self) -> Result<bool, Stop> {
+    async fn handle_next(&mut self, first: &mut Option<First<'_>>) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let highest = self.shared.lanes.highest(&session_id);
-        let Some(message) = self.next(highest).await? else {
+        let Some(message) = self.next(highest, first).await? else {
             // What was delivered is in the stream no more: somebody removed it.
             self.shared.store().release(&session_id, self.session.epoch, false).await?;
             self.session.last_seq = self.session.last_seq.max(highest);
@@ -150,9 +147,10 @@ impl<'a> Hold<'a> {
 
     /// The lane's next message. While the one that was handled last is still in the stream, nobody has acknowledged it, so
     /// its turn may not be published: that comes before all else.
-    async fn next(&mut self, highest: u64) -> Result<Option<Message>, Stop> {
+    async fn next(&mut self, highest: u64, first: &mut Option<First<'_>>) -> Result<Option<Message>, Stop> {
+        let first = self.read(first.take()).await;
         let (session_id, last_seq) = (&self.session.session_id, self.session.last_seq);
-        if let Some(first) = self.first.take().filter(|first| first.seq > last_seq) {
+        if let Some(first) = first.filter(|first| first.seq > last_seq) {
             // It was the first of all, so the one that was handled last was gone.
             self.unpublished.clear();
             self.unread = false;
@@ -174,6 +172,14 @@ impl<'a> Hold<'a> {
         }
         publish(self.shared, unpublished).await?;
         Ok(next(last_seq).await?)
+    }
+
+    /// What was asked for beside the lane, unless it is later than the message that led here: then a replica was behind.
+    async fn read(&self, first: Option<First<'_>>) -> Option<Message> {
+        let mut first = first?;
+        (&mut first).await;
+        let (seq, _) = self.woken_by.as_ref()?;
+        Pin::new(&mut first).take_output()?.ok().flatten().filter(|first| first.seq <= *seq)
     }
 
     async fn commit(&mut self, last_seq: u64, change: Option<Box<Change>>) -> Result<Committed, Stop> {
@@ -235,7 +241,7 @@ impl<'a> Hold<'a> {
         if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
             return Ok(Handled::nothing(message.seq));
         }
-        let (subject, through) = match self.subject(message, job).await? {
+        let (subject, through) = match Box::pin(self.subject(message, job)).await? {
             Ok(subject) => subject,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
@@ -280,7 +286,7 @@ impl<'a> Hold<'a> {
             () = self.shared.abandoning.cancelled() => return Err(Stop::Stopping),
         };
         let reason = match ended {
-            Ok(Ok(change)) => return Ok(change.map(Box::new)),
+            Ok(Ok(change)) => return Ok(change),
             Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),

@@ -8,7 +8,10 @@ use crate::metrics::metrics;
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
 use crate::session::{Kind, Session};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
+use futures::FutureExt;
+use futures::future::maybe_done;
 use std::cmp::Ordering;
+use std::future::{Future, poll_fn};
 use std::time::{Duration, Instant};
 use tracing::{Instrument, debug, error, info_span, warn};
 
@@ -189,16 +192,11 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
         pin: Some(pin),
     };
     let until = Instant::now() + shared.ack_wait;
-    // Beside the acquisition, for which it does not matter: nearly always it is what the lane goes on with.
-    let (acquired, first) = tokio::join!(
-        Box::pin(shared.store().acquire(request)),
-        Box::pin(shared.queue().next_in_lane(&wake.session_id, 0, 0)),
-    );
+    // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.
+    let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
+    let acquired = beside(shared.store().acquire(request), &mut first).await;
     match acquired? {
-        Acquired::Granted(grant) => {
-            let first = first.ok().flatten().filter(|first| first.seq <= wake.seq);
-            Hold::new(shared, *grant, until, (wake.seq, job), first).work().await
-        }
+        Acquired::Granted(grant) => Box::pin(Hold::new(shared, *grant, until, (wake.seq, job)).work(first)).await,
         Acquired::Handled => Box::pin(repair(shared, wake)).await,
         Acquired::Busy(until) => {
             debug!(%until, "the lane is held elsewhere");
@@ -206,6 +204,18 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
             Err(Stop::Busy(until))
         }
     }
+}
+
+/// What `main` comes to; `other` goes on meanwhile, and is not waited for.
+async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
+    poll_fn(|context| {
+        let done = main.poll_unpin(context);
+        if done.is_pending() {
+            let _ = other.poll_unpin(context);
+        }
+        done
+    })
+    .await
 }
 
 /// A message that has been handled, though not acknowledged: its worker may have died before it published what the turn
@@ -266,7 +276,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
     let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
     let session = if named { None } else { shared.store().session(&job.session_id).await? };
     if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
-        return prepare_run(shared, job, session).await;
+        return Box::pin(prepare_run(shared, job, session)).await;
     }
     if session.is_none() && job.user_message().is_none() {
         // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.

@@ -63,10 +63,11 @@ impl Subject {
 
 impl Work {
     /// Does it, up to the change that is to be committed.
-    pub(super) async fn run(self, services: &Services) -> Result<Option<Change>, TurnError> {
+    pub(super) async fn run(self, services: &Services) -> Result<Option<Box<Change>>, TurnError> {
+        // By place: whoever waits for it would hold room for a whole change.
         match self {
-            Self::Turn(input) => turn::run(services, input).await,
-            Self::Run(input) => Box::pin(run::run(services, input)).await.map(Some),
+            Self::Turn(input) => turn::run(services, input).await.map(|change| change.map(Box::new)),
+            Self::Run(input) => Box::pin(run::run(services, input)).await.map(|change| Some(Box::new(change))),
         }
     }
 

@@ -139,6 +139,27 @@ async fn pull_whose_request_went_down_with_the_server_comes_to_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_is_kept_while_its_messages_cannot_be_read() {
+    let (nats, _mongod, handles) = private().await;
+    let settings = settings(&handles);
+    let mut engine = watch(&settings).await;
+    let mut lossy = settings.clone();
+    lossy.nats.url = losing(&nats, "next_by_subj").await;
+    engine.queue = Arc::new(NatsQueue::connect(&lossy, CancellationToken::new()).await.unwrap());
+    engine.start_worker();
+    engine.publish("s1", "m-1", "你好").await;
+    let lease = || async { engine.store.session("s1").await.unwrap()?.lease };
+    let taken = eventually(DEADLINE, "the lane is taken", lease).await;
+    let renewed = eventually(DEADLINE, "the lease is renewed", || async {
+        lease().await.filter(|lease| lease.until > taken.until)
+    })
+    .await;
+    assert_eq!(engine.session("s1").await.epoch, 1, "by the one who took it");
+    let later = taken.until.until(renewed.until);
+    assert!(later < settings.worker.ack_wait.0, "while it lasts, not when the answer is given up: {later:?} later");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_away_at_the_start_are_named_and_waited_for() {
     let (nats, mongod, handles) = private().await;
     let settings = settings(&handles);
