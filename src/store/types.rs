@@ -8,7 +8,7 @@ use crate::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowSta
 use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
 /// A wish for a session's lane.
@@ -295,8 +295,10 @@ impl Default for SessionQuery {
 /// Timers that are due, or will be soon.
 #[derive(Clone, Debug)]
 pub struct DueTimers {
-    /// The store's time when it answered.
+    /// The store's time when it answered, or a moment before.
     pub now: Timestamp,
+    /// When that was here: whoever reads thousands of them is not late by it.
+    pub at: Instant,
     /// The timers with their sessions, earliest first.
     pub timers: Vec<DueTimer>,
 }

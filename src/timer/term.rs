@@ -161,7 +161,8 @@ impl<'a> Term<'a> {
 
     fn adopt(&mut self, begun: Instant, due: DueTimers) {
         let whole = due.timers.len() < BATCH;
-        self.store_time = Some((due.now, Instant::now()));
+        let at = Instant::from_std(due.at);
+        self.store_time = Some((due.now, at));
         let mut seen = HashSet::with_capacity(if whole { self.published.len() } else { 0 });
         for timer in due.timers {
             let key = self.key(&timer);
@@ -169,7 +170,7 @@ impl<'a> Term<'a> {
                 seen.insert(key);
             } else if self.waiting.insert(key) {
                 let delay = delay(due.now, timer.timer.due_at);
-                self.due.insert(timer, delay);
+                self.due.insert_at(timer, at + delay);
             }
         }
         if whole {

@@ -29,6 +29,7 @@ use catalog::Catalog;
 use known::{Known, left};
 use sessions::Sessions;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// The name of the file within `data_dir`.
 pub const FILE_NAME: &str = "turnwheel.redb";
@@ -249,9 +250,9 @@ impl Store for EmbeddedStore {
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
-        let now = clock::now();
+        let (now, at) = (clock::now(), Instant::now());
         let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
-        Ok(DueTimers { now, timers })
+        Ok(DueTimers { now, at, timers })
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {

@@ -8,7 +8,7 @@ use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde::Deserialize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Db {
     pub(super) async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
@@ -36,7 +36,7 @@ impl Db {
             .map_err(failed)?;
         let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
         // As of the answer, which may be long: whoever waits from now on is not late by it, and not early either.
-        let now = self.clock.earliest();
+        let (now, at) = (self.clock.earliest(), Instant::now());
         let mut timers: Vec<_> = found
             .into_iter()
             .flat_map(|Found { session_id, timers, .. }| {
@@ -51,7 +51,7 @@ impl Db {
         }
         timers.sort_by_key(|due| due.timer.due_at);
         timers.truncate(limit);
-        Ok(DueTimers { now, timers })
+        Ok(DueTimers { now, at, timers })
     }
 
     pub(super) async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
