@@ -50,10 +50,10 @@ fn calls(lane: &Lane) -> Vec<String> {
     found
 }
 
-/// A turn that ended in the middle may leave a call without a record.
+/// A turn that ended in the middle may leave a call without a record: so does one that an operator cancelled meanwhile.
 fn was_given_up(turn: &TurnRecord) -> bool {
     let reason = turn.reason.as_deref().unwrap_or_default();
-    ["attempts", "replay", "panic"].iter().any(|word| reason.starts_with(word))
+    ["attempts", "replay", "panic", "operator"].iter().any(|word| reason.starts_with(word))
 }
 
 /// What was recorded did not run again.

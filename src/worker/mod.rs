@@ -136,6 +136,9 @@ async fn pull(
     }
     // It begins before what else is there is asked for.
     begin(shared, tasks, vec![first], woken);
+    if stop.is_cancelled() {
+        return Ok(());
+    }
     let more = permits.available_permits().min(PULL_MAX);
     let free: Vec<_> = (0..more).map_while(|_| Arc::clone(permits).try_acquire_owned().ok()).collect();
     if !free.is_empty() {
