@@ -19,7 +19,7 @@ use crate::queue::nats::NatsQueue;
 use crate::run::StoredDefinitions;
 use crate::store::Store;
 use crate::store::mongo::MongoStore;
-use crate::tasks::{OnPanic, Tasks};
+use crate::tasks::{self, OnPanic, Tasks};
 use crate::timer::scheduler::Scheduler;
 use crate::turn::{Services, ShownPlans};
 use crate::worker::Worker;
@@ -148,7 +148,8 @@ pub async fn serve(file: &Path) -> anyhow::Result<()> {
     });
     let stop = tasks.stop_token();
     if duty.role == Role::Floor {
-        return Box::pin(floor::cluster(&settings, &duty, stop)).await;
+        // As a worker's loop is.
+        return tasks::apart(async move { floor::cluster(&settings, &duty, stop).await }).await;
     }
     let queue: Arc<dyn Queue> = Arc::new(NatsQueue::connect(&settings, stop.clone()).await?);
     let store: Arc<dyn Store> = Arc::new(MongoStore::connect(&settings, &tasks).await?);
