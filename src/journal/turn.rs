@@ -7,7 +7,7 @@ use super::{Guard, JournalError, StepRecord, Stepped, lock};
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub(super) struct TurnJournal {
@@ -48,7 +48,12 @@ impl TurnJournal {
             steps: steps.clone(),
             status: None,
         };
-        let answers = self.store.record(request).await.inspect_err(|_| self.deferred.fail())?;
+        let answers = self.store.record(request).await.inspect_err(|_| {
+            self.deferred.fail();
+            // Nothing more begins in this attempt, and what is under way comes to its end: a question that is dropped may be
+            // asked when the next attempt has asked it again.
+            self.halted.store(true, Ordering::Release);
+        })?;
         self.deferred.written(steps.len());
         for (step, answer) in steps.iter().zip(answers) {
             // What came after has used our result: it stands only if the record says the same.

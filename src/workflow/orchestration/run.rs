@@ -154,11 +154,13 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         // While the run goes on it ends only when it cannot.
         written = &mut writing => {
             let error = written.err().unwrap_or_else(|| RunError::Sink("the outlet is closed".into()));
-            if let RunError::Sink(_) = error {
-                // What is under way is not to be asked again.
+            if matches!(error, RunError::Sink(_) | RunError::Journal(JournalError::Store(_))) {
+                // What is under way is not to be asked again, nor still to be asked when the next attempt has asked it.
                 run.outlet.close();
                 journal.halt();
                 let _ = work.await;
+            }
+            if let RunError::Sink(_) = error {
                 journal.settle().await?;
             }
             return Err(error);
