@@ -7,7 +7,7 @@ use crate::conformance::kit::grant;
 use crate::support::backend::embedded;
 use std::convert::Infallible;
 use std::sync::Arc;
-use turnwheel::journal::{Done, Guard, Journal, JournalError, Label};
+use turnwheel::journal::{Done, Guard, Journal, JournalError, Label, StepError};
 use turnwheel::store::Store;
 
 #[tokio::test]
@@ -20,15 +20,24 @@ async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
     let wire = Arc::new(Wire::new(0, plan));
     let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(&inner), wire });
     let journal = Journal::open(store, ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap();
-    let defer = async |key: &str| {
-        let label = Label { kind: "model", target: "m" };
-        let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
-        journal.deferred_step(key, label, key, answer).await.unwrap();
+    let label = Label { kind: "model", target: "m" };
+    let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
+    journal.deferred_step("a", label, "a", answer).await.unwrap();
+    let (end, ends) = tokio::sync::oneshot::channel();
+    let under_way = journal.deferred_step("b", label, "b", async |key| {
+        ends.await.unwrap();
+        answer(key).await
+    });
+    let fails = async {
+        let failed = journal.settle().await;
+        end.send(()).unwrap();
+        failed
     };
-    defer("a").await;
-    let failed = journal.settle().await;
+    let (ended, failed) = tokio::join!(under_way, fails);
+    ended.expect("what is under way comes to its end");
     assert!(matches!(failed, Err(JournalError::Store(_))), "{failed:?}");
-    defer("b").await;
+    let begun = journal.deferred_step("c", label, "c", answer).await;
+    assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "nothing more begins");
     let refused = journal.settle().await;
     assert!(matches!(refused, Err(JournalError::Halted)), "{refused:?}");
     let steps = inner.steps("s", "m-1").await.unwrap();
