@@ -95,6 +95,7 @@ macro_rules! queue_suite {
             a_job_is_delivered_as_published_and_gone_when_acknowledged
             any_bytes_are_a_payload
             a_repeat_of_a_message_id_is_dropped
+            a_pull_without_a_wait_answers_what_is_there
             a_pull_waits_for_a_job_and_takes_no_more_than_asked
             a_lane_is_read_in_order_whoever_was_woken
             what_is_not_acknowledged_comes_again

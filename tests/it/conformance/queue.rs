@@ -78,6 +78,19 @@ pub async fn a_repeat_of_a_message_id_is_dropped(queue: Jobs) {
     assert!(!send(&queue, "s", "{}").await.duplicate && !send(&queue, "s", "{}").await.duplicate);
 }
 
+pub async fn a_pull_without_a_wait_answers_what_is_there(queue: Jobs) {
+    assert!(queue.pull(10, Duration::ZERO).await.unwrap().is_empty());
+    for session in ["a", "b", "c"] {
+        send(&queue, session, "{}").await;
+    }
+    let first = next(&queue).await.message;
+    let mut seen: Vec<String> = vec![first.session_id];
+    let more = queue.pull(10, Duration::ZERO).await.unwrap();
+    seen.extend(more.into_iter().map(|delivery| delivery.message.session_id));
+    seen.sort();
+    assert_eq!(seen, ["a", "b", "c"], "all of it, without another pull");
+}
+
 pub async fn a_pull_waits_for_a_job_and_takes_no_more_than_asked(queue: Jobs) {
     let start = Instant::now();
     nothing_comes(&queue).await;
