@@ -1,6 +1,7 @@
 //! What was done outside: calls of models and APIs, and timers.
 
 use super::evidence::{Lane, Seen};
+use crate::journal::StepRecord;
 use crate::queue::{Command, JobBody};
 use crate::store::{Outcome, TurnRecord};
 use crate::timer::timer_id;
@@ -33,7 +34,10 @@ fn calls(lane: &Lane) -> Vec<String> {
         }
         let recorded = parts(&call.key).is_some_and(|(turn, step)| {
             lane.steps.get(turn).is_some_and(|steps| steps.iter().any(|recorded| recorded.key == step))
-                || lane.turns.iter().any(|record| record.turn_id == turn && was_given_up(record))
+                || lane.turns.iter().any(|record| {
+                    record.turn_id == turn
+                        && (was_given_up(record) || was_broken_off(record, lane.steps.get(turn), call))
+                })
         });
         if !recorded {
             found.push(format!("{} was called, and no turn has it on record", call.key));
@@ -50,10 +54,16 @@ fn calls(lane: &Lane) -> Vec<String> {
     found
 }
 
-/// A turn that ended in the middle may leave a call without a record: so does one that an operator cancelled meanwhile.
+/// A turn that ended in the middle may leave a call without a record.
 fn was_given_up(turn: &TurnRecord) -> bool {
     let reason = turn.reason.as_deref().unwrap_or_default();
-    ["attempts", "replay", "panic", "operator"].iter().any(|word| reason.starts_with(word))
+    ["attempts", "replay", "panic"].iter().any(|word| reason.starts_with(word))
+}
+
+/// An operator's cancellation breaks off what is in hand: a call after which nothing of the turn was recorded.
+fn was_broken_off(turn: &TurnRecord, steps: Option<&Vec<StepRecord>>, call: &Seen) -> bool {
+    let by_operator = turn.reason.as_deref().is_some_and(|reason| reason.starts_with("operator"));
+    by_operator && steps.into_iter().flatten().all(|step| step.at <= call.at)
 }
 
 /// What was recorded did not run again.
