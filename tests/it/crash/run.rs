@@ -188,6 +188,12 @@ impl<'s> Run<'s> {
             if !self.processes[process].ended(self.patience).await {
                 self.violations.push("a crashed process does not end".into());
             }
+            // A question that was on its way must not come after the next process has asked it again.
+            let site = self.site;
+            let gone = async { tokio::join!(site.model.connections().gone(), site.api.connections.gone()) };
+            if role == Role::Worker && tokio::time::timeout(self.patience, gone).await.is_err() {
+                self.violations.push("the connections of a crashed process do not end".into());
+            }
             self.depose(process).await;
             self.start(role);
         } else if fault.pauses() {

@@ -1,5 +1,6 @@
 //! The API behind skills and tools: answers what it is told to and remembers every call.
 
+use super::connections::Connections;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +36,7 @@ struct Inner {
 #[derive(Clone)]
 pub struct Api {
     pub base_url: String,
+    pub connections: Connections,
     inner: Arc<Inner>,
     _stop: Arc<DropGuard>,
 }
@@ -42,12 +44,12 @@ pub struct Api {
 impl Api {
     /// Serves on a free port; every call is answered by `{"done":true}`.
     pub async fn start() -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (connections, listener) = Connections::listen().await;
         let inner = Arc::new(Inner {
             calls: Mutex::default(),
             handler: Mutex::new(Arc::new(|_, _| (200, json!({"done": true}), Duration::ZERO))),
         });
-        let (base_url, stop) = (format!("http://{}", listener.local_addr().unwrap()), CancellationToken::new());
+        let (base_url, stop) = (format!("http://{}", connections.address()), CancellationToken::new());
         let (app, stopped) = (Router::new().fallback(answer).with_state(Arc::clone(&inner)), stop.clone());
         super::background(async move {
             tokio::select! {
@@ -55,7 +57,7 @@ impl Api {
                 ended = async { axum::serve(listener, app).await } => ended.unwrap(),
             }
         });
-        Self { base_url, inner, _stop: Arc::new(stop.drop_guard()) }
+        Self { base_url, connections, inner, _stop: Arc::new(stop.drop_guard()) }
     }
 
     /// Changes what it answers: status, body and delay by path and body of the call.

@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod backend;
+pub mod connections;
 pub mod engine;
 pub mod model_server;
 pub mod model_stream;

@@ -1,4 +1,5 @@
 //! An OpenAI-compatible server on a local port that answers by script and remembers what it was asked.
+use super::connections::Connections;
 use super::model_stream::Stream;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -112,15 +113,15 @@ struct Inner {
 pub struct ModelServer {
     inner: Arc<Inner>,
     tasks: Tasks,
-    address: std::net::SocketAddr,
+    pub connections: Connections,
 }
 
 impl ModelServer {
     pub async fn start() -> Self {
         let inner = Arc::<Inner>::default();
         let router = Router::new().route("/v1/chat/completions", post(handle)).with_state(Arc::clone(&inner));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, tasks) = (listener.local_addr().unwrap(), Tasks::new());
+        let (connections, listener) = Connections::listen().await;
+        let tasks = Tasks::new();
         let stop = tasks.stop_token();
         tasks.spawn("model server", OnPanic::Log, async move {
             tokio::select! {
@@ -128,11 +129,11 @@ impl ModelServer {
                 ended = async { axum::serve(listener, router).await } => ended.unwrap(),
             }
         });
-        Self { inner, tasks, address }
+        Self { inner, tasks, connections }
     }
 
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("http://{}/v1", self.connections.address())
     }
 
     /// Adds answers for calls that ask for this schema ([`PLAIN`] for none), used one after another.

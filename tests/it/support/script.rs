@@ -1,5 +1,6 @@
 //! A model whose decisions a test scripts, on a [`ModelServer`].
 
+use super::connections::Connections;
 use super::model_server::{Call, ModelServer};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -72,6 +73,10 @@ impl ScriptedModel {
 
     pub fn base_url(&self) -> String {
         self.server.base_url()
+    }
+
+    pub fn connections(&self) -> &Connections {
+        &self.server.connections
     }
 
     /// Changes what it answers from now on; the count of calls goes on.
