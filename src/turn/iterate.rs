@@ -3,6 +3,7 @@
 use super::decision::{Decision, NextStatus};
 use super::inform::Informed;
 use super::prompt;
+use super::publishing::Finished;
 use super::shown::Shown;
 use super::state::Turn;
 use super::waiting::FlowEnd;
@@ -14,7 +15,7 @@ use crate::plan::Plan;
 use crate::prompt::SharedText;
 use crate::queue::ReplyKind;
 use crate::session::Status;
-use crate::store::{Change, Outcome, TimerChange};
+use crate::store::{Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -66,7 +67,7 @@ impl Turn<'_> {
         plan: Arc<Plan>,
         first: Option<Decision>,
         greeted: bool,
-    ) -> Result<Change, TurnError> {
+    ) -> Result<Finished, TurnError> {
         let mut state = Loop {
             shown: self.services.shown.of(&plan, &self.agent.config, self.services),
             history: prompt::conversation(&self.session),
@@ -215,7 +216,7 @@ impl Turn<'_> {
         })
     }
 
-    async fn end(mut self: Box<Self>, end: End, plan: &Plan) -> Result<Change, TurnError> {
+    async fn end(mut self: Box<Self>, end: End, plan: &Plan) -> Result<Finished, TurnError> {
         let outcome = match end {
             End::Cancelled(reason) => return self.cancel(&reason),
             End::Transferred => return self.finish_transfer(),

@@ -1,6 +1,6 @@
 //! The floor on NATS and MongoDB, over their drivers.
 
-use super::{OUTPUT, REPLY, last_events, last_step, steps, think};
+use super::{OUTPUT, REPLY, last_announcement, last_events, last_step, steps, think};
 use crate::bench::agent::AGENT;
 use crate::bench::crew::Duty;
 use crate::config::Settings;
@@ -16,7 +16,7 @@ use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Message};
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocumentBuf, doc, rawdoc};
-use futures::{StreamExt, TryStreamExt, future};
+use futures::{StreamExt, TryStreamExt, future, try_join};
 use mongodb::Database;
 use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
 use std::collections::HashMap;
@@ -141,17 +141,24 @@ impl Floor {
             self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
         }
         for step in steps(self.duty.actions) {
-            event(format!("event/{step}"), super::STATUS).await?.await?;
-            think(&self.duty, &step).await;
-            self.records.submit(item(step)).await?;
+            // Beside the step, as in the engine.
+            let announced = event(format!("event/{step}"), super::STATUS).await?;
+            let recorded = async {
+                think(&self.duty, &step).await;
+                Ok(self.records.submit(item(step)).await?)
+            };
+            try_join!(acked(announced), recorded)?;
         }
-        let (last, outbox) = (last_step(self.duty.actions), last_events(self.duty.actions).to_vec());
-        event(format!("event/{last}"), super::STATUS).await?.await?;
-        think(&self.duty, &last).await;
-        let entries = self.entries_of(&session_id);
-        self.commits.submit(Item { outbox: outbox.clone(), entries, ..item(last) }).await?;
+        let (last, (key, payload)) = (last_step(self.duty.actions), last_announcement(self.duty.actions));
+        let announced = event(key, payload).await?;
+        let committed = async {
+            think(&self.duty, &last).await;
+            let (outbox, entries) = (kept_events(&self.duty), self.entries_of(&session_id));
+            Ok(self.commits.submit(Item { outbox, entries, ..item(last.clone()) }).await?)
+        };
+        try_join!(acked(announced), committed)?;
         let mut acks = Vec::new();
-        for (key, payload) in outbox {
+        for (key, payload) in last_events(self.duty.actions) {
             acks.push(event(key, payload).await?.into_future());
         }
         future::try_join_all(acks).await?;
@@ -190,6 +197,17 @@ impl Floor {
         headers.insert("Nats-Msg-Id", format!("{session_id}/{turn_id}/{key}").as_str());
         Ok(self.context.publish_with_headers(subject, headers, payload.into()).await?)
     }
+}
+
+async fn acked(publishing: jetstream::context::PublishAckFuture) -> anyhow::Result<()> {
+    publishing.await?;
+    Ok(())
+}
+
+/// What a commit keeps of the events: those after it, and, unless the model took its time, the one on its way.
+fn kept_events(duty: &Duty) -> Vec<(String, &'static str)> {
+    let announced = duty.model_latency.0.is_zero().then(|| last_announcement(duty.actions));
+    announced.into_iter().chain(last_events(duty.actions)).collect()
 }
 
 fn kind(payload: &str) -> &'static str {

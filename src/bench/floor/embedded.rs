@@ -1,12 +1,13 @@
 //! The floor on the embedded file: its queue, and plain writes in place of the store's.
 
-use super::{OUTPUT, REPLY, STATUS, last_events, last_step, steps, think};
+use super::{OUTPUT, REPLY, STATUS, last_announcement, last_events, last_step, steps, think};
 use crate::bench::crew::Duty;
 use crate::clock;
 use crate::queue::{Delivery, EventType, OutEvent, Queue};
 use crate::store::embedded::{EmbeddedFile, Tables};
 use crate::tasks::{OnPanic, Tasks};
 use anyhow::Context;
+use futures::{TryFutureExt, try_join};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -16,8 +17,8 @@ use tracing::error;
 const BATCH: usize = 512;
 /// How long one request for deliveries waits.
 const WAIT: Duration = Duration::from_millis(200);
-/// Bytes of a session without its history, but with the outbox of its last turn.
-const SESSION: &[u8] = &[b' '; 2_200];
+/// Bytes of a session without its history, but with the outbox of its last turn, five events.
+const SESSION: &[u8] = &[b' '; 2_430];
 /// Bytes of an open lane.
 const LANE: &[u8] = &[b' '; 360];
 
@@ -59,19 +60,26 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
     }
     queue.next_in_lane(&session, message.seq - 1, message.seq).await?;
     for step in steps(duty.actions) {
-        queue.emit(vec![event(format!("event/{step}"), STATUS)]).await?;
-        think(duty, &step).await;
+        // Beside the step, as in the engine.
+        let announced = queue.emit(vec![event(format!("event/{step}"), STATUS)]);
         let (session, job) = (session.clone(), job.clone());
-        let write = move |tables: &mut Tables<'_>| {
-            tables.steps.insert((session.as_str(), job.as_str(), step.as_str()), OUTPUT.as_bytes())?;
-            Ok(())
+        let recorded = async {
+            think(duty, &step).await;
+            let write = move |tables: &mut Tables<'_>| {
+                tables.steps.insert((session.as_str(), job.as_str(), step.as_str()), OUTPUT.as_bytes())?;
+                Ok(())
+            };
+            Ok(file.write(write).await?)
         };
-        file.write(write).await?;
+        try_join!(announced.map_err(anyhow::Error::from), recorded)?;
     }
-    let last = last_step(duty.actions);
-    queue.emit(vec![event(format!("event/{last}"), STATUS)]).await?;
-    think(duty, &last).await;
-    put_turn(file, (&session, &job), last, message.seq).await?;
+    let (last, (key, payload)) = (last_step(duty.actions), last_announcement(duty.actions));
+    let announced = queue.emit(vec![event(key, payload)]);
+    let committed = async {
+        think(duty, &last).await;
+        put_turn(file, (&session, &job), last.clone(), message.seq).await
+    };
+    try_join!(announced.map_err(anyhow::Error::from), committed)?;
     queue.emit(last_events(duty.actions).into_iter().map(|(key, payload)| event(key, payload)).collect()).await?;
     Ok(queue.ack(&delivery.token).await?)
 }

@@ -47,6 +47,11 @@ fn last_events(actions: usize) -> [(String, &'static str); 4] {
     ]
 }
 
+/// The event that is on its way while the last step is made.
+fn last_announcement(actions: usize) -> (String, &'static str) {
+    (format!("event/{}", last_step(actions)), STATUS)
+}
+
 /// The pause that a turn's model makes before a step.
 async fn think(duty: &Duty, step: &str) {
     if step.ends_with("decide") && !duty.model_latency.0.is_zero() {
