@@ -1,19 +1,18 @@
 //! Ending a turn as `cancelled` (OP-E2).
 
-use super::publishing::Finished;
 use super::state::Turn;
 use super::{CancelReason, TOKEN_BUDGET, TurnError};
 use crate::prompt::is_chinese;
 use crate::queue::ReplyKind;
 use crate::run;
 use crate::session::Status;
-use crate::store::{Outcome, StoreError, TimerChange};
+use crate::store::{Change, Outcome, StoreError, TimerChange};
 use serde_json::json;
 use tracing::warn;
 
 impl Turn<'_> {
     /// Cancels the turn: pending timers go, and the user gets one apology unless they were answered.
-    pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Finished, TurnError> {
+    pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Change, TurnError> {
         warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "the turn is cancelled");
         if self.messages().next().is_some() && self.entries.is_empty() {
             self.remember_user();
@@ -34,7 +33,7 @@ impl Turn<'_> {
     }
 
     /// Counts what earlier attempts have used: a turn that is given up reads nothing else of its journal.
-    pub(super) async fn count_recorded(&mut self) -> Result<(), TurnError> {
+    pub(super) async fn count_recorded(&self) -> Result<(), TurnError> {
         match self.services.store.steps(&self.session.session_id, self.turn_id()).await {
             Ok(steps) => self.journal.count(&steps),
             Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),

@@ -1,14 +1,13 @@
 //! Operator commands (OP-E2, OP-E11, OP-E19).
 
 use super::handoff::HANDOFF_TIMEOUT;
-use super::publishing::Finished;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
 use super::{CancelReason, TurnError};
 use crate::clock;
 use crate::queue::Command;
 use crate::session::Status;
-use crate::store::{Outcome, TimerChange};
+use crate::store::{Change, Outcome, TimerChange};
 
 impl Turn<'_> {
     /// Does what the operator says.
@@ -17,7 +16,7 @@ impl Turn<'_> {
         command: Command,
         name: Option<&str>,
         why: &CancelReason,
-    ) -> Result<Finished, TurnError> {
+    ) -> Result<Change, TurnError> {
         if matches!(command, Command::Release | Command::Cancel | Command::Close) {
             let waited = self.session.waiting.is_some();
             self.leave_flow(why).await?;
@@ -44,7 +43,7 @@ impl Turn<'_> {
 
     /// Cancels the timers of this name, or all. What ends a human's hold, or the wait for an answer, is no follow-up: it goes
     /// only when it is named.
-    fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Finished, TurnError> {
+    fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Change, TurnError> {
         let meant = |timer: &str| name.map_or(![HANDOFF_TIMEOUT, FLOW_TIMEOUT].contains(&timer), |name| timer == name);
         let timers = self.session.timers.iter().filter(|timer| meant(&timer.name));
         let ids: Vec<String> = timers.map(|timer| timer.timer_id.clone()).collect();

@@ -3,14 +3,13 @@
 use super::TurnError;
 use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
-use super::publishing::Finished;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
 use crate::action::system::Operation;
 use crate::plan::{Plan, planner};
 use crate::queue::{Job, JobBody, ReplyKind};
 use crate::session::{Session, Status};
-use crate::store::{Outcome, TimerChange};
+use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::Timer;
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
 
 impl Turn<'_> {
     /// Fires a timer of the current generation; an older one, or one that the document no longer has, does nothing.
-    pub(super) async fn fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Finished, TurnError> {
+    pub(super) async fn fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
         let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
             return self.nothing();
         };
@@ -61,7 +60,7 @@ impl Turn<'_> {
     }
 
     /// A message without an action: said without asking the model.
-    fn follow_up(mut self: Box<Self>, text: &str) -> Result<Finished, TurnError> {
+    fn follow_up(mut self: Box<Self>, text: &str) -> Result<Change, TurnError> {
         self.transition(Status::Typing);
         self.reply(ReplyKind::Timer, "timer", text);
         self.transition(Status::Ready);
@@ -82,7 +81,7 @@ impl Turn<'_> {
     }
 
     /// The plan that the session last ran with. A timer never plans: without one the configuration itself serves.
-    async fn current_plan(&mut self) -> Result<Arc<Plan>, TurnError> {
+    async fn current_plan(&self) -> Result<Arc<Plan>, TurnError> {
         let cached = self.services.store.plan(&self.agent.config.id, &self.agent.hash).await?;
         Ok(cached.unwrap_or_else(|| Arc::new(planner::unplanned(&self.agent))))
     }

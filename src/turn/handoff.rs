@@ -1,7 +1,6 @@
 //! Handing the conversation to a human, and what happens while one has it (E-22, OP-E11).
 
 use super::iterate::End;
-use super::publishing::Finished;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::action::system::Operation;
@@ -12,7 +11,7 @@ use crate::http_client::bounded;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::queue::ReplyKind;
 use crate::session::{Entry, Handoff, Role, Status, transcript};
-use crate::store::{Outcome, TimerChange};
+use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
@@ -66,7 +65,7 @@ impl Turn<'_> {
     }
 
     /// `hold` stays `transferred` until released or timed out, `notify` is `ready` at once.
-    pub(super) fn finish_transfer(mut self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) fn finish_transfer(mut self: Box<Self>) -> Result<Change, TurnError> {
         let config = &self.agent.config.handoff;
         let timers = match config.mode() {
             HandoffMode::Hold => vec![NewTimer {
@@ -87,7 +86,7 @@ impl Turn<'_> {
     }
 
     /// A user's message while a human has the conversation: recorded and forwarded, the agent is silent.
-    pub(super) async fn forward(mut self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) async fn forward(mut self: Box<Self>) -> Result<Change, TurnError> {
         let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
         for index in 0..self.jobs.len() {
             if let Err(problem) = self.post(&format!("forward[{index}]"), "message", &summary).await? {
@@ -98,7 +97,7 @@ impl Turn<'_> {
     }
 
     /// What a human says to the user. It is sent also when the conversation was taken back meanwhile: it has been said.
-    pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<String>) -> Result<Finished, TurnError> {
+    pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<String>) -> Result<Change, TurnError> {
         let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
         self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
         self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
@@ -106,7 +105,7 @@ impl Turn<'_> {
     }
 
     /// Takes the conversation back.
-    pub(super) fn release(mut self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) fn release(mut self: Box<Self>) -> Result<Change, TurnError> {
         if self.status() != Status::Transferred {
             return self.nothing();
         }

@@ -3,7 +3,6 @@
 use super::decision::{Decision, NextStatus};
 use super::inform::Informed;
 use super::prompt;
-use super::publishing::Finished;
 use super::shown::Shown;
 use super::state::Turn;
 use super::waiting::FlowEnd;
@@ -15,7 +14,7 @@ use crate::plan::Plan;
 use crate::prompt::SharedText;
 use crate::queue::ReplyKind;
 use crate::session::Status;
-use crate::store::{Outcome, TimerChange};
+use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -67,7 +66,7 @@ impl Turn<'_> {
         plan: Arc<Plan>,
         first: Option<Decision>,
         greeted: bool,
-    ) -> Result<Finished, TurnError> {
+    ) -> Result<Change, TurnError> {
         let mut state = Loop {
             shown: self.services.shown.of(&plan, &self.agent.config, self.services),
             history: prompt::conversation(&self.session),
@@ -216,7 +215,7 @@ impl Turn<'_> {
         })
     }
 
-    async fn end(mut self: Box<Self>, end: End, plan: &Plan) -> Result<Finished, TurnError> {
+    async fn end(mut self: Box<Self>, end: End, plan: &Plan) -> Result<Change, TurnError> {
         let outcome = match end {
             End::Cancelled(reason) => return self.cancel(&reason),
             End::Transferred => return self.finish_transfer(),

@@ -19,7 +19,6 @@ mod iterate;
 mod opening;
 mod prompt;
 mod published;
-mod publishing;
 mod shown;
 mod speech;
 mod state;
@@ -29,7 +28,6 @@ mod waiting;
 pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
 pub(crate) use published::read_back;
-pub use publishing::{Finished, Publishing};
 pub use shown::ShownPlans;
 pub(crate) use speech::Speech;
 
@@ -46,7 +44,7 @@ use crate::prompt::Prompts;
 use crate::queue::{Job, JobBody, Queue, QueueError};
 use crate::run::StoredDefinitions;
 use crate::session::Session;
-use crate::store::{Store, StoreError};
+use crate::store::{Change, Store, StoreError};
 use crate::workflow::Flows;
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,9 +166,9 @@ impl std::fmt::Display for CancelReason {
 }
 
 /// Handles a job, up to the change that is to be committed. What the turn has to say at its end is in the change's outbox,
-/// to be published after the commit; what it said on the way is published on return, or on its way and in the outbox, too.
-/// `None`: the job leaves no trace.
-pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Finished>, TurnError> {
+/// to be published after the commit, with what it said on the way and had no time to publish. `None`: the job leaves no
+/// trace.
+pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Change>, TurnError> {
     let Some(first) = input.jobs.first().cloned() else { return Ok(None) };
     let turn = state::Turn::open(services, input).await?;
     match first.body {
@@ -192,7 +190,7 @@ pub async fn give_up(
     services: &Services,
     mut input: Box<TurnInput>,
     reason: CancelReason,
-) -> Result<Finished, TurnError> {
+) -> Result<Change, TurnError> {
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.count_recorded().await?;

@@ -1,7 +1,6 @@
 //! One turn in hand: the session as it becomes, what is to be published, what the commit writes.
 
 use super::published::is_answer;
-use super::publishing::{Finished, Publishing};
 use super::speech::{Ended, Speech};
 use super::{Services, TurnError, TurnInput};
 use crate::agent::AgentRecord;
@@ -11,11 +10,14 @@ use crate::journal::{Guard, Journal, Stepped};
 use crate::model::Models;
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
-use crate::store::{Change, Outcome, StatusAt, TimerChange, TurnRecord};
+use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
 use crate::telemetry::TraceContext;
+use futures::poll;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
 use tracing::error;
 
 /// The most bytes of one reply's text: NATS takes 1 MiB with all that is around it, escaped.
@@ -52,14 +54,12 @@ pub(super) struct Turn<'a> {
     profile_changed: bool,
     statuses: Vec<StatusAt>,
     /// The status that the session document shows.
-    pub(super) shown: Status,
+    shown: Status,
     /// What it says while it is made, and whether what an earlier holder has said is in it.
     pub(super) speech: Arc<Speech>,
     pub(super) recalled: bool,
-    /// What is to be published.
+    /// What is not published yet.
     pub(super) outbox: Vec<OutEvent>,
-    /// What is on its way to the stream before that; it makes a turn one that only its owner waits with (not `Sync`).
-    pub(super) under_way: Option<Publishing>,
 }
 
 impl<'a> Turn<'a> {
@@ -107,7 +107,6 @@ impl<'a> Turn<'a> {
             speech: Arc::default(),
             recalled: false,
             outbox: Vec::new(),
-            under_way: None,
         });
         turn.adopt_addressing();
         Ok(turn)
@@ -269,13 +268,61 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
+    /// Makes what has been collected visible: first the document's status, then the events.
+    pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
+        self.announce().await?;
+        self.flush().await
+    }
+
+    /// Runs something slow, such as a step, while what has been collected is published. What a status announces never
+    /// starts before the status is durable (E-05); its event may come a moment later. What is over at once, such as a step
+    /// on record, is over before its event could be out: that goes with what follows.
+    pub(super) async fn beside<T>(&mut self, mut slow: impl Future<Output = T> + Unpin) -> Result<T, TurnError> {
+        self.announce().await?;
+        if let Poll::Ready(done) = poll!(&mut slow) {
+            return Ok(done);
+        }
+        let (published, done) = futures::join!(self.publishing(), slow);
+        published?;
+        Ok(done)
+    }
+
+    /// Makes the status durable.
+    async fn announce(&mut self) -> Result<(), TurnError> {
+        let status = self.status();
+        if self.shown != status {
+            let request = Record {
+                session_id: self.session.session_id.clone(),
+                epoch: self.session.epoch,
+                turn_id: self.turn_id.clone(),
+                steps: self.journal.take_notes(),
+                status: Some(status),
+            };
+            self.services.store.record(request).await?;
+            self.shown = status;
+        }
+        Ok(())
+    }
+
+    /// Publishes what has been collected.
+    pub(super) async fn flush(&mut self) -> Result<(), TurnError> {
+        self.publishing().await
+    }
+
+    fn publishing(&mut self) -> impl Future<Output = Result<(), TurnError>> + use<> {
+        let (events, guard) = (std::mem::take(&mut self.outbox), self.guard.clone());
+        let queue = Arc::clone(&self.services.queue);
+        async move {
+            match events.is_empty() {
+                true => Ok(()),
+                false if !guard.holds().await? => Err(TurnError::Lost),
+                false => Ok(queue.emit(events).await?),
+            }
+        }
+    }
+
     /// Makes the change that the commit writes. What is not published yet goes with it.
-    pub(super) fn finish(
-        mut self: Box<Self>,
-        outcome: Outcome,
-        mut timers: TimerChange,
-    ) -> Result<Finished, TurnError> {
-        let publishing = self.hand_over()?;
+    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, mut timers: TimerChange) -> Result<Change, TurnError> {
         self.check_outbox()?;
         if let TimerChange::Replace(timers) = &mut timers {
             self.session.timer_generation += 1;
@@ -300,7 +347,7 @@ impl<'a> Turn<'a> {
             committed_at: clock::now(),
             hash: self.agent.hash.clone(),
         };
-        let change = Change {
+        Ok(Change {
             agent_id: self.session.agent_id,
             user_id: self.session.user_id,
             channel: self.session.channel,
@@ -322,8 +369,7 @@ impl<'a> Turn<'a> {
             run: None,
             steps: self.journal.take_notes(),
             outbox: self.outbox,
-        };
-        Ok(Finished { change: Box::new(change), publishing })
+        })
     }
 
     /// What the queue does not take would never be published: then the turn must not be committed.
@@ -336,7 +382,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Ends a turn that has nothing to do.
-    pub(super) fn nothing(self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) fn nothing(self: Box<Self>) -> Result<Change, TurnError> {
         self.finish(Outcome::Noop, TimerChange::Keep)
     }
 

@@ -1,15 +1,15 @@
 //! A user's message.
 
 use super::TurnError;
-use super::publishing::Finished;
 use super::state::Turn;
 use crate::session::Status;
+use crate::store::Change;
 use futures::FutureExt;
 
 impl Turn<'_> {
     /// Handles the user's message(s): forwarded while a human has the conversation, the answer to a flow that
     /// waits, else planned, greeted and decided.
-    pub(super) async fn user_message(mut self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) async fn user_message(mut self: Box<Self>) -> Result<Change, TurnError> {
         self.remember_user();
         // The next message reopens a closed conversation (OP-E19).
         self.session.closed_at = None;
@@ -24,7 +24,7 @@ impl Turn<'_> {
     }
 
     /// Plans, greets and decides.
-    pub(super) async fn converse(mut self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) async fn converse(mut self: Box<Self>) -> Result<Change, TurnError> {
         let opening = match self.opening().await? {
             Ok(opening) => opening,
             Err(reason) => return self.cancel(&reason),

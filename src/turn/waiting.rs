@@ -4,7 +4,6 @@
 //! so that no step runs again and every idempotency key is what it was.
 
 use super::handoff::TIMEOUT_INDEX;
-use super::publishing::Finished;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::action::{Action, ActionKind};
@@ -15,7 +14,7 @@ use crate::prompt::is_chinese;
 use crate::queue::ReplyKind;
 use crate::run::{self, LEFT, Suspended, UNANSWERED};
 use crate::session::{Status, Waiting};
-use crate::store::{Outcome, TimerChange};
+use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use crate::workflow::Question;
 use crate::workflow::asking::{self, Asking};
@@ -161,7 +160,7 @@ impl Turn<'_> {
     }
 
     /// The user's message while a flow waits: its answer, unless it is too late for that, or says that the user leaves.
-    pub(super) async fn answered(mut self: Box<Self>, waiting: Waiting) -> Result<Finished, TurnError> {
+    pub(super) async fn answered(mut self: Box<Self>, waiting: Waiting) -> Result<Change, TurnError> {
         let late = self.started_at() > waiting.until;
         if late || waiting.agent_id != self.agent.config.id {
             let why = if late { "the answer came too late" } else { "a message named another agent" };
@@ -192,7 +191,7 @@ impl Turn<'_> {
         }
     }
 
-    fn end_of_flow(mut self: Box<Self>, timers: TimerChange) -> Result<Finished, TurnError> {
+    fn end_of_flow(mut self: Box<Self>, timers: TimerChange) -> Result<Change, TurnError> {
         self.transition(Status::Ready);
         self.finish(Outcome::Flow, timers)
     }
@@ -244,7 +243,7 @@ impl Turn<'_> {
     }
 
     /// The user leaves the flow.
-    async fn left(mut self: Box<Self>, waiting: Waiting) -> Result<Finished, TurnError> {
+    async fn left(mut self: Box<Self>, waiting: Waiting) -> Result<Change, TurnError> {
         let metadata = Map::from_iter([("flow".to_owned(), Value::from(waiting.flow.as_str()))]);
         self.session.waiting = Some(waiting);
         self.leave_flow(&CancelReason::new(LEFT, "the user has left the flow")).await?;
@@ -255,7 +254,7 @@ impl Turn<'_> {
     }
 
     /// The flow cannot go on: the user is told, and the message is one like any other.
-    async fn lost(mut self: Box<Self>, waiting: Waiting, problem: String) -> Result<Finished, TurnError> {
+    async fn lost(mut self: Box<Self>, waiting: Waiting, problem: String) -> Result<Change, TurnError> {
         let (session_id, flow) = (&self.session.session_id, &waiting.flow);
         warn!(%session_id, flow, turn_id = waiting.turn_id, "the flow cannot go on: {problem}");
         // An answer such as an order's number has no language.
@@ -267,7 +266,7 @@ impl Turn<'_> {
     }
 
     /// Nobody has answered in time: the flow is forgotten, and nothing said.
-    pub(super) async fn unanswered(mut self: Box<Self>) -> Result<Finished, TurnError> {
+    pub(super) async fn unanswered(mut self: Box<Self>) -> Result<Change, TurnError> {
         self.leave_flow(&CancelReason::new(UNANSWERED, "no answer came in time")).await?;
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }

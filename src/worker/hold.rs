@@ -17,10 +17,9 @@ use crate::session::Session;
 use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
 use crate::tasks::panic_text;
 use crate::timer::scheduler::HORIZON;
-use crate::turn::{CancelReason, Finished, Publishing, TurnError};
+use crate::turn::{CancelReason, TurnError};
 use futures::FutureExt;
-use futures::future::{BoxFuture, MaybeDone, OptionFuture};
-use futures::try_join;
+use futures::future::{BoxFuture, MaybeDone};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,7 +54,7 @@ struct Handled {
     /// The last sequence that is handled with it.
     last_seq: u64,
     /// To be committed.
-    finished: Option<Finished>,
+    change: Option<Box<Change>>,
     /// The turn's, which its end belongs to.
     span: Span,
 }
@@ -63,7 +62,7 @@ struct Handled {
 impl Handled {
     /// It leads to no turn.
     fn nothing(last_seq: u64) -> Self {
-        Self { last_seq, finished: None, span: Span::none() }
+        Self { last_seq, change: None, span: Span::none() }
     }
 }
 
@@ -111,26 +110,23 @@ impl<'a> Hold<'a> {
         };
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
         self.check().await?;
-        let Handled { last_seq, finished, span } = self.handle(&message).await?;
-        self.conclude(message.at, last_seq, finished).instrument(span).await
+        let Handled { last_seq, change, span } = self.handle(&message).await?;
+        self.conclude(message.at, last_seq, change).instrument(span).await
     }
 
     /// Commits, publishes and acknowledges what a message, which came `at` then, has come to. False when the lane is
     /// released.
-    async fn conclude(&mut self, at: Timestamp, last_seq: u64, finished: Option<Finished>) -> Result<bool, Stop> {
-        let (change, publishing) = finished.map(|Finished { change, publishing }| (change, publishing)).unzip();
+    async fn conclude(&mut self, at: Timestamp, last_seq: u64, change: Option<Box<Change>>) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
-        let mut outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
+        let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
         let outcome = change.as_ref().map(|change| change.turn.outcome);
         if let Some(outcome) = outcome {
             Span::current().record("outcome", outcome.as_str());
         }
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
-        let arriving = publishing.flatten().map(Publishing::arrived);
-        let arrived = async { Ok(OptionFuture::from(arriving).await.unwrap_or(0)) };
-        let (arrived, committed) = try_join!(arrived, self.commit(last_seq, change))?;
-        publish(self.shared, outbox.split_off(arrived)).await?;
+        let committed = self.commit(last_seq, change).await?;
+        publish(self.shared, outbox).await?;
         count(outcome, answers.then_some(at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
@@ -258,11 +254,11 @@ impl<'a> Hold<'a> {
             trace.adopt(&span);
         }
         let exceeded = attempt > self.shared.max_attempts && !subject.is_obsolete(&self.session);
-        let finished = match exceeded {
+        let change = match exceeded {
             true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
             false => self.run(message, subject, attempt).instrument(span.clone()).await?,
         };
-        Ok(Handled { last_seq: through, finished, span })
+        Ok(Handled { last_seq: through, change, span })
     }
 
     /// What is to be done for a job, and the last sequence that is handled with it.
@@ -278,7 +274,7 @@ impl<'a> Hold<'a> {
         subject.work(self.session.clone(), self.resumed, guard)
     }
 
-    async fn run(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Finished>, Stop> {
+    async fn run(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
         let session_id = &self.session.session_id;
         let guard = self.guard.clone().cancelled_by(self.shared.lanes.begin(session_id, message.seq));
@@ -290,7 +286,7 @@ impl<'a> Hold<'a> {
             () = self.shared.abandoning.cancelled() => return Err(Stop::Stopping),
         };
         let reason = match ended {
-            Ok(Ok(finished)) => return Ok(finished),
+            Ok(Ok(change)) => return Ok(change),
             Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
@@ -308,17 +304,17 @@ impl<'a> Hold<'a> {
         Box::pin(self.give_up(subject, reason)).await
     }
 
-    async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Finished>, Stop> {
+    async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
         let problem = format!("the job was begun {tried} times without coming to an end");
         self.bury(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
         self.give_up(subject, CancelReason::new("attempts", problem)).await
     }
 
-    async fn give_up(&self, subject: Subject, reason: CancelReason) -> Result<Option<Finished>, Stop> {
+    async fn give_up(&self, subject: Subject, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
         let work = self.work_on(subject, self.guard.clone());
         match work.give_up(&self.shared.services, reason).await {
-            Ok(finished) => Ok(Some(finished)),
+            Ok(change) => Ok(Some(Box::new(change))),
             Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
             Err(TurnError::Lost) => Err(Stop::Lost),
             Err(TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem)) => {

@@ -5,7 +5,8 @@ use crate::journal::Guard;
 use crate::queue::Job;
 use crate::run::{self, RunInput};
 use crate::session::Session;
-use crate::turn::{self, CancelReason, Finished, Services, TurnError, TurnInput};
+use crate::store::Change;
+use crate::turn::{self, CancelReason, Services, TurnError, TurnInput};
 use std::sync::Arc;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
@@ -62,18 +63,19 @@ impl Subject {
 
 impl Work {
     /// Does it, up to the change that is to be committed.
-    pub(super) async fn run(self, services: &Services) -> Result<Option<Finished>, TurnError> {
+    pub(super) async fn run(self, services: &Services) -> Result<Option<Box<Change>>, TurnError> {
+        // By place: whoever waits for it would hold room for a whole change.
         match self {
-            Self::Turn(input) => turn::run(services, input).await,
-            Self::Run(input) => Box::pin(run::run(services, input)).await.map(|change| Some(change.into())),
+            Self::Turn(input) => turn::run(services, input).await.map(|change| change.map(Box::new)),
+            Self::Run(input) => Box::pin(run::run(services, input)).await.map(|change| Some(Box::new(change))),
         }
     }
 
     /// Ends it, since it cannot go on.
-    pub(super) async fn give_up(self, services: &Services, reason: CancelReason) -> Result<Finished, TurnError> {
+    pub(super) async fn give_up(self, services: &Services, reason: CancelReason) -> Result<Change, TurnError> {
         match self {
             Self::Turn(input) => turn::give_up(services, input, reason).await,
-            Self::Run(input) => run::give_up(services, input, reason).await.map(Finished::from),
+            Self::Run(input) => run::give_up(services, input, reason).await,
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What a worker has committed and not published is published by whoever comes after it, once and in order.
+//! What a worker has committed and not published is published by whoever comes after it, once and in order. In the embedded
+//! file there is no such gap: the commit publishes.
 
 use crate::conformance::kit;
 use crate::scenarios::{answer, on_both_backends, sales};
+use crate::support::backend::{cluster, embedded};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::ScriptedModel;
 use serde_json::json;
@@ -14,7 +16,6 @@ use turnwheel::store::{Change, Committed};
 on_both_backends!(
     next_turn_publishes_first_what_the_one_before_has_said,
     redelivered_message_publishes_what_its_turn_has_said,
-    message_that_was_removed_leaves_nothing_to_publish,
 );
 
 /// What the turn of the dead worker says at its end.
@@ -108,8 +109,9 @@ async fn redelivered_message_publishes_what_its_turn_has_said(backend: Backend) 
     says(&engine, &["第一句", "第二句"]).await;
 }
 
-async fn message_that_was_removed_leaves_nothing_to_publish(backend: Backend) {
-    let engine = left_behind(backend).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn message_that_was_removed_leaves_nothing_to_publish() {
+    let engine = left_behind(cluster().await).await;
     // As if it had been published: its message is acknowledged, and so in the stream no more.
     let again = engine.queue.pull(1, Duration::from_secs(10)).await.unwrap();
     engine.queue.ack(&again[0].token).await.unwrap();
@@ -117,4 +119,15 @@ async fn message_that_was_removed_leaves_nothing_to_publish(backend: Backend) {
     engine.start_worker();
     engine.say("s", "m-2", "还在吗").await;
     says(&engine, &["第二句"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commit_to_the_embedded_file_publishes_what_its_turn_has_said() {
+    let engine = left_behind(embedded().await).await;
+    assert!(engine.session("s").await.outbox.is_empty(), "nothing is left to be published");
+    let published = engine.events("s").await;
+    assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 3]);
+    // As a worker does after each commit, and whoever comes after a worker that died.
+    engine.queue.emit(outbox()).await.unwrap();
+    assert_eq!(engine.events("s").await, published, "once");
 }

@@ -16,7 +16,7 @@ use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Message};
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocumentBuf, doc, rawdoc};
-use futures::{StreamExt, TryStreamExt, future, try_join};
+use futures::{StreamExt, TryStreamExt, future, join, try_join};
 use mongodb::Database;
 use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
 use std::collections::HashMap;
@@ -149,16 +149,16 @@ impl Floor {
             };
             try_join!(acked(announced), recorded)?;
         }
-        let (last, (key, payload)) = (last_step(self.duty.actions), last_announcement(self.duty.actions));
-        let announced = event(key, payload).await?;
-        let committed = async {
-            think(&self.duty, &last).await;
-            let (outbox, entries) = (kept_events(&self.duty), self.entries_of(&session_id));
-            Ok(self.commits.submit(Item { outbox, entries, ..item(last.clone()) }).await?)
-        };
-        try_join!(acked(announced), committed)?;
+        let (last, outbox) = (last_step(self.duty.actions), last_events(&self.duty));
+        if !self.duty.model_latency.0.is_zero() {
+            let (key, payload) = last_announcement(self.duty.actions);
+            let (announced, ()) = join!(acked(event(key, payload).await?), think(&self.duty, &last));
+            announced?;
+        }
+        let entries = self.entries_of(&session_id);
+        self.commits.submit(Item { outbox: outbox.clone(), entries, ..item(last) }).await?;
         let mut acks = Vec::new();
-        for (key, payload) in last_events(self.duty.actions) {
+        for (key, payload) in outbox {
             acks.push(event(key, payload).await?.into_future());
         }
         future::try_join_all(acks).await?;
@@ -202,12 +202,6 @@ impl Floor {
 async fn acked(publishing: jetstream::context::PublishAckFuture) -> anyhow::Result<()> {
     publishing.await?;
     Ok(())
-}
-
-/// What a commit keeps of the events: those after it, and, unless the model took its time, the one on its way.
-fn kept_events(duty: &Duty) -> Vec<(String, &'static str)> {
-    let announced = duty.model_latency.0.is_zero().then(|| last_announcement(duty.actions));
-    announced.into_iter().chain(last_events(duty.actions)).collect()
 }
 
 fn kind(payload: &str) -> &'static str {

@@ -4,10 +4,10 @@ use super::{OUTPUT, REPLY, STATUS, last_announcement, last_events, last_step, st
 use crate::bench::crew::Duty;
 use crate::clock;
 use crate::queue::{Delivery, EventType, OutEvent, Queue};
-use crate::store::embedded::{EmbeddedFile, Tables};
+use crate::store::embedded::{EmbeddedFile, StoredEvent, Tables};
 use crate::tasks::{OnPanic, Tasks};
 use anyhow::Context;
-use futures::{TryFutureExt, try_join};
+use futures::{TryFutureExt, join, try_join};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use tracing::error;
 const BATCH: usize = 512;
 /// How long one request for deliveries waits.
 const WAIT: Duration = Duration::from_millis(200);
-/// Bytes of a session without its history, but with the outbox of its last turn, five events.
+/// Bytes of a session without its history.
 const SESSION: &[u8] = &[b' '; 2_430];
 /// Bytes of an open lane.
 const LANE: &[u8] = &[b' '; 360];
@@ -73,14 +73,16 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
         };
         try_join!(announced.map_err(anyhow::Error::from), recorded)?;
     }
-    let (last, (key, payload)) = (last_step(duty.actions), last_announcement(duty.actions));
-    let announced = queue.emit(vec![event(key, payload)]);
-    let committed = async {
-        think(duty, &last).await;
-        put_turn(file, (&session, &job), last.clone(), message.seq).await
-    };
-    try_join!(announced.map_err(anyhow::Error::from), committed)?;
-    queue.emit(last_events(duty.actions).into_iter().map(|(key, payload)| event(key, payload)).collect()).await?;
+    let last = last_step(duty.actions);
+    if !duty.model_latency.0.is_zero() {
+        let (key, payload) = last_announcement(duty.actions);
+        let (announced, ()) = join!(queue.emit(vec![event(key, payload)]), think(duty, &last));
+        announced?;
+    }
+    let said: Vec<OutEvent> = last_events(duty).into_iter().map(|(key, payload)| event(key, payload)).collect();
+    put_turn(file, (&session, &job), last, message.seq, said.clone()).await?;
+    // They are there; whoever waits for replies learns it here.
+    queue.emit(said).await?;
     Ok(queue.ack(&delivery.token).await?)
 }
 
@@ -93,19 +95,25 @@ async fn put_lane(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
     Ok(file.write(write).await?)
 }
 
-/// The turn's last step, its record, its part of the history, and the session.
-async fn put_turn(file: &EmbeddedFile, (session, job): (&str, &str), last: String, seq: u64) -> anyhow::Result<()> {
-    let (session, job, now) = (session.to_owned(), job.to_owned(), clock::now().as_millis());
+/// The turn's record with its last step, its part of the history, the session, and what is said at the end.
+async fn put_turn(
+    file: &EmbeddedFile,
+    (session, job): (&str, &str),
+    last: String,
+    seq: u64,
+    events: Vec<OutEvent>,
+) -> anyhow::Result<()> {
+    let publisher = file.publisher().context("a file without a queue")?;
+    let (session, job, now, readers) = (session.to_owned(), job.to_owned(), clock::now(), Arc::clone(&publisher));
     let write = move |tables: &mut Tables<'_>| {
-        let (session, job) = (session.as_str(), job.as_str());
-        tables.steps.insert((session, job, last.as_str()), OUTPUT.as_bytes())?;
-        tables.turns.insert((session, job), (now, REPLY.as_bytes()))?;
-        tables.turn_ages.insert((now, session, job), ())?;
-        tables.history.insert((session, 2 * seq), STATUS.as_bytes())?;
-        tables.history.insert((session, 2 * seq + 1), REPLY.as_bytes())?;
-        tables.sessions.insert(session, (now, 0, SESSION))?;
-        tables.lanes.remove(session)?;
-        Ok(())
+        let (id, steps) = (session.as_str(), vec![(last.as_str(), OUTPUT.as_bytes())]);
+        tables.turns.insert((id, job.as_str()), (now.as_millis(), REPLY.as_bytes(), steps))?;
+        tables.gathered.turn(now, id, &job);
+        tables.history.insert((id, 2 * seq), vec![STATUS.as_bytes(), REPLY.as_bytes()])?;
+        tables.sessions.insert(id, (now.as_millis(), 0, 1, SESSION))?;
+        tables.lanes.remove(id)?;
+        publisher.emit(tables, &events)
     };
-    Ok(file.write(write).await?)
+    file.write_then(write, move |stored: &Vec<StoredEvent>| readers.emitted(stored)).await?;
+    Ok(())
 }

@@ -37,17 +37,21 @@ fn last_step(actions: usize) -> String {
     format!("{actions}/decide")
 }
 
-/// The events at the end: key and payload.
-fn last_events(actions: usize) -> [(String, &'static str); 4] {
-    [
+/// The events at the end: key and payload. The one that announces the last step is among them, unless the model takes its
+/// time for that.
+fn last_events(duty: &Duty) -> Vec<(String, &'static str)> {
+    let actions = duty.actions;
+    let announced = duty.model_latency.0.is_zero().then(|| last_announcement(actions));
+    let at_the_end = [
         (format!("step/{actions}/decide"), STATUS),
         ("status/1".to_owned(), STATUS),
         (format!("{actions}/respond"), REPLY),
         ("status/2".to_owned(), STATUS),
-    ]
+    ];
+    announced.into_iter().chain(at_the_end).collect()
 }
 
-/// The event that is on its way while the last step is made.
+/// The event that announces the last step.
 fn last_announcement(actions: usize) -> (String, &'static str) {
     (format!("event/{}", last_step(actions)), STATUS)
 }

@@ -1,9 +1,9 @@
 //! Events: stored in order, read from the file, so that a replay and what comes live are one and the same.
 
-use super::state::{State, put_last_event};
+use super::state::{EVENTS_LAST, State};
 use crate::clock::{self, Timestamp};
 use crate::queue::{EventType, From, OutEvent, QueueError, Result, StreamEvent};
-use crate::store::embedded::{EVENTS, EmbeddedFile, Fault, Tables};
+use crate::store::embedded::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use redb::ReadableTable;
@@ -13,48 +13,54 @@ use tokio::sync::watch;
 
 /// How many events are read at once.
 const PAGE: usize = 128;
-/// How many rows one operation of the housekeeping deletes, so that others get between.
+/// How many rows, or events, one operation of the housekeeping deletes, so that others get between.
 pub(super) const PRUNE_BATCH: usize = 1_024;
 
-/// Stores events but for repeats; answers (session, sequence) of those stored.
+/// Stores events but for repeats; answers those stored.
 pub(super) fn emit(
     tables: &mut Tables<'_>,
     state: &State,
     events: &[OutEvent],
-) -> std::result::Result<Vec<(String, u64)>, Fault> {
+) -> std::result::Result<Vec<StoredEvent>, Fault> {
     let now = clock::now();
-    let mut stored = Vec::with_capacity(events.len());
+    let (mut stored, mut row) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
+    let mut inner = state.lock();
     for event in events {
         let id = event.msg_id.as_deref();
-        let published = state.lock().events.next(id, now);
+        let published = inner.events.next(id, now);
         if published.duplicate {
             continue;
         }
-        let (seq, session) = (published.seq, event.session_id.as_str());
-        tables.events.insert(seq, (event.channel.as_str(), event.event_type.as_str(), &*event.payload))?;
-        tables.event_index.insert(seq, (now.as_millis(), session, id))?;
-        stored.push((event.session_id.clone(), seq));
+        row.push((event.channel.as_str(), event.event_type.as_str(), &*event.payload));
+        tables.gathered.event(now, published.seq, &event.session_id, id);
+        stored.push((event.session_id.clone(), published.seq));
     }
-    if let Some((_, last)) = stored.last() {
-        put_last_event(tables, *last)?;
+    drop(inner);
+    if let (Some((_, first)), Some((_, last))) = (stored.first(), stored.last()) {
+        // Only the writer gives sequences, so they follow each other.
+        tables.events.insert(*first, row)?;
+        tables.gathered.counter(EVENTS_LAST, *last);
     }
     Ok(stored)
 }
 
-/// Deletes some of the events from before `before`; answers them as (session, sequence).
-pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> std::result::Result<Vec<(String, u64)>, Fault> {
-    let mut old = Vec::new();
-    for row in tables.event_index.iter()?.take(PRUNE_BATCH) {
-        let (seq, value) = row?;
-        let (at, session, _) = value.value();
-        if at >= before.as_millis() {
+/// Deletes some of the events from before `before`; answers them.
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> std::result::Result<Vec<StoredEvent>, Fault> {
+    let (mut old, mut rows) = (Vec::new(), Vec::new());
+    for row in tables.event_index.iter()? {
+        let (first, value) = row?;
+        let (at, events) = value.value();
+        if at >= before.as_millis() || old.len() >= PRUNE_BATCH {
             break;
         }
-        old.push((session.to_owned(), seq.value()));
+        rows.push(first.value());
+        old.extend(events.into_iter().map(|(seq, session, _)| (session.to_owned(), seq)));
     }
-    for (_, seq) in &old {
-        tables.event_index.remove(seq)?;
-        tables.events.remove(seq)?;
+    for first in rows {
+        tables.event_index.remove(first)?;
+    }
+    if let Some((_, last)) = old.last() {
+        tables.events.retain_in(..=*last, |_, _| false)?;
     }
     Ok(old)
 }
@@ -109,17 +115,27 @@ impl Reader {
         let page = self.file.read(|read| {
             let table = read.open_table(EVENTS)?;
             let mut page = VecDeque::with_capacity(seqs.len());
-            for seq in seqs {
-                let Some(row) = table.get(seq)? else { continue };
-                let (_, token, payload) = row.value();
-                let event_type = EventType::from_token(token).ok_or_else(|| Fault::Damaged {
-                    what: format!("event {seq}"),
-                    problem: format!("its type is `{token}`"),
-                })?;
-                page.push_back(StreamEvent { seq: *seq, event_type, payload: Bytes::copy_from_slice(payload) });
+            let mut seqs = seqs.iter().copied().peekable();
+            while let Some(seq) = seqs.peek().copied() {
+                let row = table.range(..=seq)?.next_back().transpose()?;
+                let (first, events) =
+                    row.as_ref().map_or((seq, Vec::new()), |(first, row)| (first.value(), row.value()));
+                for (at, (_, token, payload)) in (first..).zip(&events) {
+                    if seqs.next_if_eq(&at).is_some() {
+                        page.push_back(stored_event(at, token, payload)?);
+                    }
+                }
+                // It has expired, unless it was in the row.
+                seqs.next_if_eq(&seq);
             }
             Ok(page)
         });
         page.map_err(QueueError::from)
     }
+}
+
+fn stored_event(seq: u64, token: &str, payload: &[u8]) -> std::result::Result<StreamEvent, Fault> {
+    let damaged = || Fault::Damaged { what: format!("event {seq}"), problem: format!("its type is `{token}`") };
+    let event_type = EventType::from_token(token).ok_or_else(damaged)?;
+    Ok(StreamEvent { seq, event_type, payload: Bytes::copy_from_slice(payload) })
 }

@@ -12,7 +12,7 @@ mod window;
 use super::*;
 use crate::clock;
 use crate::metrics::metrics;
-use crate::store::embedded::{EmbeddedFile, Fault, JOBS, Tables};
+use crate::store::embedded::{EmbeddedFile, Fault, JOBS, Publisher, StoredEvent, Tables};
 use crate::tasks::{OnPanic, Tasks};
 use deliveries::Taken;
 use futures::StreamExt;
@@ -47,6 +47,7 @@ impl EmbeddedQueue {
     /// The queue in `file`: all jobs that were not acknowledged are delivered again. Its housekeeping is one of `tasks`.
     pub async fn new(file: Arc<EmbeddedFile>, settings: &crate::config::Settings, tasks: &Tasks) -> Result<Arc<Self>> {
         let state = Arc::new(State::load(&file).await?);
+        file.set_publisher(Arc::<State>::clone(&state));
         let queue = Arc::new(Self {
             file,
             state,
@@ -75,7 +76,7 @@ impl EmbeddedQueue {
         let (before, mut pruned) = (now.minus(self.keep_events), 0);
         loop {
             let state = Arc::clone(&self.state);
-            let then = move |old: &Vec<(String, u64)>| {
+            let then = move |old: &Vec<StoredEvent>| {
                 let mut inner = state.lock();
                 old.iter().for_each(|(session, seq)| inner.expired(session, *seq));
             };
@@ -270,12 +271,13 @@ impl Queue for EmbeddedQueue {
 
     async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
         events.iter().try_for_each(|event| check_size(&event.payload))?;
-        if events.is_empty() {
+        // What a commit has said at its end is there with it.
+        if self.state.lock().has_all(&events) {
             return Ok(());
         }
         let (state, readers) = (Arc::clone(&self.state), Arc::clone(&self.state));
         let work = move |tables: &mut Tables<'_>| events::emit(tables, &state, &events);
-        self.file.write_then(work, move |stored| readers.lock().emitted(stored)).await?;
+        self.file.write_then(work, move |stored| readers.emitted(stored)).await?;
         Ok(())
     }
 

@@ -2,10 +2,13 @@
 //! waits. Rebuilt when the file is opened.
 
 use super::deliveries::Deliveries;
+use super::events;
 use super::window::{WINDOW, Window};
 use crate::clock::{self, Timestamp};
-use crate::queue::{From, Publish, Published, QueueError};
-use crate::store::embedded::{DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Tables};
+use crate::queue::{From, OutEvent, Publish, Published, QueueError};
+use crate::store::embedded::{
+    DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables,
+};
 use crate::telemetry::TraceContext;
 use redb::ReadableTable;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +18,7 @@ use tokio::sync::{Notify, watch};
 /// Under these names the file keeps when the job stream began, and the last sequences.
 const JOBS_CREATED: &str = "jobs_created";
 const JOBS_LAST: &str = "jobs_last";
-const EVENTS_LAST: &str = "events_last";
+pub(super) const EVENTS_LAST: &str = "events_last";
 pub(super) const DEAD_LAST: &str = "dead_last";
 
 /// The memory of one queue.
@@ -115,10 +118,10 @@ impl State {
             *inner.reserved.entry(session.to_owned()).or_default() += 1;
             inner.jobs.next(id, now).seq
         };
-        tables.meta.insert(JOBS_LAST, seq)?;
+        tables.gathered.counter(JOBS_LAST, seq);
         tables.jobs.insert(seq, (now.as_millis(), session, id, &*job.payload))?;
         if let Some(id) = id {
-            tables.job_ids.insert(seq, (now.as_millis(), id))?;
+            tables.gathered.job_id(now, seq, id);
         }
         Ok(Ok(Published { seq, duplicate: false }))
     }
@@ -138,6 +141,16 @@ impl State {
     }
 }
 
+impl Publisher for State {
+    fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault> {
+        events::emit(tables, self, events)
+    }
+
+    fn emitted(&self, stored: &[StoredEvent]) {
+        self.lock().emitted(stored);
+    }
+}
+
 impl Inner {
     fn load(read: &redb::ReadTransaction, window: Timestamp) -> Result<Self, Fault> {
         let mut inner = Self::default();
@@ -153,18 +166,20 @@ impl Inner {
             inner.deliveries.add(seq.value(), job.value().1, None);
         }
         for row in read.open_table(JOB_IDS)?.iter()? {
-            let (seq, value) = row?;
-            let (at, id) = value.value();
-            if at >= window {
-                inner.jobs.window.insert(id, seq.value(), Timestamp::from_millis(at));
+            let row = row?;
+            let (at, ids) = row.1.value();
+            for (seq, id) in ids.into_iter().filter(|_| at >= window) {
+                inner.jobs.window.insert(id, seq, Timestamp::from_millis(at));
             }
         }
         for row in read.open_table(EVENT_INDEX)?.iter()? {
-            let (seq, value) = row?;
-            let (at, session, id) = value.value();
-            inner.index_event(session, seq.value());
-            if let Some(id) = id.filter(|_| at >= window) {
-                inner.events.window.insert(id, seq.value(), Timestamp::from_millis(at));
+            let row = row?;
+            let (at, events) = row.1.value();
+            for (seq, session, id) in events {
+                inner.index_event(session, seq);
+                if let Some(id) = id.filter(|_| at >= window) {
+                    inner.events.window.insert(id, seq, Timestamp::from_millis(at));
+                }
             }
         }
         for row in read.open_table(DEAD)?.iter()? {
@@ -184,8 +199,14 @@ impl Inner {
         }
     }
 
+    /// True when all of these events are on the disk.
+    pub(super) fn has_all(&mut self, events: &[OutEvent]) -> bool {
+        let (now, last) = (clock::now(), self.last_event);
+        events.iter().all(|event| self.events.find(event.msg_id.as_deref(), now).is_some_and(|seq| seq <= last))
+    }
+
     /// Events are on the disk: readers may have them.
-    pub(super) fn emitted(&mut self, stored: &[(String, u64)]) {
+    pub(super) fn emitted(&mut self, stored: &[StoredEvent]) {
         for (session, seq) in stored {
             self.index_event(session, *seq);
             self.last_event = self.last_event.max(*seq);
@@ -232,10 +253,4 @@ impl Inner {
     pub(super) fn knows(&self, session: &str) -> bool {
         self.deliveries.depth(session) > 0 || self.index.contains_key(session)
     }
-}
-
-/// Stores the last sequence of the events.
-pub(super) fn put_last_event(tables: &mut Tables<'_>, seq: u64) -> Result<(), Fault> {
-    tables.meta.insert(EVENTS_LAST, seq)?;
-    Ok(())
 }

@@ -3,8 +3,10 @@
 //! nobody.
 
 use super::fault::Fault;
-use super::tables::{self, Tables};
+use super::gathered;
+use super::tables::{self, LAYOUT, Tables};
 use crate::metrics::{metrics, observe_items};
+use crate::queue::OutEvent;
 use prometheus::Histogram;
 use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
 use std::path::{Path, PathBuf};
@@ -39,6 +41,16 @@ pub enum OpenError {
         /// What happened.
         problem: std::io::Error,
     },
+    /// Its tables are laid out in another way.
+    #[error(
+        "{path} was written by another version of turnwheel: its tables have layout {found}, and this version knows {LAYOUT}; use that version, or give another `data_dir`"
+    )]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        found: u64,
+    },
     /// It is no such file, or cannot be read or written.
     #[error("{path} cannot be opened: {problem}; restore it from a backup or give another `data_dir`")]
     Unusable {
@@ -65,11 +77,24 @@ struct Operation {
     lazy: bool,
 }
 
+/// (Session, sequence) of an event.
+pub(crate) type StoredEvent = (String, u64);
+
+/// The queue in the same file, to which a commit gives what it has to publish.
+pub(crate) trait Publisher: Send + Sync {
+    /// Stores events but for repeats; answers those stored.
+    fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault>;
+
+    /// They are on the disk.
+    fn emitted(&self, stored: &[StoredEvent]);
+}
+
 /// One file that holds the queue and the store of one process. Synced before a write returns.
 pub struct EmbeddedFile {
     database: Arc<Database>,
     operations: Mutex<Option<Sender<Operation>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    publisher: Mutex<Option<Arc<dyn Publisher>>>,
     broken: Arc<OnceLock<String>>,
 }
 
@@ -102,6 +127,10 @@ impl EmbeddedFile {
             DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
             other => unusable(other.to_string()),
         })?);
+        let found = tables::layout(&database).map_err(|fault| unusable(fault.to_string()))?;
+        if found != LAYOUT {
+            return Err(OpenError::Layout { path: path.to_owned(), found });
+        }
         tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
         let (sender, receiver) = mpsc::channel();
         let broken = Arc::new(OnceLock::new());
@@ -116,7 +145,18 @@ impl EmbeddedFile {
             .name("embedded-file".into())
             .spawn(move || writer.run(&receiver))
             .map_err(|error| unusable(error.to_string()))?;
-        Ok(Arc::new(Self { database, operations: Mutex::new(Some(sender)), writer: Mutex::new(Some(writer)), broken }))
+        let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
+        Ok(Arc::new(Self { database, operations, writer, publisher: Mutex::default(), broken }))
+    }
+
+    /// From now on commits publish by this queue.
+    pub(crate) fn set_publisher(&self, publisher: Arc<dyn Publisher>) {
+        *self.publisher.lock().unwrap_or_else(PoisonError::into_inner) = Some(publisher);
+    }
+
+    /// The queue in this file, if there is one.
+    pub(crate) fn publisher(&self) -> Option<Arc<dyn Publisher>> {
+        self.publisher.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Runs `work` on the tables and returns when it is on the disk. Work must not keep the file itself alive.
@@ -273,6 +313,7 @@ impl Writer {
                     return Err(fault);
                 }
             }
+            gathered::write(&mut tables)?;
         }
         Ok(transaction.commit()?)
     }
@@ -281,7 +322,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redb::ReadableTable;
+    use redb::{ReadableTable, ReadableTableMetadata};
     use std::io;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -309,6 +350,23 @@ mod tests {
         std::fs::write(&path, "not a database").unwrap();
         let refused = EmbeddedFile::open(&path).unwrap_err().to_string();
         assert!(refused.contains("turnwheel.redb cannot be opened"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_of_another_layout_is_refused_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("turnwheel.redb");
+        let database = Database::create(&path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(tables::META).unwrap().insert("jobs_created", 7).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let refused = EmbeddedFile::open(&path).unwrap_err().to_string();
+            assert!(refused.contains("layout 1") && refused.contains("data_dir"), "{refused}");
+        }
+        let read = Database::open(&path).unwrap().begin_read().unwrap();
+        assert_eq!(read.open_table(tables::META).unwrap().len().unwrap(), 1);
     }
 
     #[tokio::test]

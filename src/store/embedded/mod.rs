@@ -1,13 +1,15 @@
 //! The store in one file of this process, for `turnwheel dev` and for tests.
 //!
 //! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
-//! they write → [`mod@file`], the group commit. [`catalog`] has plans and leaders, [`shelf`] agents and workflows, `knowledge`
+//! they write → [`mod@file`], the group commit, with what its operations write together, [`gathered`]. [`history`] has what was said, [`catalog`] plans and leaders, [`shelf`] agents and workflows, `knowledge`
 //! what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads, [`tables`] the layout. The queue's part of
 //! the file is in [`crate::queue::embedded`].
 
 mod catalog;
 mod fault;
 mod file;
+mod gathered;
+mod history;
 mod knowledge;
 mod lanes;
 mod queries;
@@ -20,6 +22,7 @@ mod turns;
 pub use file::{EmbeddedFile, OpenError};
 
 pub(crate) use fault::Fault;
+pub(crate) use file::{Publisher, StoredEvent};
 pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
 
 use super::*;
@@ -81,7 +84,7 @@ impl Store for EmbeddedStore {
                 (session.history, session.transcript) = (history, transcript);
             }
             // Outside the writer: the holder's history changes by nobody else's hand.
-            _ => session.history = Arc::new(self.file.read(|read| sessions::history(read, &id))?),
+            _ => session.history = Arc::new(self.file.read(|read| history::read(read, &id))?),
         }
         self.known.put(session.clone());
         Ok(Acquired::Granted(grant))
@@ -101,10 +104,20 @@ impl Store for EmbeddedStore {
         let encoded = request.change.as_deref().map(turns::Encoded::of).transpose()?;
         let (sessions, request) = (Arc::clone(&self.sessions), Arc::new(request));
         let asked = Arc::clone(&request);
-        let work = move |tables: &mut Tables<'_>| turns::commit(tables, &sessions, &asked, encoded.as_ref());
-        let (committed, now) = self.file.write(work).await?;
+        let publisher = self.file.publisher();
+        let (publishes, readers) = (publisher.is_some(), publisher.clone());
+        let work = move |tables: &mut Tables<'_>| {
+            turns::commit(tables, (&sessions, publisher.as_deref()), &asked, encoded.as_ref())
+        };
+        let then = move |left: &turns::Left| {
+            if let Some(readers) = readers {
+                readers.emitted(&left.published);
+            }
+        };
+        let turns::Left { committed, now, .. } = self.file.write_then(work, then).await?;
         if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
-            let left = left(granted, &request, change, now);
+            let mut left = left(granted, &request, change, now);
+            left.outbox_unread &= !publishes;
             // A store keeps that many; more would be known than is there.
             if left.history.len() <= MAX_ENTRIES {
                 self.known.put(left);

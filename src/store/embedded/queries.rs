@@ -1,8 +1,9 @@
 //! What only reads.
 
 use super::fault::Fault;
+use super::history;
 use super::lanes;
-use super::sessions::{IDLE, history};
+use super::sessions::IDLE;
 use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
@@ -10,7 +11,7 @@ use crate::session::{Kind, Session};
 use crate::store::{DueTimer, SessionQuery, TurnRecord};
 use redb::{ReadTransaction, ReadableTable};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// How errors name a session.
@@ -45,16 +46,16 @@ pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session
     if let Some(lane) = lanes::one(read, id)? {
         lane.lay_over(&mut session);
     }
-    session.history = Arc::new(history(read, id)?);
+    session.history = Arc::new(history::read(read, id)?);
     Ok(Some(session))
 }
 
-type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, &'static [u8])>;
+type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, u64, &'static [u8])>;
 
 /// A session as it was left, without its history.
 pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
     match table.get(id)? {
-        Some(value) => decode(|| session_name(id), value.value().2).map(Some),
+        Some(value) => decode(|| session_name(id), value.value().3).map(Some),
         None => Ok(None),
     }
 }
@@ -93,7 +94,7 @@ pub(super) fn idle_sessions(read: &ReadTransaction, before: Timestamp, limit: us
     let (lanes, mut idle) = (lanes::all(read)?, Vec::new());
     for row in read.open_table(SESSIONS)?.iter()? {
         let (id, value) = row?;
-        let (updated_at, flags, _) = value.value();
+        let (updated_at, flags, ..) = value.value();
         if idle.len() >= limit {
             break;
         }
@@ -106,17 +107,23 @@ pub(super) fn idle_sessions(read: &ReadTransaction, before: Timestamp, limit: us
 
 /// All steps of a turn, by key.
 pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result<Vec<StepRecord>, Fault> {
-    let table = read.open_table(STEPS)?;
-    let mut steps = Vec::new();
+    let (table, turns) = (read.open_table(STEPS)?, read.open_table(TURNS)?);
+    let name = |key: &str| format!("step `{key}` of {}", turn_name(session, turn));
+    let mut steps = BTreeMap::new();
     for row in table.range((session, turn, "")..)? {
         let (key, value) = row?;
         let (of_session, of_turn, key) = key.value();
         if (of_session, of_turn) != (session, turn) {
             break;
         }
-        steps.push(decode(|| format!("step `{key}` of {}", turn_name(session, turn)), value.value())?);
+        steps.insert(key.to_owned(), decode(|| name(key), value.value())?);
     }
-    Ok(steps)
+    if let Some(turn) = turns.get((session, turn))? {
+        for (key, step) in turn.value().2 {
+            steps.insert(key.to_owned(), decode(|| name(key), step)?);
+        }
+    }
+    Ok(steps.into_values().collect())
 }
 
 /// Turns of a session, newest first.

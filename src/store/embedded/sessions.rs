@@ -2,17 +2,16 @@
 //! if it was left by this process, and the sweep for abandoned lanes reads no file.
 
 use super::fault::Fault;
-use super::tables::{HISTORY, SESSIONS, Tables, decode, encode};
+use super::history::{self, BEGINNING, Numbers};
+use super::tables::{SESSIONS, Tables, decode, encode};
 use super::{EmbeddedFile, lanes, queries};
 use crate::clock::{self, Timestamp};
-use crate::session::history::MAX_ENTRIES;
-use crate::session::{Entry, Kind, Session, Status};
+use crate::session::{Kind, Session, Status};
 use crate::store::lane::{self, Taken};
 use crate::store::{AbandonedLane, Acquire, Acquired, Grant};
 use moka::sync::Cache;
-use redb::{ReadTransaction, ReadableTable};
+use redb::ReadableTable;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An open conversation that waits for its user. (1 was an open lane, which has a row of its own.)
@@ -32,8 +31,7 @@ pub(super) struct Sessions {
 #[derive(Clone, Debug)]
 struct Mark {
     epoch: u64,
-    /// The numbers of the entries of its history.
-    entries: Range<u64>,
+    said: Numbers,
 }
 
 impl Sessions {
@@ -62,7 +60,7 @@ impl Sessions {
             return Ok(Some(session.clone()));
         }
         let Some(row) = tables.sessions.get(id)? else { return Ok(None) };
-        let (updated_at, _, bytes) = row.value();
+        let (updated_at, _, _, bytes) = row.value();
         let last = |left: &Session| {
             let committed = self.committed.get(id).is_some_and(|mark| mark.epoch == left.epoch);
             committed && left.updated_at.as_millis() == updated_at
@@ -79,11 +77,16 @@ impl Sessions {
     }
 
     /// Writes a session, whose history must be empty and whose outbox must be there; `bytes` are the session's, so that
-    /// callers may encode it before they write anything.
-    pub(super) fn put(&self, tables: &mut Tables<'_>, session: Session, bytes: &[u8]) -> Result<(), Fault> {
+    /// callers may encode it before they write anything, and `first` the number of the first entry of its history.
+    pub(super) fn put(
+        &self,
+        tables: &mut Tables<'_>,
+        session: Session,
+        (first, bytes): (u64, &[u8]),
+    ) -> Result<(), Fault> {
         let (id, open) = (session.session_id.as_str(), lane::is_open(&session));
         let flags = if is_idle(&session) { IDLE } else { 0 };
-        tables.sessions.insert(id, (session.updated_at.as_millis(), flags, bytes))?;
+        tables.sessions.insert(id, (session.updated_at.as_millis(), flags, first, bytes))?;
         if open {
             return self.put_lane(tables, session);
         }
@@ -135,37 +138,29 @@ impl Sessions {
         };
         if new {
             let bytes = encode("the session", &session)?;
-            self.put(tables, session, &bytes)?;
+            self.put(tables, session, (BEGINNING, &bytes))?;
         } else {
             self.put_lane(tables, session)?;
         }
         Ok(acquired)
     }
 
-    /// Appends to the history of a session that is committed under `epoch`, whose oldest `drop` entries go. The bound in
-    /// bytes is the caller's, who has the whole conversation; the bound in entries holds here in any case.
+    /// Appends to the history of a session that is committed under `epoch`, and lets go of its oldest entries. Answers the
+    /// number of the first one.
     pub(super) fn append_history(
         &self,
         tables: &mut Tables<'_>,
         (id, epoch): (&str, u64),
-        added: &[Vec<u8>],
-        drop: usize,
-    ) -> Result<(), Fault> {
+        change: (&[Vec<u8>], usize),
+    ) -> Result<u64, Fault> {
         let before = match self.committed.get(id) {
-            Some(mark) => mark.entries,
-            None => numbers(tables, id)?,
+            Some(mark) => mark.said,
+            None => Numbers::of(tables, id)?,
         };
-        let end = before.end + added.len() as u64;
-        let excess = (end - before.start).saturating_sub(MAX_ENTRIES as u64).max(drop as u64);
-        let keep = (before.start + excess).min(end);
-        for number in before.start..keep.min(before.end) {
-            tables.history.remove((id, number))?;
-        }
-        for (number, entry) in (before.end..end).zip(added).filter(|(number, _)| *number >= keep) {
-            tables.history.insert((id, number), entry.as_slice())?;
-        }
-        self.committed.insert(id.to_owned(), Mark { epoch, entries: keep..end });
-        Ok(())
+        let said = history::append(tables, id, &before, change)?;
+        let first = said.first();
+        self.committed.insert(id.to_owned(), Mark { epoch, said });
+        Ok(first)
     }
 
     /// Lanes with work that nobody has held since `before`.
@@ -183,7 +178,7 @@ impl Sessions {
 pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), Fault> {
     let ended = match tables.sessions.get(run_id)? {
         Some(row) if tables.lanes.get(run_id)?.is_none() => {
-            let lane: Session = decode(|| queries::session_name(run_id), row.value().2)?;
+            let lane: Session = decode(|| queries::session_name(run_id), row.value().3)?;
             lane.kind == Kind::Run
         }
         _ => false,
@@ -198,22 +193,4 @@ fn is_idle(session: &Session) -> bool {
     session.kind == Kind::Chat
         && session.closed_at.is_none()
         && matches!(session.workflow_state.status, Status::Ready | Status::Cancelled)
-}
-
-/// The conversation of a session.
-pub(super) fn history(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, Fault> {
-    let table = read.open_table(HISTORY)?;
-    let mut entries = Vec::new();
-    for row in table.range((id, 0)..=(id, u64::MAX))? {
-        entries.push(decode(|| format!("the history of session `{id}`"), row?.1.value())?);
-    }
-    Ok(entries)
-}
-
-/// The numbers of the entries of a conversation.
-fn numbers(tables: &Tables<'_>, id: &str) -> Result<Range<u64>, Fault> {
-    let mut range = tables.history.range((id, 0)..=(id, u64::MAX))?;
-    let first = range.next().transpose()?.map(|row| row.0.value().1);
-    let last = range.next_back().transpose()?.map(|row| row.0.value().1).or(first);
-    Ok(first.unwrap_or(1)..last.unwrap_or(0) + 1)
 }

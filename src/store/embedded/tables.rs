@@ -1,7 +1,11 @@
 //! The tables of the file. Documents are JSON, which keeps every value and key exactly as it came.
+//!
+//! A row costs the writer several microseconds, whatever is in it. So what belongs together is one row; what is read only when
+//! the file is opened, or when it has expired, is one row for all that share a commit ([`super::gathered`]).
 
 use super::fault::Fault;
-use redb::{Table, TableDefinition, WriteTransaction};
+use super::gathered::Gathered;
+use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -11,21 +15,26 @@ pub(crate) type Definition<K, V> = TableDefinition<'static, K, V>;
 pub(crate) type Bytes = &'static [u8];
 /// Text in a table.
 pub(crate) type Text = &'static str;
+/// Steps of a turn by their keys.
+pub(crate) type Steps = Vec<(Text, Bytes)>;
+/// (Sequence, session, message id).
+pub(crate) type IndexedEvent = (u64, Text, Option<Text>);
 
 /// Counters and times, by name.
 pub(crate) const META: Definition<Text, u64> = TableDefinition::new("meta");
-/// Session → (`updated_at`, flags, the session without its history, as it was left).
-pub(crate) const SESSIONS: Definition<Text, (i64, u8, Bytes)> = TableDefinition::new("sessions");
+/// Session → (`updated_at`, flags, number of the first entry of its history, the session without it, as it was left).
+pub(crate) const SESSIONS: Definition<Text, (i64, u8, u64, Bytes)> = TableDefinition::new("sessions");
 /// Session → its open lane, which tells what has changed since the session was left.
 pub(crate) const LANES: Definition<Text, Bytes> = TableDefinition::new("lanes");
-/// (Session, number) → entry of its history.
-pub(crate) const HISTORY: Definition<(Text, u64), Bytes> = TableDefinition::new("history");
-/// (Session, turn, key) → step.
+/// (Session, number) → entries of its history, from that number on. Those before the session's first one are over, and are
+/// deleted some time.
+pub(crate) const HISTORY: Definition<(Text, u64), Vec<Bytes>> = TableDefinition::new("history");
+/// (Session, turn, key) → step that was recorded while the turn went on.
 pub(crate) const STEPS: Definition<(Text, Text, Text), Bytes> = TableDefinition::new("steps");
-/// (Session, turn) → (`committed_at`, record).
-pub(crate) const TURNS: Definition<(Text, Text), (i64, Bytes)> = TableDefinition::new("turns");
-/// (When, session, turn): what `prune` looks at; in order of time, so that writing it is cheap.
-pub(crate) const TURN_AGES: Definition<(i64, Text, Text), ()> = TableDefinition::new("turn_ages");
+/// (Session, turn) → (`committed_at`, record, steps that came with it, by key). They come before those of `STEPS`.
+pub(crate) const TURNS: Definition<(Text, Text), (i64, Bytes, Steps)> = TableDefinition::new("turns");
+/// (When, number) → (session, turn) of a commit: what `prune` looks at.
+pub(crate) const TURN_AGES: Definition<(i64, u64), Vec<(Text, Text)>> = TableDefinition::new("turn_ages");
 /// (Due, session, timer).
 pub(crate) const TIMERS: Definition<(i64, Text, Text), ()> = TableDefinition::new("timers");
 /// (Workflow, hash) → plan.
@@ -54,12 +63,12 @@ pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::ne
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
 pub(crate) const JOBS: Definition<u64, (i64, Text, Option<Text>, Bytes)> = TableDefinition::new("jobs");
-/// Sequence → (at, message id) of jobs within the window, also of acknowledged ones.
-pub(crate) const JOB_IDS: Definition<u64, (i64, Text)> = TableDefinition::new("job_ids");
-/// Sequence → (channel, type, payload).
-pub(crate) const EVENTS: Definition<u64, (Text, Text, Bytes)> = TableDefinition::new("events");
-/// Sequence → (at, session, message id): what is read of all events when the file is opened.
-pub(crate) const EVENT_INDEX: Definition<u64, (i64, Text, Option<Text>)> = TableDefinition::new("event_index");
+/// First sequence → (at, (sequence, message id) of a commit's jobs) within the window, also of acknowledged ones.
+pub(crate) const JOB_IDS: Definition<u64, (i64, Vec<(u64, Text)>)> = TableDefinition::new("job_ids");
+/// First sequence → (channel, type, payload) of events that follow each other.
+pub(crate) const EVENTS: Definition<u64, Vec<(Text, Text, Bytes)>> = TableDefinition::new("events");
+/// First sequence → (at, (sequence, session, message id) of a commit's events): what is read of all when the file is opened.
+pub(crate) const EVENT_INDEX: Definition<u64, (i64, Vec<IndexedEvent>)> = TableDefinition::new("event_index");
 /// Sequence → (at, message id, headers, payload).
 pub(crate) const DEAD: Definition<u64, (i64, Text, Bytes, Bytes)> = TableDefinition::new("dead");
 
@@ -68,12 +77,14 @@ macro_rules! tables {
         /// All tables, open for writing.
         pub(crate) struct Tables<'t> {
             $(pub(crate) $name: Table<'t, $key, $value>,)*
+            /// What the operations of this commit write together at its end.
+            pub(crate) gathered: Gathered,
         }
 
         impl<'t> Tables<'t> {
             /// Opens all of them, creating what is missing.
             pub(crate) fn open(transaction: &'t WriteTransaction) -> Result<Self, Fault> {
-                Ok(Self { $($name: transaction.open_table($definition)?,)* })
+                Ok(Self { $($name: transaction.open_table($definition)?,)* gathered: Gathered::default() })
             }
         }
     };
@@ -81,12 +92,12 @@ macro_rules! tables {
 
 tables! {
     meta: Text => u64 = META;
-    sessions: Text => (i64, u8, Bytes) = SESSIONS;
+    sessions: Text => (i64, u8, u64, Bytes) = SESSIONS;
     lanes: Text => Bytes = LANES;
-    history: (Text, u64) => Bytes = HISTORY;
+    history: (Text, u64) => Vec<Bytes> = HISTORY;
     steps: (Text, Text, Text) => Bytes = STEPS;
-    turns: (Text, Text) => (i64, Bytes) = TURNS;
-    turn_ages: (i64, Text, Text) => () = TURN_AGES;
+    turns: (Text, Text) => (i64, Bytes, Steps) = TURNS;
+    turn_ages: (i64, u64) => Vec<(Text, Text)> = TURN_AGES;
     timers: (i64, Text, Text) => () = TIMERS;
     plans: (Text, Text) => Bytes = PLANS;
     agents: Text => Bytes = AGENTS;
@@ -101,10 +112,30 @@ tables! {
     agent_days: (Text, Text) => u64 = AGENT_DAYS;
     leaders: Text => (Text, i64) = LEADERS;
     jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
-    job_ids: u64 => (i64, Text) = JOB_IDS;
-    events: u64 => (Text, Text, Bytes) = EVENTS;
-    event_index: u64 => (i64, Text, Option<Text>) = EVENT_INDEX;
+    job_ids: u64 => (i64, Vec<(u64, Text)>) = JOB_IDS;
+    events: u64 => Vec<(Text, Text, Bytes)> = EVENTS;
+    event_index: u64 => (i64, Vec<IndexedEvent>) = EVENT_INDEX;
     dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
+}
+
+/// The layout of all these tables. A change of a table's key or value raises it.
+pub(crate) const LAYOUT: u64 = 2;
+/// Where `meta` has it.
+const LAYOUT_NAME: &str = "layout";
+
+/// The layout of the file, which is this one's if it is new.
+pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
+    let transaction = database.begin_write()?;
+    let layout = {
+        let mut meta = transaction.open_table(META)?;
+        if meta.is_empty()? {
+            meta.insert(LAYOUT_NAME, LAYOUT)?;
+        }
+        // The first layout was not written down.
+        meta.get(LAYOUT_NAME)?.map_or(1, |known| known.value())
+    };
+    transaction.commit()?;
+    Ok(layout)
 }
 
 /// Creates what is missing, so that readers find every table, and ends the leaderships of the last process.

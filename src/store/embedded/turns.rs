@@ -1,6 +1,7 @@
 //! Recording steps, committing turns, and deleting them when they have expired.
 
 use super::fault::Fault;
+use super::file::{Publisher, StoredEvent};
 use super::queries::turn_name;
 use super::runs;
 use super::sessions::Sessions;
@@ -53,16 +54,17 @@ fn record_steps(
 ) -> Result<Vec<Recorded>, Fault> {
     if !steps.is_empty() && !has_steps(tables, turn)? {
         // A turn that never commits expires like one that does.
-        tables.turn_ages.insert((now.as_millis(), turn.0, turn.1), ())?;
+        tables.gathered.turn(now, turn.0, turn.1);
     }
+    let committed = tables.turns.get(turn)?.map(|row| owned(&row.value().2)).unwrap_or_default();
     let mut recorded = Vec::with_capacity(steps.len());
     for (step, bytes) in steps.iter().zip(encoded) {
         let key = (turn.0, turn.1, step.key.as_str());
-        let existing = match tables.steps.get(key)? {
-            Some(found) => {
-                Some(decode(|| format!("step `{}` of {}", step.key, turn_name(turn.0, turn.1)), found.value())?)
-            }
-            None => None,
+        let name = || format!("step `{}` of {}", step.key, turn_name(turn.0, turn.1));
+        let existing = match (committed.iter().find(|(key, _)| *key == step.key), tables.steps.get(key)?) {
+            (Some((_, found)), _) => Some(decode(name, found)?),
+            (None, Some(found)) => Some(decode(name, found.value())?),
+            (None, None) => None,
         };
         recorded.push(match existing {
             Some(existing) => Recorded::Existing(Box::new(existing)),
@@ -73,6 +75,10 @@ fn record_steps(
         });
     }
     Ok(recorded)
+}
+
+fn owned(steps: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
+    steps.iter().map(|(key, step)| ((*key).to_owned(), step.to_vec())).collect()
 }
 
 fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool, Fault> {
@@ -104,25 +110,34 @@ impl Encoded {
     }
 }
 
-/// See [`Store::commit`](crate::store::Store::commit); `encoded` is the request's change. Answers the time that it counts
-/// from, too.
+/// What a commit leaves.
+pub(super) struct Left {
+    pub(super) committed: Committed,
+    /// The time that it counts from.
+    pub(super) now: Timestamp,
+    /// What it has published.
+    pub(super) published: Vec<StoredEvent>,
+}
+
+/// See [`Store::commit`](crate::store::Store::commit); `encoded` is the request's change. With the queue in the same file
+/// the outbox is published by the commit itself, and nothing of it is left to be published.
 pub(super) fn commit(
     tables: &mut Tables<'_>,
-    sessions: &Sessions,
+    (sessions, publisher): (&Sessions, Option<&dyn Publisher>),
     request: &Commit,
     encoded: Option<&Encoded>,
-) -> Result<(Committed, Timestamp), Fault> {
+) -> Result<Left, Fault> {
     let now = clock::now();
     let id = request.session_id.as_str();
     let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
     let Some(mut session) = sessions.get(tables, id)?.filter(holds) else {
-        return Ok((Committed::Fenced, now));
+        return Ok(Left { committed: Committed::Fenced, now, published: Vec::new() });
     };
     let armed = session.timers.clone();
     match &request.change {
         Some(change) => {
             lane::apply(&mut session, change, now);
-            session.outbox.clone_from(&change.outbox);
+            session.outbox = if publisher.is_some() { Vec::new() } else { change.outbox.clone() };
             session.outbox_unread = false;
         }
         None => lane::pass(&mut session),
@@ -140,20 +155,23 @@ pub(super) fn commit(
         (Some(change), Some(encoded)) => (encoded.history.as_slice(), change.history_drop),
         _ => (&[][..], 0),
     };
-    sessions.append_history(tables, (id, request.epoch), said, dropped)?;
-    sessions.put(tables, session, &bytes)?;
-    Ok((committed, now))
+    let first = sessions.append_history(tables, (id, request.epoch), (said, dropped))?;
+    sessions.put(tables, session, (first, &bytes))?;
+    let published = match (publisher, &request.change) {
+        (Some(publisher), Some(change)) => publisher.emit(tables, &change.outbox)?,
+        _ => Vec::new(),
+    };
+    Ok(Left { committed, now, published })
 }
 
 fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), Fault> {
     let key = (id, change.turn.turn_id.as_str());
-    for (step, bytes) in change.steps.iter().zip(&encoded.steps) {
-        // Whatever a holder that lost its lease has left there: this is what counts.
-        tables.steps.insert((key.0, key.1, step.key.as_str()), bytes.as_slice())?;
-    }
-    let at = change.turn.committed_at.as_millis();
-    tables.turns.insert(key, (at, encoded.turn.as_slice()))?;
-    tables.turn_ages.insert((at, key.0, key.1), ())?;
+    // Whatever a holder that lost its lease has recorded under these keys: this is what counts.
+    let steps: Vec<(&str, &[u8])> =
+        change.steps.iter().zip(&encoded.steps).map(|(step, bytes)| (step.key.as_str(), bytes.as_slice())).collect();
+    let at = change.turn.committed_at;
+    tables.turns.insert(key, (at.as_millis(), encoded.turn.as_slice(), steps))?;
+    tables.gathered.turn(at, key.0, key.1);
     change.days.iter().try_for_each(|used| add_to_day(tables, used))
 }
 
@@ -187,14 +205,21 @@ fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) ->
 pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, bool), Fault> {
     let before = before.as_millis();
     let mut old = Vec::new();
-    for row in tables.turn_ages.range(..(before, "", ""))?.take(PRUNE_BATCH) {
-        let (key, _) = row?;
-        let (at, session, turn) = key.value();
-        old.push((at, session.to_owned(), turn.to_owned()));
+    let (mut marks, mut more) = (Vec::new(), false);
+    for row in tables.turn_ages.range(..(before, 0))? {
+        more = old.len() >= PRUNE_BATCH;
+        if more {
+            break;
+        }
+        let (mark, turns) = row?;
+        marks.push(mark.value());
+        old.extend(turns.value().into_iter().map(|(session, turn)| (session.to_owned(), turn.to_owned())));
+    }
+    for mark in marks {
+        tables.turn_ages.remove(mark)?;
     }
     let mut pruned = 0;
-    for (at, session, turn) in &old {
-        tables.turn_ages.remove((*at, session.as_str(), turn.as_str()))?;
+    for (session, turn) in &old {
         let key = (session.as_str(), turn.as_str());
         let committed_at = tables.turns.get(key)?.map(|turn| turn.value().0);
         if committed_at.is_some_and(|at| at >= before) {
@@ -206,7 +231,7 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, 
             pruned += 1;
         }
     }
-    Ok((pruned, old.len() == PRUNE_BATCH))
+    Ok((pruned, more))
 }
 
 fn remove_steps(tables: &mut Tables<'_>, (session, turn): (&str, &str)) -> Result<(), Fault> {

@@ -31,6 +31,7 @@ macro_rules! scenarios {
 
 scenarios! {
     plain_turn_survives_every_crash_point: plain_turn, Fault::ALL;
+    instant_turn_survives_every_crash_point: instant_turn, Fault::ALL;
     greeting_survives_every_crash_point: greeting, Fault::ALL;
     two_actions_survive_every_crash_point: two_actions, Fault::ALL;
     silent_action_survives_every_crash_point: silent_action, Fault::ALL;
@@ -60,6 +61,13 @@ scenarios! {
     left_run_survives_every_crash_point: left_run, Fault::ALL;
     panicking_flow_cancels_once_despite_every_crash_point: panicking_flow, Fault::ALL;
     turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_waits_for_nothing_publishes_once() {
+    let operations = suite::operations(scenario::instant_turn()).await;
+    let published = operations.iter().filter(|operation| operation.name == "emit" && operation.lane == "s1");
+    assert_eq!(published.count(), 1, "all that it says goes together: {operations:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

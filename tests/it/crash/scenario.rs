@@ -111,6 +111,13 @@ pub fn plain_turn() -> Scenario {
     Scenario::new("plain turn", echo).after_greeting().wave(vec![says("m-1", "在吗")])
 }
 
+/// A turn whose model answers at once, so that it waits for nothing between its lane and its commit.
+pub fn instant_turn() -> Scenario {
+    let rules = json!([{"when": {"always": true}, "decide": {"next_status": "typing", "response": "在的"}}]);
+    let offline = json!({"model": "offline", "rules": rules});
+    Scenario::new("instant turn", |_| Answer::Hang).with(offline).after_greeting().wave(vec![says("m-1", "在吗")])
+}
+
 /// The first message of all: plan, greeting, answer.
 pub fn greeting() -> Scenario {
     Scenario::new("greeting", echo).wave(vec![says("m-1", "你好")])

@@ -28,6 +28,11 @@ pub async fn survives(scenario: Scenario, faults: &[Fault]) {
     assert!(missed * 10 <= reports.len(), "{}: {missed} of {} points were not reached", scenario.name, reports.len());
 }
 
+/// What a scenario asks of queue and store when nothing goes wrong.
+pub async fn operations(scenario: Scenario) -> Vec<Operation> {
+    undisturbed(scenario, unchanged).await.1.operations.concat()
+}
+
 /// Crashes at every operation, and at every operation of the recovery from that.
 pub async fn survives_twice(scenario: Scenario) {
     let begun = Instant::now();
