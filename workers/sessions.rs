@@ -262,7 +262,7 @@ mod tests {
                 })
                 .collect(),
         );
-        session.waiting = Some(Waiting {
+        session.waiting = Some(Box::new(Waiting {
             flow: "refund".into(),
             agent_id: "sales".into(),
             turn_id: "m-1".into(),
@@ -274,7 +274,7 @@ mod tests {
             began_at: now,
             asked_at: now,
             until: Timestamp::from_millis(1_000_000 + 3_600_000),
-        });
+        }));
         let text = describe(&session, now).join("\n");
         assert!(text.contains("waiting   flow refund, run r1, asked"), "{text}");
         assert!(text.contains("(1h more)") && text.contains("question  哪个 订单？"), "{text}");

@@ -57,7 +57,7 @@ impl From<Session> for SessionSummary {
             status: session.workflow_state.status,
             status_reason: session.status_reason,
             timers: session.timers.len(),
-            waiting: session.waiting,
+            waiting: session.waiting.map(|waiting| *waiting),
             closed_at: session.closed_at,
             created_at: session.created_at,
             updated_at: session.updated_at,

@@ -281,7 +281,7 @@ impl Journal {
 
     /// From here on no step begins: what is under way comes to its end, so that it need not be asked again.
     pub fn halt(&self) {
-        self.turn.halted.store(true, Ordering::Release);
+        self.turn.halt();
     }
 
     /// True after [`Journal::halt`].

@@ -50,9 +50,7 @@ impl TurnJournal {
         };
         let answers = self.store.record(request).await.inspect_err(|_| {
             self.deferred.fail();
-            // Nothing more begins in this attempt, and what is under way comes to its end: a question that is dropped may be
-            // asked when the next attempt has asked it again.
-            self.halted.store(true, Ordering::Release);
+            self.halt();
         })?;
         self.deferred.written(steps.len());
         for (step, answer) in steps.iter().zip(answers) {
@@ -64,6 +62,12 @@ impl TurnJournal {
             }
         }
         Ok(())
+    }
+
+    /// Nothing more begins in this attempt, and what is under way comes to its end: a question that is dropped may be asked
+    /// when the next attempt has asked it again.
+    pub(super) fn halt(&self) {
+        self.halted.store(true, Ordering::Release);
     }
 
     /// Records `step` with the pending notes; answers the record that was there before, if any.
@@ -82,6 +86,7 @@ impl TurnJournal {
         let answer = match self.store.record(request).await {
             Ok(answer) => answer,
             Err(error) => {
+                self.halt();
                 lock(&self.notes).extend(notes);
                 return Err(error.into());
             }

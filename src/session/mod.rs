@@ -187,7 +187,7 @@ pub struct Session {
     pub handoff: Option<Handoff>,
     /// Set while a flow waits for the user's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<Box<Waiting>>,
     /// The ids of the last jobs handled, oldest first.
     #[schema(value_type = Vec<String>)]
     #[serde(default)]

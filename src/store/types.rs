@@ -219,7 +219,7 @@ pub struct Change {
     /// What the turn adds to the days of agents.
     pub days: Vec<DayUse>,
     /// Set while a flow waits for the user's answer.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<Box<Waiting>>,
     /// The turn's record.
     pub turn: TurnRecord,
     /// The run that the turn is for, as it has ended.

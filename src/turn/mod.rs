@@ -92,7 +92,7 @@ pub struct TurnInput {
     /// The session as the lane's holder knows it; its `turn` marker is this turn's.
     pub session: Session,
     /// The job; with `double_text: merge`, all jobs of the turn in order.
-    pub jobs: Vec<Job>,
+    pub jobs: Arc<[Job]>,
     /// The configuration that the turn runs with.
     pub agent: Arc<AgentRecord>,
     /// An earlier holder began the turn.
@@ -169,17 +169,18 @@ impl std::fmt::Display for CancelReason {
 /// to be published after the commit, with what it said on the way and had no time to publish. `None`: the job leaves no
 /// trace.
 pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Change>, TurnError> {
-    let Some(first) = input.jobs.first().cloned() else { return Ok(None) };
+    let jobs = Arc::clone(&input.jobs);
+    let Some(first) = jobs.first() else { return Ok(None) };
     let turn = state::Turn::open(services, input).await?;
-    match first.body {
+    match &first.body {
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         // What is rare is not to take room in every turn that waits.
-        JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(&timer_id, generation)).await.map(Some),
+        JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(timer_id, *generation)).await.map(Some),
         JobBody::Control { command, name, reason, by } => {
             let why = CancelReason::operator(reason.as_deref(), by.as_deref());
-            Box::pin(turn.control(command, name.as_deref(), &why)).await.map(Some)
+            Box::pin(turn.control(*command, name.as_deref(), &why)).await.map(Some)
         }
-        JobBody::Reply { text, by } => turn.human_reply(&text, by).map(Some),
+        JobBody::Reply { text, by } => turn.human_reply(text, by.clone()).map(Some),
         JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
 }

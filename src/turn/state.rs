@@ -30,7 +30,7 @@ pub(super) struct Turn<'a> {
     pub(super) services: &'a Services,
     /// As it becomes; `workflow_state.status` is the status as of now.
     pub(super) session: Session,
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Arc<[Job]>,
     pub(super) agent: Arc<AgentRecord>,
     pub(super) journal: Journal,
     /// What this turn adds to the conversation.
@@ -115,7 +115,7 @@ impl<'a> Turn<'a> {
     /// The last message says who writes, over which channel, to which agent.
     fn adopt_addressing(&mut self) {
         self.session.agent_id.clone_from(&self.agent.config.id);
-        for job in &self.jobs {
+        for job in self.jobs.iter() {
             if let Some(message) = job.user_message() {
                 if let Some(user_id) = &message.user_id {
                     self.session.user_id.clone_from(user_id);
@@ -357,7 +357,7 @@ impl<'a> Turn<'a> {
             profile: self.profile_changed.then_some(self.session.profile),
             history: self.entries,
             history_drop,
-            jobs: self.jobs.into_iter().map(|job| job.job_id).collect(),
+            jobs: self.jobs.iter().map(|job| job.job_id.clone()).collect(),
             timer_generation: self.session.timer_generation,
             timers,
             closed_at: self.session.closed_at,

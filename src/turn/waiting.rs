@@ -144,7 +144,7 @@ impl Turn<'_> {
             metadata.insert("choices".into(), json!(question.choices));
         }
         self.reply_with(ReplyKind::Final, key, &question.text, metadata);
-        self.session.waiting = Some(waiting);
+        self.session.waiting = Some(Box::new(waiting));
     }
 
     /// What forgets the flow when no answer has come in time.
@@ -160,7 +160,7 @@ impl Turn<'_> {
     }
 
     /// The user's message while a flow waits: its answer, unless it is too late for that, or says that the user leaves.
-    pub(super) async fn answered(mut self: Box<Self>, waiting: Waiting) -> Result<Change, TurnError> {
+    pub(super) async fn answered(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
         let late = self.started_at() > waiting.until;
         if late || waiting.agent_id != self.agent.config.id {
             let why = if late { "the answer came too late" } else { "a message named another agent" };
@@ -243,7 +243,7 @@ impl Turn<'_> {
     }
 
     /// The user leaves the flow.
-    async fn left(mut self: Box<Self>, waiting: Waiting) -> Result<Change, TurnError> {
+    async fn left(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
         let metadata = Map::from_iter([("flow".to_owned(), Value::from(waiting.flow.as_str()))]);
         self.session.waiting = Some(waiting);
         self.leave_flow(&CancelReason::new(LEFT, "the user has left the flow")).await?;
@@ -254,7 +254,7 @@ impl Turn<'_> {
     }
 
     /// The flow cannot go on: the user is told, and the message is one like any other.
-    async fn lost(mut self: Box<Self>, waiting: Waiting, problem: String) -> Result<Change, TurnError> {
+    async fn lost(mut self: Box<Self>, waiting: Box<Waiting>, problem: String) -> Result<Change, TurnError> {
         let (session_id, flow) = (&self.session.session_id, &waiting.flow);
         warn!(%session_id, flow, turn_id = waiting.turn_id, "the flow cannot go on: {problem}");
         // An answer such as an order's number has no language.

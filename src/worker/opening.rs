@@ -22,7 +22,7 @@ const MERGE_BYTES: usize = 1024 * 1024;
 /// See the module.
 pub(super) struct Begun {
     pub(super) agent: Arc<AgentRecord>,
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Arc<[Job]>,
     /// The last sequence that is handled with the turn.
     pub(super) through: u64,
 }
@@ -58,7 +58,7 @@ pub(super) async fn begin(
     };
     let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
     if pin.is_some() && !merges {
-        return Ok(Ok(Begun { agent, jobs: vec![job], through: message.seq }));
+        return Ok(Ok(Begun { agent, jobs: [job].into(), through: message.seq }));
     }
     let mut merged =
         if merges { following(shared, session, message, &job, MERGE_MAX, None).await? } else { Vec::new() };
@@ -75,7 +75,7 @@ pub(super) async fn begin(
             jobs.push(job);
         }
     }
-    Ok(Ok(Begun { agent, jobs, through: begun.through }))
+    Ok(Ok(Begun { agent, jobs: jobs.into(), through: begun.through }))
 }
 
 /// The agent as it was under `hash`; as it is now when nothing older is stored.

@@ -15,7 +15,7 @@ use tracing::{Span, info_span};
 #[derive(Clone)]
 pub(super) enum Subject {
     /// A turn of this agent.
-    Turn { agent: Arc<AgentRecord>, jobs: Vec<Job> },
+    Turn { agent: Arc<AgentRecord>, jobs: Arc<[Job]> },
     /// A run, or an operator's command to it.
     Run(Box<Job>),
 }

@@ -72,7 +72,7 @@ async fn engine(backend: Backend, fields: Value) -> (Engine, Done) {
     (engine, done)
 }
 
-async fn waiting(engine: &Engine) -> Option<Waiting> {
+async fn waiting(engine: &Engine) -> Option<Box<Waiting>> {
     let session = engine.session("s1").await;
     assert!(session.waiting.is_none() || session.workflow_state.status == Status::Ready, "{session:?}");
     session.waiting

@@ -146,7 +146,7 @@ pub async fn closing_and_handoff_are_set_and_cleared(store: Arc<dyn Store>) {
 
 pub async fn a_flow_that_waits_is_set_and_cleared(store: Arc<dyn Store>) {
     let now = clock::now();
-    let waiting = Waiting {
+    let waiting = Box::new(Waiting {
         flow: "退款".into(),
         agent_id: "a".into(),
         turn_id: "m-1".into(),
@@ -158,7 +158,7 @@ pub async fn a_flow_that_waits_is_set_and_cleared(store: Arc<dyn Store>) {
         began_at: now,
         asked_at: now,
         until: now.plus(Duration::from_secs(3600)),
-    };
+    });
     for seq in [1, 3] {
         let set = run_turn(&store, "s", seq, |change| change.waiting = Some(waiting.clone())).await;
         assert_eq!(set.waiting.as_ref(), Some(&waiting));

@@ -1,4 +1,4 @@
-//! What becomes of deferred steps whose write has failed.
+//! What becomes of an attempt whose write has failed.
 
 use super::faulty::FaultyStore;
 use super::plan::{Fault, Operation, Plan, Point};
@@ -10,16 +10,34 @@ use std::sync::Arc;
 use turnwheel::journal::{Done, Guard, Journal, JournalError, Label, StepError};
 use turnwheel::store::Store;
 
-#[tokio::test]
-async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
-    let inner = embedded().await.store;
-    let epoch = grant(&inner, "s", 1).await.session.epoch;
+/// A journal whose first write reaches the store, and fails for all that it knows.
+async fn journal(inner: &Arc<dyn Store>) -> Journal {
+    let epoch = grant(inner, "s", 1).await.session.epoch;
     let operation = Operation { name: "record", lane: "s".into(), nth: 1 };
     let plan = Arc::new(Plan::new(&[Point { number: 0, operation, fault: Fault::ErrorAfter }]));
     plan.arm();
     let wire = Arc::new(Wire::new(0, plan));
-    let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(&inner), wire });
-    let journal = Journal::open(store, ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(inner), wire });
+    Journal::open(store, ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap()
+}
+
+#[tokio::test]
+async fn after_a_step_whose_record_failed_none_of_the_attempt_begins() {
+    let inner = embedded().await.store;
+    let journal = journal(&inner).await;
+    let label = Label { kind: "tool", target: "t" };
+    let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
+    let failed = journal.step("a", label, "a", answer).await;
+    assert!(matches!(failed, Err(StepError::Journal(JournalError::Store(_)))));
+    let begun = journal.step("b", label, "b", answer).await;
+    assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "nothing more begins");
+    assert_eq!(inner.steps("s", "m-1").await.unwrap().len(), 1, "the next attempt begins from it");
+}
+
+#[tokio::test]
+async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
+    let inner = embedded().await.store;
+    let journal = journal(&inner).await;
     let label = Label { kind: "model", target: "m" };
     let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
     journal.deferred_step("a", label, "a", answer).await.unwrap();
