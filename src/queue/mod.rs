@@ -92,6 +92,8 @@ pub struct Delivery {
     pub message: Message,
     /// Names the delivery to the queue.
     pub token: DeliveryToken,
+    /// False when nothing waited behind it, so that there is no use in asking for more at once.
+    pub followed: bool,
 }
 
 /// Names a delivery to the queue that made it.

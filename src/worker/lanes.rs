@@ -81,7 +81,7 @@ impl Lanes {
     /// Takes a delivery in.
     pub(super) fn offer(&self, delivery: Delivery) -> Offer {
         let mut lanes = self.lock();
-        let Delivery { message, token } = delivery;
+        let Delivery { message, token, .. } = delivery;
         let (session_id, seq) = (message.session_id.clone(), message.seq);
         let (offer, first) = match lanes.contains_key(&session_id) {
             true => (Offer::Joined(message), None),
@@ -263,7 +263,7 @@ mod tests {
             at: clock::now(),
             trace: None,
         };
-        Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")) }
+        Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")), followed: false }
     }
 
     #[test]

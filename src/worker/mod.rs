@@ -134,9 +134,10 @@ async fn pull(
     if woken.is_empty() {
         return Ok(());
     }
+    let followed = woken.iter().any(|delivery| delivery.followed);
     // It begins before what else is there is asked for.
     begin(shared, tasks, vec![first], woken);
-    if stop.is_cancelled() {
+    if !followed || stop.is_cancelled() {
         return Ok(());
     }
     let more = permits.available_permits().min(PULL_MAX);

@@ -91,19 +91,21 @@ impl EmbeddedQueue {
         Ok(pruned)
     }
 
-    fn take(&self, max: usize) -> (Vec<Taken>, Option<Instant>) {
+    /// What is handed out now, whether there is more, and when there will be.
+    fn take(&self, max: usize) -> (Vec<Taken>, bool, Option<Instant>) {
         let mut inner = self.state.lock();
         let before = inner.deliveries.next_due();
         let taken = inner.deliveries.take(max, Instant::now(), self.ack_wait);
         let next = inner.deliveries.next_due();
         let sooner = next.is_some_and(|next| before.is_none_or(|before| next < before));
         // Another puller takes the rest, or learns that it has to wake up.
-        let tell = inner.deliveries.has_ready() || sooner;
+        let more = inner.deliveries.has_ready();
+        let tell = more || sooner;
         drop(inner);
         if tell && !taken.is_empty() {
             self.state.wake.notify_one();
         }
-        (taken, next)
+        (taken, more, next)
     }
 
     fn message(&self, table: &JobTable, seq: u64) -> std::result::Result<Option<Message>, Fault> {
@@ -121,7 +123,7 @@ impl EmbeddedQueue {
         }))
     }
 
-    fn deliver(&self, taken: &[Taken]) -> Result<Vec<Delivery>> {
+    fn deliver(&self, taken: &[Taken], followed: bool) -> Result<Vec<Delivery>> {
         let again = taken.iter().filter(|one| one.delivered > 1).count();
         metrics().redeliveries.inc_by(again as u64);
         let deliveries = self.file.read(|read| {
@@ -129,7 +131,7 @@ impl EmbeddedQueue {
             let mut deliveries = Vec::with_capacity(taken.len());
             for one in taken {
                 let Some(message) = self.message(&table, one.seq)? else { continue };
-                deliveries.push(Delivery { message, token: token(*one) });
+                deliveries.push(Delivery { message, token: token(*one), followed });
             }
             Ok(deliveries)
         })?;
@@ -210,9 +212,9 @@ impl Queue for EmbeddedQueue {
         let end = tokio::time::Instant::now() + wait;
         loop {
             self.file.check()?;
-            let (taken, due) = self.take(max);
+            let (taken, more, due) = self.take(max);
             if !taken.is_empty() {
-                return self.deliver(&taken);
+                return self.deliver(&taken, more);
             }
             let now = tokio::time::Instant::now();
             if now >= end || max == 0 {

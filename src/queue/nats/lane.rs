@@ -99,9 +99,11 @@ impl NatsQueue {
         }
         let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
         let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
+        // What is to be delivered again is not among the pending.
+        let followed = info.pending > 0 || info.delivered > 1;
         let (seq, payload) = (info.stream_sequence, &message.payload);
         let message = self.message(message.subject.as_str(), seq, at, message.headers.as_ref(), payload);
-        Ok(Delivery { message, token: DeliveryToken(token) })
+        Ok(Delivery { message, token: DeliveryToken(token), followed })
     }
 
     fn message(&self, subject: &str, seq: u64, at: Timestamp, headers: Option<&HeaderMap>, payload: &Bytes) -> Message {

@@ -4,17 +4,17 @@
 
 use super::fault::Fault;
 use super::gathered;
+use super::open_error::OpenError;
+use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
 use crate::metrics::{metrics, observe_items};
-use crate::queue::OutEvent;
 use prometheus::Histogram;
 use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use thiserror::Error;
 use tokio::sync::oneshot;
 use tracing::error;
 
@@ -24,42 +24,6 @@ const CACHE_BYTES: usize = 64 * 1024 * 1024;
 const MAX_BATCH: usize = 2_048;
 /// How long an operation that nobody waits for may wait for company.
 const LAZY: Duration = Duration::from_millis(100);
-
-/// Why the file cannot be opened.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// Another process has it open.
-    #[error(
-        "{0} is open in another process, probably a running `turnwheel dev`; stop that one, or give this one another `data_dir`"
-    )]
-    InUse(PathBuf),
-    /// Its folder cannot be made.
-    #[error("the folder of {path} cannot be made: {problem}; make it writable or give another `data_dir`")]
-    Folder {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        problem: std::io::Error,
-    },
-    /// Its tables are laid out in another way.
-    #[error(
-        "{path} was written by another version of turnwheel: its tables have layout {found}, and this version knows {LAYOUT}; use that version, or give another `data_dir`"
-    )]
-    Layout {
-        /// The file.
-        path: PathBuf,
-        /// What it has.
-        found: u64,
-    },
-    /// It is no such file, or cannot be read or written.
-    #[error("{path} cannot be opened: {problem}; restore it from a backup or give another `data_dir`")]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        problem: String,
-    },
-}
 
 /// Tells everybody in a batch how its commit went.
 type Answer = Box<dyn FnOnce(Result<(), Fault>) + Send>;
@@ -75,18 +39,6 @@ struct Operation {
     work: Work,
     /// Nobody waits for it.
     lazy: bool,
-}
-
-/// (Session, sequence) of an event.
-pub(crate) type StoredEvent = (String, u64);
-
-/// The queue in the same file, to which a commit gives what it has to publish.
-pub(crate) trait Publisher: Send + Sync {
-    /// Stores events but for repeats; answers those stored.
-    fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault>;
-
-    /// They are on the disk.
-    fn emitted(&self, stored: &[StoredEvent]);
 }
 
 /// One file that holds the queue and the store of one process. Synced before a write returns.

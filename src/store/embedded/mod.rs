@@ -1,9 +1,10 @@
 //! The store in one file of this process, for `turnwheel dev` and for tests.
 //!
 //! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
-//! they write → [`mod@file`], the group commit, with what its operations write together, [`gathered`]. [`history`] has what was said, [`catalog`] plans and leaders, [`shelf`] agents and workflows, `knowledge`
-//! what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads, [`tables`] the layout. The queue's part of
-//! the file is in [`crate::queue::embedded`].
+//! they write → [`mod@file`], the group commit, with what its operations write together, [`gathered`], and what they publish by
+//! the queue in the same file, [`publisher`]. [`history`] has what was said, [`catalog`] plans and leaders, [`shelf`] agents and
+//! workflows, `knowledge` what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads,
+//! [`tables`] the layout. The queue's part of the file is in [`crate::queue::embedded`].
 
 mod catalog;
 mod fault;
@@ -12,6 +13,8 @@ mod gathered;
 mod history;
 mod knowledge;
 mod lanes;
+mod open_error;
+mod publisher;
 mod queries;
 mod runs;
 mod sessions;
@@ -19,10 +22,11 @@ mod shelf;
 mod tables;
 mod turns;
 
-pub use file::{EmbeddedFile, OpenError};
+pub use file::EmbeddedFile;
+pub use open_error::OpenError;
 
 pub(crate) use fault::Fault;
-pub(crate) use file::{Publisher, StoredEvent};
+pub(crate) use publisher::{Publisher, StoredEvent};
 pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
 
 use super::*;

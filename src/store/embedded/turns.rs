@@ -1,7 +1,7 @@
 //! Recording steps, committing turns, and deleting them when they have expired.
 
 use super::fault::Fault;
-use super::file::{Publisher, StoredEvent};
+use super::publisher::{Publisher, StoredEvent};
 use super::queries::turn_name;
 use super::runs;
 use super::sessions::Sessions;

@@ -93,6 +93,7 @@ macro_rules! queue_suite {
     ($open:path) => {
         $crate::conformance::cases! { $open, queue:
             a_job_is_delivered_as_published_and_gone_when_acknowledged
+            a_delivery_tells_whether_others_wait_behind_it
             any_bytes_are_a_payload
             a_repeat_of_a_message_id_is_dropped
             a_pull_without_a_wait_answers_what_is_there

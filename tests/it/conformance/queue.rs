@@ -56,6 +56,18 @@ pub async fn a_job_is_delivered_as_published_and_gone_when_acknowledged(queue: J
     assert_ne!(again.default_id, delivery.message.default_id);
 }
 
+pub async fn a_delivery_tells_whether_others_wait_behind_it(queue: Jobs) {
+    for session in ["a", "b", "c"] {
+        send(&queue, session, "{}").await;
+    }
+    let first = next(&queue).await;
+    assert!(first.followed, "two others are there");
+    let rest = queue.pull(10, Duration::ZERO).await.unwrap();
+    assert_eq!(rest.iter().map(|delivery| delivery.followed).next_back(), Some(false), "nothing comes after them");
+    send(&queue, "d", "{}").await;
+    assert!(!next(&queue).await.followed, "it is alone, whatever is in hand");
+}
+
 pub async fn any_bytes_are_a_payload(queue: Jobs) {
     let odd: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     for payload in [odd, Vec::new(), "{\"text\":\"你好，世界\"}".into()] {

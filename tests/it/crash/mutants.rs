@@ -71,7 +71,7 @@ impl Queue for WatchedQueue {
     async fn pull(&self, max: usize, wait: Duration) -> queue::Result<Vec<Delivery>> {
         let deliveries = self.inner.pull(max, wait).await?;
         let mut pulled = self.pulled.lock().unwrap();
-        for Delivery { message, token } in &deliveries {
+        for Delivery { message, token, .. } in &deliveries {
             pulled.entry(message.session_id.clone()).or_default().push((message.seq, token.clone()));
         }
         drop(pulled);
