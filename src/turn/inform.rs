@@ -112,7 +112,7 @@ impl Turn<'_> {
             let asked = recorded::say_last(&journal, &key, (&names, model.as_ref()), &input, question, |_| true);
             tokio::join!(asked, voice.say(pieces)).0
         };
-        match self.beside(Box::pin(asking)).await? {
+        match self.behind(Box::pin(asking)).await? {
             Ok(stepped) => {
                 self.step_finished("model", &stepped.target, &stepped);
                 let text = stepped.output.trim();

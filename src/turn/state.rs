@@ -282,7 +282,13 @@ impl<'a> Turn<'a> {
         if let Poll::Ready(done) = poll!(&mut slow) {
             return Ok(done);
         }
-        let (published, done) = futures::join!(self.publishing(), slow);
+        self.behind(slow).await
+    }
+
+    /// The same for what says something itself: that comes after what has been collected.
+    pub(super) async fn behind<T>(&mut self, saying: impl Future<Output = T>) -> Result<T, TurnError> {
+        self.announce().await?;
+        let (published, done) = futures::join!(self.publishing(), saying);
         published?;
         Ok(done)
     }

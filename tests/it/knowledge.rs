@@ -14,13 +14,14 @@ use turnwheel::clock;
 use turnwheel::journal::StepRecord;
 use turnwheel::knowledge::index::Index;
 use turnwheel::knowledge::{Origin, Source};
-use turnwheel::queue::{Reply, ReplyKind};
+use turnwheel::queue::{Event, Reply, ReplyKind};
 use turnwheel::session::Status;
 use turnwheel::store::Store;
 
 on_both_backends!(
     a_reply_is_written_from_what_fits_and_names_its_sources,
     without_a_hit_or_an_answer_the_reply_is_as_decided,
+    what_is_said_in_pieces_comes_after_the_status_that_announces_it,
     changed_knowledge_is_used_and_nobody_is_greeted_again,
 );
 
@@ -98,6 +99,22 @@ async fn response(engine: &Engine, session: &str) -> Reply {
 
 async fn step(engine: &Engine, session: &str, turn: &str, key: &str) -> Option<StepRecord> {
     engine.store.steps(session, turn).await.unwrap().into_iter().find(|step| step.key == key)
+}
+
+async fn what_is_said_in_pieces_comes_after_the_status_that_announces_it(backend: Backend) {
+    let engine = Engine::watching(backend, ScriptedModel::start(|_| Answer::Hang).await).await;
+    // Decides and writes without waiting for anything.
+    let rules = json!([{"when": {"always": true}, "decide": {"next_status": "typing", "response": "我帮您看看。"}}]);
+    engine.apply(sales_with(&json!({"model": "offline", "rules": rules}))).await;
+    put(&engine.store, "kb/returns.md", RETURNS).await;
+    engine.start_worker();
+    engine.say("s1", "m-1", "你好").await;
+    engine.say("s1", "m-2", "签收以后怎么退货？").await;
+    let events = engine.events("s1").await;
+    let place = |wanted: &dyn Fn(&Event) -> bool| events.iter().position(wanted).unwrap();
+    let processing = |event: &Event| matches!(event, Event::Status(status) if status.turn_id == "m-2");
+    let piece = |event: &Event| matches!(event, Event::Reply(reply) if reply.turn_id == "m-2" && reply.kind == ReplyKind::Chunk);
+    assert!(place(&processing) < place(&piece), "{events:#?}");
 }
 
 async fn a_reply_is_written_from_what_fits_and_names_its_sources(backend: Backend) {
