@@ -17,8 +17,8 @@ use tracing::error;
 const BATCH: usize = 512;
 /// How long one request for deliveries waits.
 const WAIT: Duration = Duration::from_millis(200);
-/// Bytes of a session without its history.
-const SESSION: &[u8] = &[b' '; 2_430];
+/// Bytes of a session without its history, when it has had some forty turns.
+const SESSION: &[u8] = &[b' '; 770];
 /// Bytes of an open lane.
 const LANE: &[u8] = &[b' '; 360];
 
