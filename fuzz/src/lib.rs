@@ -130,7 +130,12 @@ pub fn rules(data: &[u8]) {
     let agent = Some(Arc::new(config));
     let result = serde_json::json!({ "ok": true, "result": { "status": "{message} ${HOME}" } });
     for last_action in [None, Some(("a".to_owned(), result))] {
-        let facts = Facts { agent: agent.clone(), message: message.to_owned(), last_action, ..Facts::default() };
+        let facts = Facts {
+            agent: agent.clone(),
+            message: message.to_owned(),
+            last_action: last_action.map(Arc::new),
+            ..Facts::default()
+        };
         if let Some(content) = answer(facts) {
             serde_json::from_str::<Value>(&content).expect("an answer is JSON");
             let _ = parse_decision(&content);

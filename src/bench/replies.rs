@@ -119,7 +119,7 @@ impl Tapped {
 
 #[async_trait]
 impl Queue for Tapped {
-    async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
         let ids: Vec<_> = events.iter().filter_map(|event| event.msg_id.clone()).collect();
         self.queue.emit(events).await?;
         self.tell(ids.into_iter());

@@ -134,7 +134,7 @@ impl Stored {
             turn,
             run: None,
             steps: Vec::new(),
-            outbox: Vec::new(),
+            outbox: Arc::default(),
         }
     }
 }

@@ -226,7 +226,7 @@ async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Un
         msg_id: None,
         payload: mark.to_string().into(),
     };
-    queue.emit(vec![event]).await?;
+    queue.emit([event].into()).await?;
     let mut stream = queue.events(session_id, From::After(0)).await?;
     let mut events = Vec::new();
     let unreadable = |problem: &str| Unreadable::Events(session_id.to_owned(), problem.to_owned());

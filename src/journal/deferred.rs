@@ -2,8 +2,8 @@
 
 use super::StepRecord;
 use super::lock;
-use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
 use tokio::sync::{Mutex, Notify};
 
 /// With so many, whoever adds one waits until they are written.
@@ -12,7 +12,7 @@ pub(super) const MAX_DEFERRED: usize = 256;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Deferred {
-    steps: StdMutex<Vec<StepRecord>>,
+    steps: StdMutex<Vec<Arc<StepRecord>>>,
     /// Held while steps are written: their order is kept, and nobody takes a write on its way for done.
     pub(super) writing: Mutex<()>,
     pub(super) pushed: Notify,
@@ -21,7 +21,7 @@ pub(super) struct Deferred {
 
 impl Deferred {
     /// Adds a step; answers how many there are.
-    pub(super) fn push(&self, step: StepRecord) -> usize {
+    pub(super) fn push(&self, step: Arc<StepRecord>) -> usize {
         let count = {
             let mut steps = lock(&self.steps);
             steps.push(step);
@@ -35,8 +35,8 @@ impl Deferred {
         lock(&self.steps).is_empty()
     }
 
-    /// Copies: they wait on until they are [`Deferred::written`], since whoever writes them may be dropped meanwhile.
-    pub(super) fn waiting(&self) -> Vec<StepRecord> {
+    /// They wait on until they are [`Deferred::written`], since whoever writes them may be dropped meanwhile.
+    pub(super) fn waiting(&self) -> Vec<Arc<StepRecord>> {
         lock(&self.steps).clone()
     }
 

@@ -91,7 +91,7 @@ impl Journal {
         (epoch, guard): (u64, Guard),
         spent: Arc<Spent>,
     ) -> Self {
-        let recorded = steps.into_iter().map(|step| (step.key.clone(), step)).collect();
+        let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
         let turn = TurnJournal {
             store,
             session_id: session_id.to_owned(),
@@ -118,7 +118,11 @@ impl Journal {
         let within = |key: &str| {
             self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(['/', '[']))
         };
-        lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
+        lock(&self.turn.recorded)
+            .values()
+            .filter(|step| within(&step.key))
+            .map(|step| StepRecord::clone(step))
+            .collect()
     }
 
     /// The recorded steps of this part alone.
@@ -126,7 +130,11 @@ impl Journal {
         let within = |key: &str| {
             self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'))
         };
-        lock(&self.turn.recorded).values().filter(|step| within(&step.key)).cloned().collect()
+        lock(&self.turn.recorded)
+            .values()
+            .filter(|step| within(&step.key))
+            .map(|step| StepRecord::clone(step))
+            .collect()
     }
 
     /// The session, or run, whose turn this is.
@@ -223,7 +231,7 @@ impl Journal {
         match self.turn.record(step).await? {
             None => Ok(Stepped { output, ok, ms, key, target }),
             Some(earlier) if earlier.input_hash != input_hash => {
-                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key);
+                let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key.clone());
                 Err(JournalError::Overtaken { turn_id, key }.into())
             }
             Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
@@ -252,7 +260,7 @@ impl Journal {
             Attempted::Performed(step, output) => (step, output),
         };
         let (ok, ms, key, target) = (step.ok, step.ms, step.key.clone(), step.target.clone());
-        lock(&self.turn.recorded).insert(key.clone(), step.clone());
+        lock(&self.turn.recorded).insert(key.clone(), Arc::clone(&step));
         if self.turn.deferred.push(step) >= MAX_DEFERRED {
             self.settle().await?;
         }
@@ -350,7 +358,7 @@ impl Journal {
             at: clock::now(),
         };
         self.turn.spent.add(&self.turn.turn_id, &step);
-        Ok(Attempted::Performed(step, done.output))
+        Ok(Attempted::Performed(Arc::new(step), done.output))
     }
 
     /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
@@ -360,7 +368,7 @@ impl Journal {
         if lock(&self.turn.recorded).contains_key(&key) {
             return;
         }
-        lock(&self.turn.notes).push(StepRecord {
+        lock(&self.turn.notes).push(Arc::new(StepRecord {
             key,
             kind: label.kind.to_owned(),
             target: label.target.to_owned(),
@@ -373,11 +381,11 @@ impl Journal {
             attempts: None,
             charged: None,
             at: clock::now(),
-        });
+        }));
     }
 
     /// The notes not written yet, for the commit.
-    pub fn take_notes(&self) -> Vec<StepRecord> {
+    pub fn take_notes(&self) -> Vec<Arc<StepRecord>> {
         std::mem::take(&mut lock(&self.turn.notes))
     }
 
@@ -392,7 +400,7 @@ enum Attempted<O> {
     /// It was recorded.
     Repeated(Stepped<O>),
     /// It ran, and is not written yet.
-    Performed(StepRecord, O),
+    Performed(Arc<StepRecord>, O),
 }
 
 fn hash<I: Serialize + ?Sized>(input: &I) -> String {

@@ -16,8 +16,8 @@ pub(super) struct TurnJournal {
     pub(super) turn_id: String,
     pub(super) epoch: u64,
     pub(super) guard: Guard,
-    pub(super) recorded: Mutex<HashMap<String, StepRecord>>,
-    pub(super) notes: Mutex<Vec<StepRecord>>,
+    pub(super) recorded: Mutex<HashMap<String, Arc<StepRecord>>>,
+    pub(super) notes: Mutex<Vec<Arc<StepRecord>>>,
     pub(super) deferred: Deferred,
     pub(super) spent: Arc<Spent>,
     /// No further step begins.
@@ -58,7 +58,7 @@ impl TurnJournal {
             if let Recorded::Existing(earlier) = answer
                 && (earlier.input_hash != step.input_hash || earlier.output != step.output)
             {
-                return Err(JournalError::Overtaken { turn_id: self.turn_id.clone(), key: earlier.key });
+                return Err(JournalError::Overtaken { turn_id: self.turn_id.clone(), key: earlier.key.clone() });
             }
         }
         Ok(())
@@ -71,10 +71,10 @@ impl TurnJournal {
     }
 
     /// Records `step` with the pending notes; answers the record that was there before, if any.
-    pub(super) async fn record(&self, step: StepRecord) -> Result<Option<StepRecord>, JournalError> {
+    pub(super) async fn record(&self, step: Arc<StepRecord>) -> Result<Option<Arc<StepRecord>>, JournalError> {
         let notes = std::mem::take(&mut *lock(&self.notes));
         let key = step.key.clone();
-        let mut steps = vec![step.clone()];
+        let mut steps = vec![Arc::clone(&step)];
         steps.extend(notes.iter().cloned());
         let request = Record {
             session_id: self.session_id.clone(),
@@ -92,7 +92,7 @@ impl TurnJournal {
             }
         };
         let earlier = match answer.into_iter().next() {
-            Some(Recorded::Existing(earlier)) => Some(*earlier),
+            Some(Recorded::Existing(earlier)) => Some(earlier),
             Some(Recorded::New) | None => None,
         };
         if let Some(earlier) = &earlier {
@@ -104,9 +104,10 @@ impl TurnJournal {
 
     pub(super) fn replay<O: DeserializeOwned>(
         &self,
-        step: StepRecord,
+        step: Arc<StepRecord>,
         input_hash: &str,
     ) -> Result<Stepped<O>, JournalError> {
+        let step = Arc::unwrap_or_clone(step);
         if step.input_hash != input_hash {
             return Err(JournalError::Mismatch {
                 turn_id: self.turn_id.clone(),

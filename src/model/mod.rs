@@ -93,6 +93,9 @@ impl ModelRequest {
     }
 }
 
+/// A SKILL's, TOOL's or tool's target, and its result `{ok,…}`.
+pub type ActionAnswer = (String, Value);
+
 /// What a prompt was made of.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -100,8 +103,8 @@ pub struct Facts {
     pub agent: Option<Arc<AgentConfig>>,
     /// The user's message, or the stage's input.
     pub message: String,
-    /// The turn's last SKILL or TOOL, or a task agent's last tool: its target and its result `{ok,…}`.
-    pub last_action: Option<(String, Value)>,
+    /// What the turn's last SKILL or TOOL, or a task agent's last tool, answered.
+    pub last_action: Option<Arc<ActionAnswer>>,
     /// True for phase 1, whose answer holds a plan beside the decision.
     pub plan: bool,
     /// Where a reply is to be written from knowledge: what it is written from.

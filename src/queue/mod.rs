@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -256,7 +257,7 @@ pub trait Queue: Send + Sync + 'static {
     fn max_payload(&self) -> usize;
 
     /// Publishes events in the given order. All durable on return.
-    async fn emit(&self, events: Vec<OutEvent>) -> Result<()>;
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()>;
 
     /// Events of one session, in stream order, without end.
     async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>>;

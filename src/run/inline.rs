@@ -192,7 +192,7 @@ impl Inline<'_> {
             return Err(TurnError::Lost);
         }
         let event = self.outlet().publication(event, services.queue.max_payload());
-        Ok(services.queue.emit(vec![event]).await?)
+        Ok(services.queue.emit([event].into()).await?)
     }
 
     fn record(&self, hash: &str) -> RunRecord {

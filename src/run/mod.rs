@@ -278,7 +278,7 @@ impl<'a> RunTurn<'a> {
                 session_id: self.run_id().to_owned(),
                 epoch: self.session.epoch,
                 turn_id: self.turn_id().to_owned(),
-                steps: steps.to_vec(),
+                steps: steps.iter().cloned().map(Arc::new).collect(),
                 status: None,
             };
             store.record(request).await?;
@@ -407,7 +407,7 @@ impl<'a> RunTurn<'a> {
             turn,
             run: record,
             steps: journal.map(Journal::take_notes).unwrap_or_default(),
-            outbox,
+            outbox: outbox.into(),
         }
     }
 }

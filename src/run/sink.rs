@@ -118,7 +118,7 @@ pub(super) async fn published(
     if !guard.holds().await? {
         return Err(TurnError::Lost);
     }
-    services.queue.emit(vec![event]).await?;
+    services.queue.emit([event].into()).await?;
     let of_run = |event| match event {
         Event::Run(event) if event["root_run_id"] == outlet.run_id.as_str() => Some(event),
         _ => None,
@@ -193,7 +193,7 @@ impl QueueSink {
         match publications.is_empty() {
             true => Ok(()),
             false if !self.guard.holds().await? => Err(TurnError::Lost),
-            false => Ok(self.queue.emit(publications).await?),
+            false => Ok(self.queue.emit(publications.into()).await?),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Weigh for String {
 
 impl Weigh for Record {
     fn bytes(&self) -> usize {
-        self.steps.iter().map(step_bytes).sum()
+        self.steps.iter().map(|step| step_bytes(step)).sum()
     }
 }
 
@@ -62,7 +62,7 @@ impl Weigh for Commit {
     fn bytes(&self) -> usize {
         let Some(change) = &self.change else { return 512 };
         let said: usize = change.history.iter().map(|entry| entry.text.len()).sum();
-        let steps: usize = change.steps.iter().map(step_bytes).sum();
+        let steps: usize = change.steps.iter().map(|step| step_bytes(step)).sum();
         let published: usize = change.outbox.iter().map(|event| 256 + event.payload.len()).sum();
         let run = change.run.as_ref().map_or(0, RunRecord::bytes);
         // The job of the turn's record repeats the user's text.

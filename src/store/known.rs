@@ -91,10 +91,6 @@ impl Known {
                 let lasts = |known: &Session| known.lease.as_ref().is_some_and(|lease| lease.until.plus(IDLE) > until);
                 granted.retain(|_, session| lasts(session));
             }
-            if let Some(slot) = self.left.get(&session.session_id) {
-                // As it was before; nobody can take it from there.
-                slot.lock().take();
-            }
             granted.insert(session.session_id.clone(), Box::new(session));
             return;
         }

@@ -8,6 +8,7 @@ use crate::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowSta
 use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
@@ -84,7 +85,7 @@ pub struct Record {
     /// The turn.
     pub turn_id: String,
     /// The steps.
-    pub steps: Vec<StepRecord>,
+    pub steps: Vec<Arc<StepRecord>>,
     /// To be shown in the session document.
     pub status: Option<Status>,
 }
@@ -95,7 +96,7 @@ pub enum Recorded {
     /// It is recorded as given.
     New,
     /// Another record was there first, and counts.
-    Existing(Box<StepRecord>),
+    Existing(Arc<StepRecord>),
 }
 
 /// How a turn ended (CONTRACT.md, `turns.outcome`).
@@ -225,9 +226,9 @@ pub struct Change {
     /// The run that the turn is for, as it has ended.
     pub run: Option<RunRecord>,
     /// Steps not recorded yet.
-    pub steps: Vec<StepRecord>,
+    pub steps: Vec<Arc<StepRecord>>,
     /// To be published once this is committed, in order.
-    pub outbox: Vec<OutEvent>,
+    pub outbox: Arc<[OutEvent]>,
 }
 
 /// How long it is known what agents have used on a day.

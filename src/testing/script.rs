@@ -202,7 +202,7 @@ fn asked(request: &ModelRequest, index: usize) -> Asked {
         schema: request.schema.as_ref().map(|schema| schema.name.to_string()).unwrap_or_default(),
         prompt: words(PromptRole::System),
         message: request.facts.message.clone(),
-        last_action: request.facts.last_action.clone(),
+        last_action: request.facts.last_action.as_deref().cloned(),
         tools: request.tools.iter().map(|tool| tool.name.clone()).collect(),
         at: clock::now(),
     }

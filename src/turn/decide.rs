@@ -6,7 +6,7 @@ use super::prompt::{self, Phase1, Phase2};
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::journal::StepError;
-use crate::model::{Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use crate::model::{ActionAnswer, Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ struct Question<'k, I> {
 struct DecisionInput<'d> {
     hash: &'d str,
     message: &'d str,
-    results: &'d [(String, Value)],
+    results: &'d [Arc<ActionAnswer>],
     note: Option<&'d str>,
 }
 
@@ -110,7 +110,7 @@ impl Turn<'_> {
 
     /// True when phase 1 is on record for this turn.
     pub(super) fn has_planned(&self) -> bool {
-        self.journal.has(FIRST, &(self.plan_input(), ""))
+        self.journal.is_recorded(FIRST) && self.journal.has(FIRST, &(self.plan_input(), ""))
     }
 
     fn plan_input(&self) -> Value {

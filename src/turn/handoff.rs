@@ -15,6 +15,7 @@ use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 /// The name of the timer that ends a hold.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
@@ -49,7 +50,7 @@ impl Turn<'_> {
                 let result =
                     if Operation::of(&action).is_some() { None } else { Some(self.act(iteration, &action).await?) };
                 if let Some(result) = result {
-                    state.results.push((action.target.clone(), result));
+                    state.results.push(Arc::new((action.target.clone(), result)));
                 }
             }
         }

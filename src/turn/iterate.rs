@@ -10,13 +10,14 @@ use super::{CancelReason, TurnError};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionKind};
 use crate::agent::canonical;
+use crate::model::ActionAnswer;
 use crate::plan::Plan;
 use crate::prompt::SharedText;
 use crate::queue::ReplyKind;
 use crate::session::Status;
 use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub(super) struct Loop {
     pub(super) history: SharedText,
     pub(super) greeted: bool,
     /// SKILL and TOOL results in order: what the model sees of this turn.
-    pub(super) results: Vec<(String, Value)>,
+    pub(super) results: Vec<Arc<ActionAnswer>>,
     /// A hint for the next decision.
     pub(super) note: Option<&'static str>,
     /// Executed SYSTEM actions, outside the model's sight (OP-E17).
@@ -177,7 +178,7 @@ impl Turn<'_> {
     async fn execute(&mut self, iteration: u32, state: &mut Loop, action: &Action) -> Result<bool, TurnError> {
         if action.kind != ActionKind::System {
             let result = self.act(iteration, action).await?;
-            state.results.push((action.target.clone(), result));
+            state.results.push(Arc::new((action.target.clone(), result)));
             return Ok(false);
         }
         let Some(operation) = Operation::of(action) else {
@@ -185,7 +186,7 @@ impl Turn<'_> {
                 "there is no system operation `{}`; they are: close_conversation, handoff, update_profile",
                 action.target
             );
-            state.results.push((action.target.clone(), json!({ "ok": false, "error": error })));
+            state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
             return Ok(false);
         };
         let entry = canonical::hash(&json!([action.target, action.params]));
@@ -209,7 +210,7 @@ impl Turn<'_> {
                 Flow::End(End::Flow)
             }
             FlowEnd::Failed(error) => {
-                state.results.push((action.target.clone(), json!({ "ok": false, "error": error })));
+                state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
                 Flow::Continue
             }
         })

@@ -4,12 +4,11 @@ use super::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
 use super::{Services, TurnError};
 use crate::agent::{AgentConfig, AgentRecord};
 use crate::knowledge::Hit;
-use crate::model::{Grounds, PromptMessage, PromptRole};
+use crate::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
 use crate::plan::Plan;
 use crate::prompt::{PromptError, SharedText, Variables};
 use crate::session::{Entry, Role, Session, transcript};
 use serde::Serialize;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
@@ -112,8 +111,9 @@ pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedTex
 }
 
 /// The results of this turn's actions as lines, long ones cut with a note.
-pub(super) fn results(results: &[(String, Value)]) -> String {
-    let lines = results.iter().map(|(target, result)| {
+pub(super) fn results(results: &[Arc<ActionAnswer>]) -> String {
+    let lines = results.iter().map(|answer| {
+        let (target, result) = answer.as_ref();
         // A value always serialises.
         let mut text = serde_json::to_string(result).unwrap_or_default();
         if text.len() > MAX_RESULT_BYTES {

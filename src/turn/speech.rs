@@ -152,7 +152,7 @@ impl Voice {
         if !matches!(self.guard.holds().await, Ok(true)) {
             return false;
         }
-        let (session_id, published) = (chunk.session_id.clone(), self.queue.emit(vec![chunk]).await);
+        let (session_id, published) = (chunk.session_id.clone(), self.queue.emit([chunk].into()).await);
         published.inspect_err(|problem| debug!(session_id, "the text is said when it is whole: {problem}")).is_ok()
     }
 }

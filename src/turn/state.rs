@@ -7,7 +7,7 @@ use crate::agent::AgentRecord;
 use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, Stepped};
-use crate::model::Models;
+use crate::model::{ActionAnswer, Models};
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
 use crate::session::{Entry, Role, Session, Status, history};
 use crate::store::{Change, Outcome, Record, StatusAt, TimerChange, TurnRecord};
@@ -39,7 +39,7 @@ pub(super) struct Turn<'a> {
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
     /// What the decision loop begins with: a flow of an earlier turn that has failed now.
-    pub(super) brought: Vec<(String, Value)>,
+    pub(super) brought: Vec<Arc<ActionAnswer>>,
     /// An earlier holder began the turn.
     pub(super) resumed: bool,
     pub(super) guard: Guard,
@@ -322,7 +322,7 @@ impl<'a> Turn<'a> {
             match events.is_empty() {
                 true => Ok(()),
                 false if !guard.holds().await? => Err(TurnError::Lost),
-                false => Ok(queue.emit(events).await?),
+                false => Ok(queue.emit(events.into()).await?),
             }
         }
     }
@@ -374,7 +374,7 @@ impl<'a> Turn<'a> {
             turn,
             run: None,
             steps: self.journal.take_notes(),
-            outbox: self.outbox,
+            outbox: self.outbox.into(),
         })
     }
 

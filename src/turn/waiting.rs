@@ -183,7 +183,7 @@ impl Turn<'_> {
                 self.end_of_flow(TimerChange::Replace(vec![timer]))
             }
             Ok(FlowEnd::Failed(error)) => {
-                self.brought.push((waiting.flow, json!({ "ok": false, "error": error })));
+                self.brought.push(Arc::new((waiting.flow, json!({ "ok": false, "error": error }))));
                 self.converse().await
             }
             Err(TurnError::Replay(problem)) => self.lost(waiting, problem).await,

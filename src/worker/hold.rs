@@ -119,7 +119,7 @@ impl<'a> Hold<'a> {
     async fn conclude(&mut self, at: Timestamp, last_seq: u64, change: Option<Box<Change>>) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
-        let outbox = change.as_ref().map(|change| change.outbox.clone()).unwrap_or_default();
+        let outbox = change.as_ref().map(|change| Arc::clone(&change.outbox)).unwrap_or_default();
         let outcome = change.as_ref().map(|change| change.turn.outcome);
         if let Some(outcome) = outcome {
             Span::current().record("outcome", outcome.as_str());
@@ -170,7 +170,7 @@ impl<'a> Hold<'a> {
         if unread {
             unpublished = Box::pin(self.stored()).await?.outbox;
         }
-        publish(self.shared, unpublished).await?;
+        publish(self.shared, unpublished.into()).await?;
         Ok(next(last_seq).await?)
     }
 
@@ -371,7 +371,7 @@ impl<'a> Hold<'a> {
 }
 
 /// Publishes what a committed turn has said at its end. Whoever else does so uses the same ids.
-pub(super) async fn publish(shared: &Shared, outbox: Vec<OutEvent>) -> Result<(), Stop> {
+pub(super) async fn publish(shared: &Shared, outbox: Arc<[OutEvent]>) -> Result<(), Stop> {
     if outbox.is_empty() { Ok(()) } else { Ok(shared.queue().emit(outbox).await?) }
 }
 

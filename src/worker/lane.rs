@@ -226,7 +226,7 @@ async fn repair(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
         Ordering::Less => {
             return Err(Stop::Infrastructure("the store answered with a state from before a commit".into()));
         }
-        Ordering::Equal => publish(shared, session.outbox).await?,
+        Ordering::Equal => publish(shared, session.outbox.into()).await?,
         Ordering::Greater => {}
     }
     Ok(wake.seq)

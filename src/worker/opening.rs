@@ -137,11 +137,11 @@ async fn record(shared: &Shared, session: &Session, job: &Job, asked: Beginning)
         session_id: session.session_id.clone(),
         epoch: session.epoch,
         turn_id: job.job_id.clone(),
-        steps: vec![step],
+        steps: vec![Arc::new(step)],
         status: None,
     };
     let output = match shared.store().record(request).await?.into_iter().next() {
-        Some(Recorded::Existing(earlier)) => earlier.output,
+        Some(Recorded::Existing(earlier)) => earlier.output.clone(),
         Some(Recorded::New) | None => Value::Null,
     };
     Ok(serde_json::from_value(output).unwrap_or(asked))

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use turnwheel::agent::load;
 use turnwheel::agent::schema::schema;
 use turnwheel::agent::validate::{Context, Report, validate};
@@ -52,7 +53,7 @@ async fn of_agent(file: &str, message: &str, last: Option<(&str, Value)>) -> (St
     let facts = Facts {
         agent: Some(load::file(&path).unwrap().config),
         message: message.into(),
-        last_action: last.map(|(target, result)| (target.into(), result)),
+        last_action: last.map(|(target, result)| Arc::new((target.into(), result))),
         ..Facts::default()
     };
     let schema = ResponseSchema { name: "decision".into(), strict: false, schema: json!({}).into() };

@@ -68,7 +68,7 @@ async fn left_behind(backend: Backend) -> Engine {
     let taken = engine.queue.pull(1, Duration::from_secs(5)).await.unwrap();
     let seq = taken[0].message.seq;
     let grant = kit::grant(&engine.store, "s", seq).await;
-    let mut change = Change { outbox: outbox(), ..kit::change(&grant.session, "m-1") };
+    let mut change = Change { outbox: outbox().into(), ..kit::change(&grant.session, "m-1") };
     change.workflow_state.hash.clone_from(&agent.hash);
     assert_eq!(engine.store.commit(kit::commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
     engine
@@ -128,6 +128,6 @@ async fn commit_to_the_embedded_file_publishes_what_its_turn_has_said() {
     let published = engine.events("s").await;
     assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 3]);
     // As a worker does after each commit, and whoever comes after a worker that died.
-    engine.queue.emit(outbox()).await.unwrap();
+    engine.queue.emit(outbox().into()).await.unwrap();
     assert_eq!(engine.events("s").await, published, "once");
 }

@@ -61,7 +61,7 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
     queue.next_in_lane(&session, message.seq - 1, message.seq).await?;
     for step in steps(duty.actions) {
         // Beside the step, as in the engine.
-        let announced = queue.emit(vec![event(format!("event/{step}"), STATUS)]);
+        let announced = queue.emit([event(format!("event/{step}"), STATUS)].into());
         let (session, job) = (session.clone(), job.clone());
         let recorded = async {
             think(duty, &step).await;
@@ -76,13 +76,13 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
     let last = last_step(duty.actions);
     if !duty.model_latency.0.is_zero() {
         let (key, payload) = last_announcement(duty.actions);
-        let (announced, ()) = join!(queue.emit(vec![event(key, payload)]), think(duty, &last));
+        let (announced, ()) = join!(queue.emit([event(key, payload)].into()), think(duty, &last));
         announced?;
     }
     let said: Vec<OutEvent> = last_events(duty).into_iter().map(|(key, payload)| event(key, payload)).collect();
     put_turn(file, (&session, &job), last, message.seq, said.clone()).await?;
     // They are there; whoever waits for replies learns it here.
-    queue.emit(said).await?;
+    queue.emit(said.into()).await?;
     Ok(queue.ack(&delivery.token).await?)
 }
 

@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn decision(message: &str, last: Option<(&str, Value)>) -> Value {
-        let last_action = last.map(|(target, result)| (target.to_owned(), result));
+        let last_action = last.map(|(target, result)| Arc::new((target.to_owned(), result)));
         answer(&Facts { agent: Some(agent()), message: message.into(), last_action, ..Facts::default() }).unwrap()
     }
 
@@ -295,7 +295,7 @@ mod tests {
         let facts = |message: &str, last: Option<Value>| Facts {
             agent: Some(Arc::clone(&agent)),
             message: message.into(),
-            last_action: last.map(|result| ("weather".into(), result)),
+            last_action: last.map(|result| Arc::new(("weather".into(), result))),
             ..Facts::default()
         };
         let called = ask(None, facts("上海明天", None)).await.unwrap();

@@ -51,7 +51,7 @@ impl<'a> Rule<'a> {
 
     /// The groups that its pattern found, if all its conditions hold.
     pub(super) fn matches(&self, facts: &Facts) -> Option<Groups> {
-        let last = facts.last_action.as_ref().map(|(target, _)| target.as_str());
+        let last = facts.last_action.as_ref().map(|last| last.0.as_str());
         (self.result_of == last).then(|| self.fits(&facts.message)).flatten()
     }
 
@@ -78,7 +78,7 @@ impl<'a> Rule<'a> {
 
     /// `decide` with its placeholders filled.
     pub(super) fn decision(&self, number: usize, facts: &Facts, groups: &Groups) -> Result<Value, String> {
-        let result = facts.last_action.as_ref().map(|(_, result)| result);
+        let result = facts.last_action.as_ref().map(|last| &last.1);
         let value = |path: &str| -> Option<Value> {
             if let Some(group) = groups.get(path) {
                 return Some(group.clone());

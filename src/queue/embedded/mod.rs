@@ -271,7 +271,7 @@ impl Queue for EmbeddedQueue {
         MAX_PAYLOAD
     }
 
-    async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
         events.iter().try_for_each(|event| check_size(&event.payload))?;
         // What a commit has said at its end is there with it.
         if self.state.lock().has_all(&events) {

@@ -136,8 +136,8 @@ impl Queue for NatsQueue {
         self.client.server_info().max_payload.saturating_sub(HEADERS)
     }
 
-    async fn emit(&self, events: Vec<OutEvent>) -> Result<()> {
-        self.emit_events(events).await
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
+        self.emit_events(&events).await
     }
 
     async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>> {

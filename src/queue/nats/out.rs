@@ -12,11 +12,11 @@ use futures::{StreamExt, future};
 
 impl NatsQueue {
     /// Sends all in order, then awaits all acknowledgements.
-    pub(super) async fn emit_events(&self, events: Vec<OutEvent>) -> Result<()> {
+    pub(super) async fn emit_events(&self, events: &[OutEvent]) -> Result<()> {
         let limit = || self.client.server_info().max_payload;
         for attempt in 0..2 {
             let mut acks = Vec::with_capacity(events.len());
-            for event in &events {
+            for event in events {
                 let subject = self.names.event(&event.channel, &event.session_id, event.event_type.as_str());
                 let sent = self
                     .context

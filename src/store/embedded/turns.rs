@@ -12,6 +12,7 @@ use crate::session::Session;
 use crate::store::{Change, Commit, Committed, DAYS_KEPT, DayUse, Record, Recorded, lane};
 use crate::timer::Timer;
 use redb::ReadableTable;
+use std::sync::Arc;
 
 /// How many turns one operation deletes, so that others get between.
 const PRUNE_BATCH: usize = 256;
@@ -40,7 +41,7 @@ pub(super) fn record(
 }
 
 /// Steps as they are stored.
-pub(super) fn encode_steps(steps: &[StepRecord]) -> Result<Vec<Vec<u8>>, Fault> {
+pub(super) fn encode_steps(steps: &[Arc<StepRecord>]) -> Result<Vec<Vec<u8>>, Fault> {
     steps.iter().map(|step| encode("a step's output", step)).collect()
 }
 
@@ -48,7 +49,7 @@ pub(super) fn encode_steps(steps: &[StepRecord]) -> Result<Vec<Vec<u8>>, Fault> 
 fn record_steps(
     tables: &mut Tables<'_>,
     turn: (&str, &str),
-    steps: &[StepRecord],
+    steps: &[Arc<StepRecord>],
     encoded: &[Vec<u8>],
     now: Timestamp,
 ) -> Result<Vec<Recorded>, Fault> {
@@ -67,7 +68,7 @@ fn record_steps(
             (None, None) => None,
         };
         recorded.push(match existing {
-            Some(existing) => Recorded::Existing(Box::new(existing)),
+            Some(existing) => Recorded::Existing(Arc::new(existing)),
             None => {
                 tables.steps.insert(key, bytes.as_slice())?;
                 Recorded::New
@@ -137,7 +138,7 @@ pub(super) fn commit(
     match &request.change {
         Some(change) => {
             lane::apply(&mut session, change, now);
-            session.outbox = if publisher.is_some() { Vec::new() } else { change.outbox.clone() };
+            session.outbox = if publisher.is_some() { Vec::new() } else { change.outbox.to_vec() };
             session.outbox_unread = false;
         }
         None => lane::pass(&mut session),

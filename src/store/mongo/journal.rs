@@ -28,8 +28,8 @@ impl Db {
         let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
         statuses?;
         let (mut earlier, mut index) = (steps?, 0..);
-        let mut answer = |_: &StepRecord| match index.next().and_then(|index| earlier.remove(&index)) {
-            Some(earlier) => Recorded::Existing(Box::new(earlier)),
+        let mut answer = |_: &Arc<StepRecord>| match index.next().and_then(|index| earlier.remove(&index)) {
+            Some(earlier) => Recorded::Existing(Arc::new(earlier)),
             None => Recorded::New,
         };
         Ok(items.iter().map(|item| Ok(item.steps.iter().map(&mut answer).collect())).collect())

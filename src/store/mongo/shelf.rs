@@ -26,7 +26,7 @@ pub(super) struct Shelf<T> {
     /// The hashes of those that are current.
     hashes: Group<String, Option<String>>,
     /// What was answered last, and when it was asked.
-    answers: moka::sync::Cache<String, (Instant, Option<String>)>,
+    answers: moka::sync::Cache<String, (Instant, Option<Arc<T>>)>,
     /// By id and hash.
     versions: Cache<(String, String), Arc<T>>,
 }
@@ -41,21 +41,17 @@ impl<T: Versioned> Shelf<T> {
 
     /// As it is now: never older than the last [`Shelf::put`] that had returned when this was called.
     pub(super) async fn current(&self, id: &str) -> Result<Option<Arc<T>>> {
-        match self.current_hash(id).await? {
-            Some(hash) => self.version(id, &hash).await,
-            None => Ok(None),
-        }
-    }
-
-    async fn current_hash(&self, id: &str) -> Result<Option<String>> {
         let asked = Instant::now();
-        let fresh = |(then, _): &(Instant, Option<String>)| asked.duration_since(*then) < CURRENT;
-        if let Some((_, hash)) = self.answers.get(id).filter(fresh) {
-            return Ok(hash);
+        let fresh = |(then, _): &(Instant, _)| asked.duration_since(*then) < CURRENT;
+        if let Some((_, current)) = self.answers.get(id).filter(fresh) {
+            return Ok(current);
         }
-        let hash = self.hashes.submit(id.to_owned()).await?;
-        self.answers.insert(id.to_owned(), (asked, hash.clone()));
-        Ok(hash)
+        let current = match self.hashes.submit(id.to_owned()).await? {
+            Some(hash) => self.version(id, &hash).await?,
+            None => None,
+        };
+        self.answers.insert(id.to_owned(), (asked, current.clone()));
+        Ok(current)
     }
 
     /// As it was under `hash`.

@@ -12,7 +12,7 @@ use crate::journal::{Done, Label, StepError};
 use crate::model::delta::{Deltas, deltas};
 use crate::model::paced::Paced;
 use crate::model::recorded::{self, Spoken};
-use crate::model::{Facts, Model, ModelRequest, PromptMessage, PromptRole, ToolCall, ToolSpec};
+use crate::model::{ActionAnswer, Facts, Model, ModelRequest, PromptMessage, PromptRole, ToolCall, ToolSpec};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct Conversation<'a> {
     tools: Arc<Vec<ToolSpec>>,
     messages: Arc<Vec<PromptMessage>>,
     /// The last tool that was called, and what it answered.
-    last: Option<(String, Value)>,
+    last: Option<Arc<ActionAnswer>>,
 }
 
 impl<'a> Conversation<'a> {
@@ -136,7 +136,7 @@ impl<'a> Conversation<'a> {
         let told = Told { step: Some(step.to_owned()), snapshot: Some(snapshot), ..Told::default() };
         self.part.tell(RunEventType::StepCompleted, told);
         Arc::make_mut(&mut self.messages).push(PromptMessage::tool(call.id, content));
-        self.last = Some((call.name, result));
+        self.last = Some(Arc::new((call.name, result)));
         Ok(())
     }
 }

@@ -103,7 +103,7 @@ async fn events_and_dead_letters_outlive_the_process() {
         msg_id: Some(format!("s/m-1/{n}")),
         payload: format!("第{n}").into(),
     };
-    queue.emit(vec![event(0), event(1)]).await.unwrap();
+    queue.emit([event(0), event(1)].into()).await.unwrap();
     let letter = DeadLetter {
         cause: Cause::Attempts,
         reason: "tried 5 times".into(),
@@ -116,7 +116,7 @@ async fn events_and_dead_letters_outlive_the_process() {
     queue.dead(letter.clone()).await.unwrap();
     drop(queue);
     let queue = open_queue(file_in(folder.path()), &tasks).await;
-    queue.emit(vec![event(1), event(2)]).await.unwrap();
+    queue.emit([event(1), event(2)].into()).await.unwrap();
     let events: Vec<_> =
         queue.events("s", From::After(0)).await.unwrap().take(3).map(|event| event.unwrap()).collect().await;
     assert_eq!(
@@ -142,10 +142,10 @@ async fn expired_events_are_deleted_and_readers_go_on_with_the_retained() {
         msg_id: None,
         payload: "{}".into(),
     };
-    queue.emit(vec![event.clone(); 3]).await.unwrap();
+    queue.emit(vec![event.clone(); 3].into()).await.unwrap();
     eventually(DEADLINE, "the old events are gone", || async { queue.prune().await.unwrap() == 3 }).await;
     assert!(!queue.knows("s").await.unwrap());
-    queue.emit(vec![event]).await.unwrap();
+    queue.emit([event].into()).await.unwrap();
     let first = queue.events("s", From::After(1)).await.unwrap().next().await.unwrap().unwrap();
     assert_eq!(first.seq, 4, "sequences go on");
 }
@@ -193,7 +193,7 @@ async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() 
     let store = store_in(folder.path());
     let said = vec![event("您好")];
     run_turn(&store, "s", 1, |change| {
-        change.outbox = said.clone();
+        change.outbox = said.clone().into();
         change.history = vec![entry(Role::User, "你好"), entry(Role::Assistant, "您好")];
     })
     .await;
@@ -231,7 +231,7 @@ async fn a_session_that_this_process_has_left_is_granted_as_it_is_stored() {
             history: vec![entry(Role::User, &format!("{seq}")), entry(Role::Assistant, "好")],
             history_drop: (taken.session.history.len() + 2).saturating_sub(100),
             timers: TimerChange::Replace(vec![timer("t", LONG)]),
-            outbox: vec![event("好")],
+            outbox: [event("好")].into(),
             ..change(&taken.session, &format!("m-{seq}"))
         };
         // Every now and then a turn that was nothing.

@@ -101,7 +101,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         turn: turn(&session.session_id, turn_id),
         run: None,
         steps: Vec::new(),
-        outbox: Vec::new(),
+        outbox: Arc::default(),
     }
 }
 
@@ -135,8 +135,8 @@ pub fn turn(session: &str, turn_id: &str) -> TurnRecord {
     }
 }
 
-pub fn step(key: &str, output: Value) -> StepRecord {
-    StepRecord {
+pub fn step(key: &str, output: Value) -> Arc<StepRecord> {
+    Arc::new(StepRecord {
         key: key.into(),
         kind: "action".into(),
         target: "query_order".into(),
@@ -149,10 +149,10 @@ pub fn step(key: &str, output: Value) -> StepRecord {
         attempts: Some(1),
         charged: None,
         at: clock::now(),
-    }
+    })
 }
 
-pub fn record(grant: &Grant, turn_id: &str, steps: Vec<StepRecord>, status: Option<Status>) -> Record {
+pub fn record(grant: &Grant, turn_id: &str, steps: Vec<Arc<StepRecord>>, status: Option<Status>) -> Record {
     Record {
         session_id: grant.session.session_id.clone(),
         epoch: grant.session.epoch,

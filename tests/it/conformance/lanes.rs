@@ -157,9 +157,9 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     let mut late = change(&stale.session, "m-1");
     late.profile = Some(odd_map());
     late.timers = TimerChange::Replace(vec![timer("t1", LONG)]);
-    late.outbox = vec![event("late")];
+    late.outbox = [event("late")].into();
     let mut good = change(&fresh.session, "m-0");
-    good.outbox = vec![event("said")];
+    good.outbox = [event("said")].into();
     assert_eq!(store.commit(commit(&fresh, 0, Some(good))).await.unwrap(), Committed::Held);
     let fresh = Grant { session: session(&store, "s").await, resumed: false };
     late.turn.turn_id = "m-0".into();

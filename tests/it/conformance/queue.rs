@@ -264,7 +264,7 @@ fn texts(events: &[StreamEvent]) -> Vec<String> {
 pub async fn events_come_in_order_and_repeats_are_dropped(queue: Jobs) {
     queue.emit((0..10).map(|n| event("s", n)).collect()).await.unwrap();
     queue.emit((5..15).map(|n| event("s", n)).collect()).await.unwrap();
-    queue.emit(Vec::new()).await.unwrap();
+    queue.emit([].into()).await.unwrap();
     let mut stream = queue.events("s", From::After(0)).await.unwrap();
     let events = read(&mut stream, 15).await;
     assert_eq!(texts(&events), (0..15).map(|n| format!("s 第{n}")).collect::<Vec<_>>());
@@ -272,7 +272,7 @@ pub async fn events_come_in_order_and_repeats_are_dropped(queue: Jobs) {
     assert_eq!((events[0].event_type, events[1].event_type), (EventType::Reply, EventType::Status));
     quiet(&mut stream).await;
     let nameless = OutEvent { msg_id: None, ..event("s", 99) };
-    queue.emit(vec![nameless.clone(), nameless]).await.unwrap();
+    queue.emit([nameless.clone(), nameless].into()).await.unwrap();
     assert_eq!(texts(&read(&mut stream, 2).await), ["s 第99", "s 第99"]);
 }
 
@@ -286,7 +286,7 @@ pub async fn a_reader_begins_where_it_asks_to(queue: Jobs) {
     assert_eq!(read(&mut after, 2).await, all[2..]);
     assert_eq!(read(&mut beyond, 4).await, all);
     quiet(&mut now).await;
-    queue.emit(vec![event("s", 4)]).await.unwrap();
+    queue.emit([event("s", 4)].into()).await.unwrap();
     for stream in [&mut now, &mut after, &mut beyond, &mut end] {
         assert_eq!(texts(&read(stream, 1).await), ["s 第4"]);
     }
@@ -316,7 +316,7 @@ pub async fn a_reader_misses_and_repeats_nothing_while_events_are_emitted(queue:
 pub async fn sessions_do_not_see_each_other_s_events(queue: Jobs) {
     let mut live = queue.events("甲", From::Now).await.unwrap();
     for n in 0..20 {
-        queue.emit(vec![event("甲", n), event("乙", n), event("甲-1", n)]).await.unwrap();
+        queue.emit([event("甲", n), event("乙", n), event("甲-1", n)].into()).await.unwrap();
     }
     let expected: Vec<String> = (0..20).map(|n| format!("甲 第{n}")).collect();
     assert_eq!(texts(&read(&mut live, 20).await), expected);
@@ -328,7 +328,7 @@ pub async fn sessions_do_not_see_each_other_s_events(queue: Jobs) {
 pub async fn a_session_is_known_by_its_jobs_and_events(queue: Jobs) {
     assert!(!queue.knows("by-job").await.unwrap() && !queue.knows("by-event").await.unwrap());
     send(&queue, "by-job", "{}").await;
-    queue.emit(vec![event("by-event", 0)]).await.unwrap();
+    queue.emit([event("by-event", 0)].into()).await.unwrap();
     assert!(queue.knows("by-job").await.unwrap() && queue.knows("by-event").await.unwrap());
     assert!(!queue.knows("by").await.unwrap());
     let delivery = next(&queue).await;

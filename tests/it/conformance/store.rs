@@ -186,7 +186,7 @@ pub async fn the_first_record_of_a_step_counts(store: Arc<dyn Store>) {
     assert_eq!(new, [Recorded::New]);
     let steps = vec![step("1/act", json!(3)), other, step("2/act", Value::Null)];
     let mixed = store.record(record(&taken, "m-1", steps, None)).await.unwrap();
-    assert_eq!(mixed, [Recorded::New, Recorded::Existing(Box::new(first)), Recorded::New]);
+    assert_eq!(mixed, [Recorded::New, Recorded::Existing(first), Recorded::New]);
     let mut keys: Vec<String> = store.steps("s", "m-1").await.unwrap().into_iter().map(|step| step.key).collect();
     keys.sort();
     assert_eq!(keys, ["0/act", "1/act", "2/act"]);
@@ -201,8 +201,8 @@ pub async fn twenty_writers_of_one_step_adopt_the_same_output(store: Arc<dyn Sto
             let mine = step("0/act", json!({"writer": writer}));
             let steps = vec![mine.clone()];
             match store.record(record(&taken, "m-1", steps, None)).await.unwrap().remove(0) {
-                Recorded::New => (true, mine.output),
-                Recorded::Existing(step) => (false, step.output),
+                Recorded::New => (true, mine.output.clone()),
+                Recorded::Existing(step) => (false, step.output.clone()),
             }
         }
     }))
@@ -266,7 +266,7 @@ pub async fn an_outbox_is_kept_until_the_next_commit(store: Arc<dyn Store>) {
     };
     assert_eq!(run_turn(&store, "s", 1, said(&["收到", "$b"])).await.outbox, [event("收到"), event("$b")]);
     let arms = |change: &mut Change| {
-        change.outbox = vec![event("$c")];
+        change.outbox = [event("$c")].into();
         change.timers = TimerChange::Replace(vec![timer("t1", LONG)]);
     };
     assert_eq!(run_turn(&store, "s", 2, arms).await.outbox, [event("$c")]);

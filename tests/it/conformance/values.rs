@@ -35,8 +35,8 @@ pub async fn odd_keys_and_values_survive_in_steps_and_turns(store: Arc<dyn Store
     let odd = step("research/outer_loop[1]/并行/$verify.a b", odd_values());
     let first = store.record(record(&taken, "m-1", vec![odd.clone()], None)).await.unwrap();
     let again = store.record(record(&taken, "m-1", vec![odd.clone()], None)).await.unwrap();
-    assert_eq!((first, again), (vec![Recorded::New], vec![Recorded::Existing(Box::new(odd.clone()))]));
-    assert_eq!(store.steps("s", "m-1").await.unwrap(), [odd]);
+    assert_eq!((first, again), (vec![Recorded::New], vec![Recorded::Existing(Arc::clone(&odd))]));
+    assert_eq!(store.steps("s", "m-1").await.unwrap(), [odd.as_ref().clone()]);
     let mut change = change(&taken.session, "m-1");
     if let JobBody::UserMessage(message) = &mut change.turn.job.body {
         message.metadata = odd_map();

@@ -57,7 +57,7 @@ impl Queue for FaultyQueue {
         self.inner.max_payload()
     }
 
-    async fn emit(&self, events: Vec<OutEvent>) -> queue::Result<()> {
+    async fn emit(&self, events: Arc<[OutEvent]>) -> queue::Result<()> {
         let lane = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
         self.wire.counted("emit", &lane, self.inner.emit(events)).await
     }

@@ -102,7 +102,7 @@ impl Queue for WatchedQueue {
         self.inner.max_payload()
     }
 
-    async fn emit(&self, events: Vec<OutEvent>) -> queue::Result<()> {
+    async fn emit(&self, events: Arc<[OutEvent]>) -> queue::Result<()> {
         self.inner.emit(events).await
     }
 
