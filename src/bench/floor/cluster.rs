@@ -159,9 +159,12 @@ impl Floor {
         self.commits.submit(Item { outbox: outbox.clone(), entries, ..item(last) }).await?;
         let mut acks = Vec::new();
         for (key, payload) in outbox {
-            acks.push(event(key, payload).await?.into_future());
+            acks.push(event(key, payload).await?);
         }
-        future::try_join_all(acks).await?;
+        // The last first, as the engine does.
+        for ack in acks.into_iter().rev() {
+            ack.await?;
+        }
         message.ack().await.map_err(|error| anyhow::anyhow!("{error}"))
     }
 

@@ -3,16 +3,16 @@
 use super::NatsQueue;
 use super::error::{self, unavailable};
 use super::lane::{headers, stored_at};
-use crate::queue::{Cause, DeadLetter, EventType, From, KeptLetter, OutEvent, Result, StreamEvent};
+use crate::queue::{self, Cause, DeadLetter, EventType, From, KeptLetter, OutEvent, StreamEvent};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
-use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::StreamMessage;
 use futures::stream::BoxStream;
 use futures::{StreamExt, future};
 
 impl NatsQueue {
     /// Sends all in order, then awaits all acknowledgements.
-    pub(super) async fn emit_events(&self, events: &[OutEvent]) -> Result<()> {
+    pub(super) async fn emit_events(&self, events: &[OutEvent]) -> queue::Result<()> {
         let limit = || self.client.server_info().max_payload;
         for attempt in 0..2 {
             let mut acks = Vec::with_capacity(events.len());
@@ -22,10 +22,10 @@ impl NatsQueue {
                     .context
                     .publish_with_headers(subject, headers(event.msg_id.as_deref()), event.payload.clone())
                     .await;
-                acks.push(sent.map_err(|error| error::publish(error, event.payload.len(), limit()))?.into_future());
+                acks.push(sent.map_err(|error| error::publish(error, event.payload.len(), limit()))?);
             }
-            match future::try_join_all(acks).await {
-                Ok(_) => return Ok(()),
+            match acknowledged(acks).await {
+                Ok(()) => return Ok(()),
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound && attempt == 0 => {
                     Box::pin(self.ensure_streams()).await?;
                 }
@@ -39,7 +39,7 @@ impl NatsQueue {
         &self,
         session_id: &str,
         from: From,
-    ) -> Result<BoxStream<'static, Result<StreamEvent>>> {
+    ) -> queue::Result<BoxStream<'static, queue::Result<StreamEvent>>> {
         let stream = self.context.get_stream(&self.names.out).await.map_err(unavailable)?;
         let last = stream.cached_info().state.last_sequence;
         let deliver_policy = match from {
@@ -63,14 +63,14 @@ impl NatsQueue {
         Ok(events.boxed())
     }
 
-    pub(super) async fn has_events(&self, session_id: &str) -> Result<bool> {
+    pub(super) async fn has_events(&self, session_id: &str) -> queue::Result<bool> {
         let stream = self.context.get_stream_no_info(&self.names.out).await.map_err(unavailable)?;
         let subject = self.names.event("*", session_id, "*");
         let mut subjects = stream.info_with_subjects(subject).await.map_err(unavailable)?;
         Ok(subjects.next().await.is_some())
     }
 
-    pub(super) async fn bury(&self, letter: DeadLetter) -> Result<()> {
+    pub(super) async fn bury(&self, letter: DeadLetter) -> queue::Result<()> {
         let mut headers = headers(Some(&letter.msg_id));
         // A header's value is one line.
         let line = |text: &str| text.replace(['\r', '\n'], " ");
@@ -84,7 +84,7 @@ impl NatsQueue {
         self.put(self.names.dead_letter(letter.cause.as_str()), headers, letter.payload).await.map(|_| ())
     }
 
-    pub(super) async fn kept_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+    pub(super) async fn kept_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
         let subject = self.names.dead_letter("*");
         let (mut letters, mut after) = (Vec::new(), after);
         while letters.len() < limit {
@@ -97,12 +97,12 @@ impl NatsQueue {
 }
 
 impl NatsQueue {
-    pub(super) async fn last_kept(&self) -> Result<u64> {
+    pub(super) async fn last_kept(&self) -> queue::Result<u64> {
         let stream = self.context.get_stream(&self.names.dead).await.map_err(unavailable)?;
         Ok(stream.cached_info().state.last_sequence)
     }
 
-    pub(super) async fn remove_kept(&self, seq: u64) -> Result<bool> {
+    pub(super) async fn remove_kept(&self, seq: u64) -> queue::Result<bool> {
         let stream = self.context.get_stream_no_info(&self.names.dead).await.map_err(unavailable)?;
         let error = match stream.delete_message(seq).await {
             Ok(removed) => return Ok(removed),
@@ -112,6 +112,14 @@ impl NatsQueue {
         let found = self.direct_get(&self.names.dead, &self.names.dead_letter("*"), seq).await?;
         if found.is_some_and(|found| found.sequence == seq) { Err(unavailable(error)) } else { Ok(false) }
     }
+}
+
+/// Awaits the last acknowledgement first: they come in order, so that a turn is woken once and not by each of them.
+async fn acknowledged(acks: Vec<PublishAckFuture>) -> Result<(), PublishError> {
+    for ack in acks.into_iter().rev() {
+        ack.await?;
+    }
+    Ok(())
 }
 
 /// A letter as [`NatsQueue::bury`] wrote it; `None` for what others put there.
