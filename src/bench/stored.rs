@@ -11,8 +11,8 @@ use futures::{StreamExt, stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sessions written at once.
-const AT_ONCE: usize = 512;
+/// Sessions written at once: so many fill the groups that the store takes.
+const AT_ONCE: usize = 1_024;
 /// How long their lanes are held at most.
 const LEASE: Duration = Duration::from_secs(60);
 /// The id of the turn that there was not.
