@@ -82,7 +82,8 @@ impl Known {
         }
     }
 
-    /// Remembers a session as it was granted or left.
+    /// Remembers a session as it was granted or left. Who takes a lane has taken out before what was left of it; what a reader has
+    /// put back since matches nothing.
     pub(crate) fn put(&self, mut session: Session) {
         if let Some(lease) = &session.lease {
             let (mut granted, until) = (self.granted(), lease.until);
