@@ -115,26 +115,21 @@ impl Journal {
 
     /// The recorded steps of this part, and of its iterations.
     pub fn recorded(&self) -> Vec<StepRecord> {
-        let within = |key: &str| {
-            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(['/', '[']))
-        };
-        lock(&self.turn.recorded)
-            .values()
-            .filter(|step| within(&step.key))
-            .map(|step| StepRecord::clone(step))
-            .collect()
+        self.recorded_within(&['/', '['])
     }
 
     /// The recorded steps of this part alone.
     pub fn recorded_once(&self) -> Vec<StepRecord> {
+        self.recorded_within(&['/'])
+    }
+
+    /// The recorded steps whose keys have one of these after the prefix.
+    fn recorded_within(&self, ends: &[char]) -> Vec<StepRecord> {
         let within = |key: &str| {
-            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('/'))
+            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(ends))
         };
-        lock(&self.turn.recorded)
-            .values()
-            .filter(|step| within(&step.key))
-            .map(|step| StepRecord::clone(step))
-            .collect()
+        let recorded = lock(&self.turn.recorded);
+        recorded.values().filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
     }
 
     /// The session, or run, whose turn this is.
