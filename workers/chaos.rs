@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel chaos                                       five minutes of everything
   turnwheel chaos --minutes 1 --seed 42                 says and breaks the same things again
+  turnwheel chaos --replicas 3                          NATS and MongoDB of three servers each, cut off from one another, too
   turnwheel chaos --faults worker-kill,mongodb-kill     only these
   turnwheel chaos --json > verdict.json                 for a build server; progress goes to stderr
   turnwheel --set worker.ack_wait=3s chaos              with settings of `worker` and `lane`
@@ -49,9 +50,12 @@ pub struct Chaos {
     /// Worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     workers: u8,
-    /// Members of the MongoDB replica set; with one there is nobody to fail over to
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]
-    mongodb_members: u8,
+    /// NATS servers in a cluster, each with a copy of every stream; with several, servers also lead, follow and are cut off
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
+    /// Members of the MongoDB replica set; with one there is nobody to fail over to [default: as many as --replicas, but 3 at least]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=7))]
+    mongodb_members: Option<u8>,
     /// Only these faults, with commas between them; all unless given
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', value_parser = fault)]
     faults: Vec<Fault>,
@@ -81,7 +85,8 @@ impl Chaos {
             duration: Duration::from_secs_f64(self.minutes * 60.0),
             rate: self.rate,
             workers: self.workers.into(),
-            members: self.mongodb_members.into(),
+            replicas: self.replicas.into(),
+            members: self.mongodb_members.unwrap_or(self.replicas.max(3)).into(),
             faults: self.faults,
             programs,
             turnwheel: std::env::current_exe()?,

@@ -28,9 +28,14 @@ pub(super) struct Cast {
 }
 
 /// What the processes are set to: the caller's `worker` and `lane`, and the servers of the run.
-pub(super) fn settings(base: &Settings, nats: &str, mongodb: &str) -> Result<Settings, ChaosError> {
+pub(super) fn settings(
+    base: &Settings,
+    (nats, replicas): (&str, usize),
+    mongodb: &str,
+) -> Result<Settings, ChaosError> {
     let mut settings = Settings { worker: base.worker.clone(), lane: base.lane.clone(), ..Settings::default() };
     settings.nats.url = nats.to_owned();
+    settings.nats.replicas = replicas;
     settings.mongodb.uri = mongodb.to_owned();
     settings.gateway.listen = ([127, 0, 0, 1], free_port()?).into();
     Ok(settings)
@@ -96,7 +101,7 @@ fn toml(settings: &Settings, model: &str) -> String {
     let duration = |text: &Text| crate::config::duration::format(text.0);
     let worker = &settings.worker;
     format!(
-        "[nats]\nurl = {:?}\n\
+        "[nats]\nurl = {:?}\nreplicas = {}\n\
          [mongodb]\nuri = {:?}\n\
          [worker]\nconcurrency = {}\nack_wait = {:?}\nmax_attempts = {}\ndrain_timeout = {:?}\n\
          [lane]\nmax_depth = {}\n\
@@ -104,6 +109,7 @@ fn toml(settings: &Settings, model: &str) -> String {
          [http]\nallow_private = [\"127.0.0.1\"]\n\
          [models.default]\nprovider = \"openai\"\nbase_url = {model:?}\nmodel = \"chaos\"\n",
         settings.nats.url,
+        settings.nats.replicas,
         settings.mongodb.uri,
         worker.concurrency,
         duration(&worker.ack_wait),
@@ -124,8 +130,12 @@ mod tests {
         let mut base = Settings::default();
         base.worker.ack_wait = Text(Duration::from_millis(2_500));
         base.worker.max_attempts = 3;
-        let meant =
-            settings(&base, "nats://127.0.0.1:1", "mongodb://127.0.0.1:2,127.0.0.1:3/?replicaSet=chaos").unwrap();
+        let meant = settings(
+            &base,
+            ("nats://127.0.0.1:1,nats://127.0.0.1:5", 3),
+            "mongodb://127.0.0.1:2,127.0.0.1:3/?replicaSet=chaos",
+        )
+        .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("turnwheel.toml");
         std::fs::write(&file, toml(&meant, "http://127.0.0.1:4/v1")).unwrap();

@@ -1,5 +1,6 @@
 //! Why there is no verdict.
 
+use super::faults::Fault;
 use std::fmt::Display;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -28,6 +29,9 @@ pub enum ChaosError {
     /// A fault of that name is not known.
     #[error("there is no fault `{0}`; they are: {1}")]
     UnknownFault(String, String),
+    /// A fault that one server of NATS cannot suffer.
+    #[error("the fault `{0}` needs several NATS servers")]
+    NeedsReplicas(Fault),
     /// Something else that the run needs.
     #[error("{what}: {problem}")]
     Failed {
@@ -54,6 +58,7 @@ impl ChaosError {
                  tree, `tests/run` puts both into target/servers"
             }
             Self::Start { .. } => "does the program run on this machine by itself? Its log is above",
+            Self::NeedsReplicas(_) => "add --replicas 3",
             Self::UnknownFault(..) | Self::Stopped => "",
             Self::Failed { .. } => {
                 "is the machine out of memory, ports or disk? --keep keeps the logs of all processes"

@@ -77,6 +77,8 @@ pub struct Options {
     pub rate: f64,
     /// Worker processes.
     pub workers: usize,
+    /// NATS servers, each with a copy of every stream.
+    pub replicas: usize,
     /// Members of the replica set.
     pub members: usize,
     /// Only these faults; empty for all.
@@ -93,12 +95,22 @@ pub struct Options {
     pub keep: bool,
 }
 
+impl Options {
+    fn can_be_carried_out(&self) -> Result<(), ChaosError> {
+        match self.faults.iter().find(|fault| self.replicas < 2 && fault.needs_replicas()) {
+            Some(fault) => Err(ChaosError::NeedsReplicas(*fault)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Carries out a run. `tell` is told how it goes. Nothing is left behind, at `stop` either.
 pub async fn run(
     options: Options,
     stop: CancellationToken,
     tell: impl Fn(String) + Send + Sync + 'static,
 ) -> Result<Verdict, ChaosError> {
+    options.can_be_carried_out()?;
     let mut ground = Ground::new()?;
     let tasks = Tasks::new();
     let outcome = tokio::select! {
@@ -117,9 +129,10 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
     tell(format!("seed {}; starting NATS, MongoDB and the processes", options.seed));
     let api = Api::default();
     let address = serve(api.router().merge(model::router()), tasks).await?;
-    let nats = Nats::start(ground, &options.programs.nats_server).await?;
-    let mongo = Mongo::start(ground, &options.programs.mongod, options.members).await?;
-    let settings = cast::settings(&options.settings, &nats.url(), &mongo.uri())?;
+    let (programs, replicated) = (&options.programs, options.replicas > 1);
+    let nats = Nats::start(ground, &programs.nats_server, options.replicas, tasks).await?;
+    let mongo = Mongo::start(ground, &programs.mongod, options.members, replicated, tasks).await?;
+    let settings = cast::settings(&options.settings, (&nats.url(), options.replicas), &mongo.uri())?;
     let observer = Observer::new(&settings, &mongo.client(), tasks).await?;
     for manner in Manner::ALL {
         apply(&observer, manner, &address).await?;
@@ -130,7 +143,7 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
     let outages = Arc::<Outages>::default();
     let sessions = mongo.client().database(&settings.mongodb.database).collection("sessions");
     let recovery = Recovery::new(sessions, Arc::clone(&outages), settings.worker.ack_wait.0);
-    let stage = Arc::new(Stage::new(cast, nats, mongo, Arc::clone(&recovery), outages));
+    let stage = Arc::new(Stage::new(cast, (nats, mongo), replicated, Arc::clone(&recovery), outages));
     let run = Run { options, observer: Arc::new(observer), load, stage, recovery, api, tell };
     run.through(ground.path(), tasks).await
 }
@@ -245,6 +258,8 @@ impl Run<'_> {
             clean: findings.violations.is_empty() && quiet.is_some(),
             seed: self.options.seed,
             minutes: self.options.duration.as_secs_f64() / 60.0,
+            replicas: self.options.replicas,
+            members: self.options.members,
             published: self.load.count(),
             counts: findings.counts,
             faults: report::by_kind(&happened),

@@ -49,7 +49,7 @@ impl Observer {
     pub(super) async fn new(settings: &Settings, mongo: &Client, tasks: &Tasks) -> Result<Self, ChaosError> {
         let queue = NatsQueue::connect(settings, tasks.stop_token()).await.map_err(away)?;
         let store = MongoStore::connect(settings, tasks).await.map_err(away)?;
-        let nats = async_nats::connect(&settings.nats.url).await.map_err(away)?;
+        let nats = crate::queue::nats::connect(settings).await.map_err(away)?;
         Ok(Self {
             queue: Arc::new(queue),
             store: Arc::new(store),

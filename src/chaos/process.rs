@@ -108,13 +108,13 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
-    /// Resumes it, or starts it if it does not run. It listens on return.
-    pub(super) async fn go_on(&mut self, port: u16) -> Result<(), ChaosError> {
+    /// Resumes it, or starts it if it does not run.
+    pub(super) fn go_on(&mut self) -> Result<(), ChaosError> {
         match self.child {
             Some(_) => self.resume(),
             None => self.start()?,
         }
-        self.listens(port).await
+        Ok(())
     }
 
     /// SIGCONT.

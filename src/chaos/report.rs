@@ -22,6 +22,10 @@ pub struct Verdict {
     pub seed: u64,
     /// How long faults happened.
     pub minutes: f64,
+    /// NATS servers, each with a copy of every stream.
+    pub replicas: usize,
+    /// Members of the MongoDB replica set.
+    pub members: usize,
     /// What was published.
     pub published: Published,
     /// What came of it.
@@ -61,7 +65,9 @@ pub(super) fn seconds(duration: Duration) -> f64 {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outcome = if self.clean { "nothing lost, nothing twice" } else { "PROMISES WERE BROKEN" };
-        writeln!(f, "{outcome} (seed {}, {} minutes of faults)", self.seed, self.minutes)?;
+        let Self { seed, minutes, replicas, members, .. } = self;
+        let servers = format!("{replicas} NATS server(s), {members} mongod(s)");
+        writeln!(f, "{outcome} (seed {seed}, {minutes} minutes of faults, {servers})")?;
         self.fmt_counts(f)?;
         self.fmt_recovery(f)?;
         for violation in self.violations.iter().take(SHOWN) {

@@ -87,6 +87,8 @@ pub struct Nats {
     pub url: String,
     /// A credentials file.
     pub creds: Option<PathBuf>,
+    /// How many servers of a NATS cluster hold each stream, from 1 to 5. It counts when a stream is made.
+    pub replicas: usize,
 }
 
 /// See [`Settings::mongodb`].
@@ -294,7 +296,7 @@ impl Default for Settings {
         Self {
             namespace: "tw".into(),
             backend: Backend::Cluster,
-            nats: Nats { url: "nats://127.0.0.1:4222".into(), creds: None },
+            nats: Nats { url: "nats://127.0.0.1:4222".into(), creds: None, replicas: 1 },
             mongodb: Mongodb { uri: "mongodb://127.0.0.1:27017".into(), database: "turnwheel".into() },
             data_dir: "data".into(),
             agents_dir: "agents".into(),

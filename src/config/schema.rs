@@ -58,6 +58,7 @@ pub const KEYS: &[Key] = &[
     key("backend", Kind::Choice(&["cluster", "embedded"])),
     secret("nats.url", Kind::Text),
     key("nats.creds", Kind::Path),
+    key("nats.replicas", Kind::Whole(1, 5)),
     secret("mongodb.uri", Kind::Text),
     key("mongodb.database", Kind::Text),
     key("data_dir", Kind::Path),

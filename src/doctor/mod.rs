@@ -7,6 +7,7 @@
 mod files;
 mod mongo;
 mod nats;
+mod replicas;
 mod telemetry;
 mod work;
 

@@ -1,5 +1,6 @@
 //! NATS: connection, version, streams, consumer, and when it syncs its files.
 
+use super::replicas::{self, Servers};
 use super::{Finding, LIMIT, in_time, version};
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -43,6 +44,8 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
         findings.push(Finding::problem(place, format!("JetStream does not answer: {error}"), remedy));
         return (findings, false);
     }
+    let servers = Servers::known_to(&server);
+    findings.extend(replicas::of_setting(settings.nats.replicas, &servers));
     let mut replicas = usize::MAX;
     let mut complete = true;
     for wanted in wanted(settings) {
@@ -50,7 +53,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
             Ok(stream) => {
                 let info = stream.cached_info();
                 replicas = replicas.min(info.config.num_replicas.max(1));
-                findings.extend(of_stream(info, &differences(&info.config, &wanted)));
+                findings.extend(of_stream(info, &differences(&info.config, &wanted), &servers));
             }
             Err(_) => {
                 complete = false;
@@ -67,7 +70,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
     (findings, complete)
 }
 
-fn of_stream(info: &Info, differing: &[Difference]) -> Vec<Finding> {
+fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Finding> {
     let (name, config) = (&info.config.name, &info.config);
     let mut findings: Vec<_> = differing
         .iter()
@@ -77,6 +80,7 @@ fn of_stream(info: &Info, differing: &[Difference]) -> Vec<Finding> {
             // How long things are kept is the operator's to decide; the rest is what the promises stand on.
             match *field {
                 "max_age" | "duplicate_window" => Finding::advice(name, what, remedy),
+                "num_replicas" => replicas::differs(name, found, wanted),
                 _ => Finding::problem(name, what, remedy),
             }
         })
@@ -85,11 +89,7 @@ fn of_stream(info: &Info, differing: &[Difference]) -> Vec<Finding> {
         let remedy = "its storage cannot be changed: drain it, delete it, and let a process make it anew";
         findings.push(Finding::problem(name, "it is kept in memory: a restart of the server loses it", remedy));
     }
-    if config.num_replicas <= 1 {
-        let what = "it has one replica: it waits while that server is down, and is lost with its disk";
-        let remedy = format!("in a cluster of three servers: `nats stream edit {name} --replicas 3`");
-        findings.push(Finding::advice(name, what, remedy));
-    }
+    findings.extend(replicas::of_stream(info, !differing.iter().any(|found| found.field == "num_replicas"), servers));
     if findings.is_empty() {
         findings.push(Finding::ok(name, format!("{} messages, {} replicas", info.state.messages, config.num_replicas)));
     }

@@ -31,6 +31,7 @@ mod outbox;
 mod poison;
 mod properties;
 mod recovery;
+mod replicas;
 mod run_streams;
 mod runs;
 mod scenarios;

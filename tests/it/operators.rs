@@ -25,7 +25,7 @@ fn timed() -> String {
 }
 
 /// What a finding list has to say of one place: its level and text.
-fn found<'f>(findings: &'f Value, place: &str, part: &str) -> Option<(&'f str, &'f str)> {
+pub fn found<'f>(findings: &'f Value, place: &str, part: &str) -> Option<(&'f str, &'f str)> {
     let all = findings["findings"].as_array().unwrap().iter();
     let mut fitting =
         all.filter_map(|one| Some((one["level"].as_str()?, one["where"].as_str()?, one["what"].as_str()?)));
@@ -203,8 +203,10 @@ async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
     let (other, monitor) = Server::nats_monitored();
     let doctor = folder.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();
     assert!(found(&doctor, "sync_interval", "another server").is_some(), "{doctor:#}");
-    let of_other =
-        Settings { nats: turnwheel::config::Nats { url: other.address(), creds: None }, ..handles.settings() };
+    let of_other = Settings {
+        nats: turnwheel::config::Nats { url: other.address(), ..handles.settings().nats },
+        ..handles.settings()
+    };
     let second = Folder::with(of_other);
     let scheduler = Process::start(second.path(), &second.settings, &["scheduler"]);
     let synced = eventually(DEADLINE, "the streams are there", || async {

@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::config::show::masked_address;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectOptions, ServerAddr};
 use async_trait::async_trait;
 use bytes::Bytes;
 use error::unavailable;
@@ -88,7 +88,10 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Client> {
         let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
         options = options.credentials_file(path).await.map_err(problem)?;
     }
-    options.connect(&settings.nats.url).await.map_err(unavailable)
+    let addresses = settings.nats.url.split(',').map(|server| server.trim().parse::<ServerAddr>());
+    let addresses = addresses.collect::<std::io::Result<Vec<_>>>();
+    let addresses = addresses.map_err(|error| QueueError::Refused(format!("nats.url: {error}")))?;
+    options.connect(addresses).await.map_err(unavailable)
 }
 
 /// A server that is back is found soon, however long it was away.

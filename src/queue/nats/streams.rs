@@ -4,7 +4,9 @@ use super::NatsQueue;
 use super::error::{is_missing, unavailable};
 use crate::config::Settings;
 use crate::queue::{QueueError, Result};
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -69,6 +71,7 @@ pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
         max_messages_per_subject: depth,
         duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,
+        num_replicas: settings.nats.replicas,
         ..Config::default()
     };
     let out = Config {
@@ -79,6 +82,7 @@ pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
         max_consumers: MAX_READERS,
         duplicate_window: DUPLICATE_WINDOW.min(settings.retention.out.0),
         allow_direct: true,
+        num_replicas: settings.nats.replicas,
         ..Config::default()
     };
     let dead = Config {
@@ -88,6 +92,7 @@ pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
         max_age: DEAD_AGE,
         duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,
+        num_replicas: settings.nats.replicas,
         ..Config::default()
     };
     [jobs, out, dead]
@@ -134,7 +139,7 @@ impl NatsQueue {
             }
             // Another process was first.
             Err(_) if self.context.get_stream(&name).await.is_ok() => Ok(()),
-            Err(error) => Err(refused_or_away(&error.to_string())),
+            Err(error) => Err(not_made(&name, self.settings.nats.replicas, &error)),
         }
     }
 
@@ -184,10 +189,31 @@ pub(crate) fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
             ("max_age", format!("{:?}", config.max_age)),
             ("duplicate_window", format!("{:?}", config.duplicate_window)),
             ("allow_direct", config.allow_direct.to_string()),
+            // A server without a cluster shows 1 for a stream that was made without a number.
+            ("num_replicas", config.num_replicas.max(1).to_string()),
         ]
     };
     let pairs = shown(found).into_iter().zip(shown(wanted)).filter(|(found, wanted)| found != wanted);
     pairs.map(|((field, found), (_, wanted))| Difference { field, found, wanted }).collect()
+}
+
+/// Why the server does not make a stream.
+fn not_made(stream: &str, replicas: usize, error: &CreateStreamError) -> QueueError {
+    let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
+        return refused_or_away(&error.to_string());
+    };
+    match refusal.error_code() {
+        ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => QueueError::Refused(format!(
+            "the stream {stream} cannot have nats.replicas = {replicas} copies: this nats-server is in no cluster; set \
+             nats.replicas to 1, or connect to a cluster of {replicas} servers or more"
+        )),
+        // A server that is down now may be back later.
+        ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => QueueError::Unavailable(format!(
+            "the stream {stream} cannot have nats.replicas = {replicas} copies now ({error}): are {replicas} servers of \
+             the cluster up, with JetStream and room on their disks?"
+        )),
+        _ => refused_or_away(&error.to_string()),
+    }
 }
 
 fn refused_or_away(problem: &str) -> QueueError {

@@ -85,7 +85,7 @@ pub fn toml(settings: &Settings) -> String {
     format!(
         "backend = \"{backend}\"\n\
          namespace = \"{}\"\n\
-         [nats]\nurl = \"{}\"\n\
+         [nats]\nurl = \"{}\"\nreplicas = {}\n\
          [mongodb]\nuri = \"{}\"\ndatabase = \"{}\"\n\
          [worker]\nack_wait = \"2s\"\nmax_attempts = {}\n\
          [gateway]\nlisten = \"{}\"\n\
@@ -93,6 +93,7 @@ pub fn toml(settings: &Settings) -> String {
          {model}",
         settings.namespace,
         settings.nats.url,
+        settings.nats.replicas,
         settings.mongodb.uri,
         settings.mongodb.database,
         settings.worker.max_attempts,

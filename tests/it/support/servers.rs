@@ -100,6 +100,32 @@ impl Server {
         Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
     }
 
+    /// Three in a cluster, ready for streams of three replicas.
+    pub async fn nats_cluster() -> [Self; 3] {
+        let routes: [u16; 3] = std::array::from_fn(|_| free_port());
+        let routed = routes.map(|port| format!("nats://127.0.0.1:{port}")).join(",");
+        let servers = std::array::from_fn(|place| {
+            let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+            let args = format!(
+                "-js -sd {} -a 127.0.0.1 -p {port} -n n{place} --cluster_name test --cluster nats://127.0.0.1:{} --routes {routed}",
+                dir.path().display(),
+                routes[place],
+            );
+            let args = args.split(' ').map(str::to_owned).collect();
+            Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
+        });
+        super::eventually(START, "the cluster has a leader and three members", || async {
+            let client = async_nats::connect(servers[0].address()).await.ok()?;
+            let context = async_nats::jetstream::new(client);
+            let probe =
+                async_nats::jetstream::stream::Config { name: "PROBE".into(), num_replicas: 3, ..Default::default() };
+            context.create_stream(probe).await.ok()?;
+            context.delete_stream("PROBE").await.ok().map(|_| ())
+        })
+        .await;
+        servers
+    }
+
     /// One that syncs before it acknowledges, with the address of its monitoring port.
     pub fn nats_monitored() -> (Self, String) {
         let (dir, port, monitor) = (tempfile::tempdir().unwrap(), free_port(), free_port());

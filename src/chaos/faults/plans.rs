@@ -1,0 +1,85 @@
+//! Which faults happen, when and for how long: drawn from the seed alone.
+
+use super::SCENE;
+use super::kind::{Fault, Harm};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::time::Duration;
+
+/// A fault as drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) gap: Duration,
+    pub(super) fault: Fault,
+    pub(super) lasts: Duration,
+    /// Picks the victim.
+    pub(super) lot: usize,
+}
+
+/// All faults of a run, without end.
+pub(super) struct Plans {
+    rng: StdRng,
+    among: Vec<Fault>,
+    replicated: bool,
+    /// How long after the beginning the last one happens.
+    at: Duration,
+}
+
+impl Plans {
+    /// Those of `among`, all if it is empty. `replicated`: there are several NATS servers; `can_cut`: this machine can cut one
+    /// off from the others.
+    pub(super) fn new(seed: u64, among: &[Fault], replicated: bool, can_cut: bool) -> Self {
+        let named = |fault: &Fault| among.is_empty() || among.contains(fault);
+        let all = Fault::ALL.iter().map(|(fault, _)| *fault);
+        let can = |fault: &Fault| (replicated || !fault.needs_replicas()) && (can_cut || fault.harm() != Harm::CutOff);
+        let among = all.filter(|fault| named(fault) && can(fault)).collect();
+        Self { rng: StdRng::seed_from_u64(seed), among, replicated, at: Duration::ZERO }
+    }
+
+    /// Whether a fault may happen in this scene; servers suffer in the first scene unless nothing else may.
+    fn is_possible(&self, fault: Fault, scene: u64) -> bool {
+        let only_servers = self.among.iter().all(|fault| fault.hits_servers());
+        self.among.contains(&fault) && (!fault.hits_servers() || scene.is_multiple_of(2) || only_servers)
+    }
+}
+
+impl Iterator for Plans {
+    type Item = Plan;
+
+    fn next(&mut self) -> Option<Plan> {
+        let gap = Duration::from_millis(self.rng.random_range(300..3_500));
+        self.at += gap;
+        let scene = self.at.as_secs() / SCENE.as_secs();
+        let possible: Vec<(Fault, u32)> =
+            Fault::ALL.into_iter().filter(|(fault, _)| self.is_possible(*fault, scene)).collect();
+        let (fault, _) = *possible.choose_weighted(&mut self.rng, |(_, weight)| *weight).ok()?;
+        let lasts = Duration::from_millis(self.rng.random_range(fault.lasts(self.replicated)));
+        Some(Plan { gap, fault, lasts, lot: self.rng.random_range(0..1_000) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plans(seed: u64, among: &[Fault], replicated: bool) -> Vec<Plan> {
+        Plans::new(seed, among, replicated, true).take(400).collect()
+    }
+
+    #[test]
+    fn the_seed_says_what_happens() {
+        assert_eq!(plans(5, &[], true), plans(5, &[], true));
+        assert_ne!(plans(5, &[], true), plans(6, &[], true));
+        for (fault, _) in Fault::ALL {
+            assert!(plans(5, &[], true).iter().any(|plan| plan.fault == fault), "{fault}");
+            let alone = plans(5, &[], false).iter().any(|plan| plan.fault == fault);
+            assert_ne!(alone, fault.needs_replicas(), "{fault} with one NATS server");
+            assert_eq!(fault.as_str().parse::<Fault>().unwrap(), fault);
+        }
+        assert!(plans(5, &[Fault::NatsKill], false).iter().all(|plan| plan.fault == Fault::NatsKill));
+        let two = [Fault::NatsKill, Fault::WorkerKill];
+        assert!(plans(5, &two, false).iter().any(|plan| plan.fault == Fault::WorkerKill));
+        assert!("flood".parse::<Fault>().unwrap_err().to_string().contains("worker-kill"));
+    }
+}

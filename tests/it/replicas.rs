@@ -1,0 +1,124 @@
+//! `nats.replicas` on a real cluster of three NATS servers: how streams are made, and what `doctor` finds.
+
+use crate::commands::Folder;
+use crate::operators::found;
+use crate::support::engine::DEADLINE;
+use crate::support::eventually;
+use crate::support::process::toml;
+use crate::support::servers::{Server, cluster};
+use async_nats::jetstream::{self, Context};
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+use turnwheel::config::Settings;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{Publish, Queue, QueueError};
+
+const STREAMS: [&str; 3] = ["TW_JOBS", "TW_OUT", "TW_DEAD"];
+
+/// All three servers, with the shared MongoDB.
+async fn settings(servers: &[Server; 3], replicas: usize) -> Settings {
+    let mut settings = Settings { namespace: "tw".into(), ..cluster().await.settings() };
+    settings.nats.url = servers.each_ref().map(Server::address).join(",");
+    settings.nats.replicas = replicas;
+    settings
+}
+
+async fn queue(settings: &Settings) -> NatsQueue {
+    NatsQueue::connect(settings, CancellationToken::new()).await.unwrap()
+}
+
+async fn replicas(context: &Context, stream: &str) -> usize {
+    context.get_stream(stream).await.unwrap().cached_info().config.num_replicas
+}
+
+/// Which of the servers leads the stream of jobs.
+async fn leader(context: &Context) -> Option<usize> {
+    let stream = context.get_stream("TW_JOBS").await.ok()?;
+    let leader = stream.cached_info().cluster.as_ref()?.leader.clone()?;
+    leader.trim_start_matches('n').parse().ok()
+}
+
+fn job(text: &str) -> Publish {
+    Publish { session_id: "s1".into(), msg_id: Some(text.into()), payload: Bytes::from(text.to_owned()) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_have_as_many_replicas_as_are_set_and_outlive_their_leader() {
+    let servers = Server::nats_cluster().await;
+    let settings = settings(&servers, 3).await;
+    let queue = queue(&settings).await;
+    let context =
+        jetstream::new(async_nats::connect(servers.each_ref().map(Server::address).as_slice()).await.unwrap());
+    for stream in STREAMS {
+        assert_eq!(replicas(&context, stream).await, 3, "{stream}");
+    }
+    let first = queue.publish(job("first")).await.unwrap().seq;
+    let leads = leader(&context).await.unwrap();
+    servers[leads].kill();
+    let second = eventually(DEADLINE, "another server leads and takes a job", || async {
+        queue.publish(job("second")).await.ok()
+    })
+    .await
+    .seq;
+    let found =
+        eventually(DEADLINE, "the lane is there", || async { queue.next_in_lane("s1", 0, first).await.ok() }).await;
+    assert_eq!(found.unwrap().payload, Bytes::from("first"));
+    let found =
+        eventually(DEADLINE, "the lane goes on", || async { queue.next_in_lane("s1", first, second).await.ok() }).await;
+    assert_eq!(found.unwrap().seq, second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_compares_replicas_with_the_setting_and_the_cluster() {
+    let servers = Server::nats_cluster().await;
+    let (one, three) = (settings(&servers, 1).await, settings(&servers, 3).await);
+    let doctor = async |settings: &Settings| {
+        let folder = Folder::with(settings.clone());
+        folder.write("turnwheel.toml", &toml(settings));
+        folder.run(&["doctor", "--json"], "").await.json()
+    };
+    queue(&one).await;
+    let findings = doctor(&one).await;
+    let (level, what) = found(&findings, "TW_JOBS", "one replica").unwrap();
+    assert!(level == "problem" && what.contains("a cluster of 3 servers"), "{findings:#}");
+
+    queue(&three).await;
+    let context = jetstream::new(async_nats::connect(servers[0].address()).await.unwrap());
+    assert_eq!(replicas(&context, "TW_JOBS").await, 1, "a stream that exists is left as it is");
+    let findings = doctor(&three).await;
+    let level = found(&findings, "TW_OUT", "1 replicas, and nats.replicas is 3").map(|(level, _)| level);
+    assert_eq!(level, Some("problem"), "{findings:#}");
+    assert!(findings.to_string().contains("nats stream edit TW_OUT --replicas 3"), "{findings:#}");
+
+    for stream in STREAMS {
+        let mut config = context.get_stream(stream).await.unwrap().cached_info().config.clone();
+        config.num_replicas = 3;
+        context.update_stream(config).await.unwrap();
+    }
+    eventually(DEADLINE, "three replicas are as they should be", || async {
+        let findings = doctor(&three).await;
+        STREAMS.iter().all(|stream| found(&findings, stream, "3 replicas").is_some_and(|(level, _)| level == "ok"))
+    })
+    .await;
+
+    let leads = leader(&context).await.unwrap();
+    servers[(leads + 1) % 3].kill();
+    eventually(DEADLINE, "a replica that is offline is found", || async {
+        found(&doctor(&three).await, "TW_JOBS", "is offline").is_some_and(|(level, _)| level == "problem")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_a_cluster_refuses_replicas_with_the_remedy() {
+    let mut settings = cluster().await.settings();
+    settings.nats.replicas = 3;
+    let refused = NatsQueue::connect(&settings, CancellationToken::new()).await.err();
+    let Some(QueueError::Refused(problem)) = &refused else { panic!("{refused:?}") };
+    assert!(problem.contains("nats.replicas = 3") && problem.contains("set nats.replicas to 1"), "{problem}");
+    let folder = Folder::with(settings.clone());
+    folder.write("turnwheel.toml", &toml(&settings));
+    let findings = folder.run(&["doctor", "--json"], "").await.json();
+    let (level, what) = found(&findings, "nats.replicas", "").unwrap();
+    assert!(level == "problem" && what.contains("without a cluster"), "{findings:#}");
+}
