@@ -57,12 +57,13 @@ impl Api {
     async fn call(&self, headers: &HeaderMap, asked: Option<(Target, String)>) -> Answer {
         let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
         let name = asked.as_ref().map_or("follow-up", |(target, _)| target.as_str());
+        let tag = asked.as_ref().map(|(_, tag)| tag.clone());
         let (receipt, answers) = self.memory().call(name, &key, asked);
         let fate = fate(&key);
         let slow = if fate.is_multiple_of(19) { 800 } else { 0 };
         tokio::time::sleep(Duration::from_millis(20 + fate % 180 + slow)).await;
         match receipt.filter(|_| answers) {
-            Some(receipt) => (StatusCode::OK, Json(json!({ "receipt": receipt }))),
+            Some(receipt) => (StatusCode::OK, Json(json!({ "receipt": receipt, "tag": tag }))),
             None => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": "try again" }))),
         }
     }

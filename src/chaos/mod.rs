@@ -41,13 +41,13 @@ use api::Api;
 use axum::Router;
 use cast::Cast;
 use checker::Findings;
-use facts::Facts;
 use faults::Stage;
 use ground::Ground;
 use load::Load;
 use observer::Observer;
 use recovery::{Outages, Recovery};
 use report::seconds;
+use serde::Serialize;
 use servers::{Mongo, Nats};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -201,10 +201,12 @@ impl Run<'_> {
         facts.troubles = [troubles, self.stage.troubles()].concat();
         let mut findings = checker::check(&facts);
         findings.violations.extend(self.observer.invariants(&facts).await?);
-        if self.options.keep || !findings.violations.is_empty() {
+        let verdict = self.verdict(findings, quiet, self.observer.redeliveries().await);
+        if self.options.keep || !verdict.clean {
             write(&facts, &folder.join("facts.json"))?;
+            write(&verdict, &folder.join("verdict.json"))?;
         }
-        Ok(self.verdict(findings, quiet, self.observer.redeliveries().await))
+        Ok(verdict)
     }
 
     /// Waits for what goes on by itself.
@@ -274,7 +276,7 @@ impl Run<'_> {
     }
 }
 
-fn write(facts: &Facts, path: &Path) -> Result<(), ChaosError> {
-    let text = serde_json::to_vec(facts).map_err(|error| ChaosError::failed("the facts", error))?;
+fn write(found: &impl Serialize, path: &Path) -> Result<(), ChaosError> {
+    let text = serde_json::to_vec(found).map_err(|error| ChaosError::failed("what was found", error))?;
     std::fs::write(path, text).map_err(error::file(path))
 }

@@ -1,25 +1,33 @@
-//! The model of a run: an OpenAI-compatible endpoint that decides by the content of the messages alone, so that it is of no
-//! importance which worker asks, or how often.
+//! The model of a run: an OpenAI-compatible endpoint that answers differently at every call. The wording carries the
+//! call's number, and of several actions that are left it asks for any. What it may do follows from the messages alone, so
+//! that the checker can judge every answer.
 
-use super::talk::{self, GREETING, Line, Verb, fate};
+use super::talk::{self, Action, GREETING, Line, Verb, fate};
+use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// How many calls there were.
+type Calls = Arc<AtomicU64>;
+
 pub(super) fn router() -> Router {
-    Router::new().route("/v1/chat/completions", post(complete))
+    Router::new().route("/v1/chat/completions", post(complete)).with_state(Calls::default())
 }
 
-async fn complete(Json(request): Json<Value>) -> Json<Value> {
+async fn complete(State(calls): State<Calls>, Json(request): Json<Value>) -> Json<Value> {
     let last = |role: &str| {
         let mut messages = request["messages"].as_array().into_iter().flatten().rev();
         let message = messages.find(|message| message["role"] == role);
         message.and_then(|message| message["content"].as_str()).unwrap_or_default()
     };
-    let receipts = receipts(last("system"));
-    let decision = decide(&Line::parse_all(last("user")), &receipts);
-    tokio::time::sleep(latency(last("user"), receipts.len())).await;
+    let results = results(last("system"));
+    let call = calls.fetch_add(1, Ordering::Relaxed);
+    let decision = decide(&Line::parse_all(last("user")), &results, call);
+    tokio::time::sleep(latency(last("user"), results.len())).await;
     let plans = request["response_format"]["json_schema"]["name"] == "plan_and_decision";
     let content = if plans { json!({ "plan": plan(), "decision": decision }) } else { decision };
     Json(json!({
@@ -42,10 +50,20 @@ fn plan() -> Value {
     json!({"name": "Chaos", "tone": "plain", "greeting": GREETING, "sop": "1. Do it.", "timers": null, "constraints": ""})
 }
 
-/// One action after the other, then the answer, or silence.
-fn decide(lines: &[Line], receipts: &[String]) -> Value {
-    let decision = |next_status: &str, action: Value, response: Option<String>| json!({"reasoning": "as written", "next_status": next_status, "action": action, "response": response});
-    if let Some((target, tag)) = talk::actions(lines).get(receipts.len()) {
+/// What an action of this turn gave: which it was, unless it failed, and its receipt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outcome {
+    target: String,
+    tag: Option<String>,
+    receipt: String,
+}
+
+/// One action after the other, in any order, then the answer, or silence.
+fn decide(lines: &[Line], results: &[Outcome], call: u64) -> Value {
+    let decision = |next_status: &str, action: Value, response: Option<String>| json!({"reasoning": format!("as written ({call})"), "next_status": next_status, "action": action, "response": response});
+    let (done, left) = done(&talk::actions(lines), results);
+    let lot = usize::try_from(call).unwrap_or(0);
+    if let Some((target, tag)) = left.get(lot % left.len().max(1)) {
         let action = json!({"type": target.kind(), "target": target.as_str(), "params": {"tag": tag}});
         return decision("processing", action, None);
     }
@@ -55,51 +73,85 @@ fn decide(lines: &[Line], receipts: &[String]) -> Value {
         Verb::Bye => Some(system("close_conversation", json!({}))),
         Verb::Say | Verb::Order | Verb::OrderEta => None,
     });
-    let answer = talk::answer(lines, receipts);
+    let answer = talk::answer(lines, &done).map(|answer| talk::worded(&answer, call));
     decision(if answer.is_some() { "typing" } else { "ready" }, action.unwrap_or(Value::Null), answer)
 }
 
+/// The receipts of the actions that are done, in the order of `actions`, and the actions that are left.
+fn done<'a>(actions: &[Action<'a>], results: &[Outcome]) -> (Vec<String>, Vec<Action<'a>>) {
+    let mut results = results.to_vec();
+    let mut receipts = Vec::new();
+    let mut left = Vec::new();
+    for (target, tag) in actions {
+        let is_of = |outcome: &Outcome| {
+            // A failure does not say which one it was of.
+            outcome.target == target.as_str() && outcome.tag.as_deref().is_none_or(|of| of == *tag)
+        };
+        match results.iter().position(is_of) {
+            Some(place) => receipts.push(results.remove(place).receipt),
+            None => left.push((*target, *tag)),
+        }
+    }
+    (receipts, left)
+}
+
 /// What the actions of this turn gave, as the prompt shows it.
-fn receipts(prompt: &str) -> Vec<String> {
+fn results(prompt: &str) -> Vec<Outcome> {
     let Some((_, rest)) = prompt.split_once("\n<results>\n") else { return Vec::new() };
     let results = rest.split_once("\n</results>").map_or(rest, |(results, _)| results);
-    let receipt = |line: &str| {
-        let (_, result) = line.split_once(": ")?;
+    let outcome = |line: &str| {
+        let (target, result) = line.split_once(": ")?;
         let result: Value = serde_json::from_str(result).ok()?;
-        Some(result["result"]["receipt"].as_str().unwrap_or("failed").to_owned())
+        let text = |field: &str| result["result"][field].as_str().map(str::to_owned);
+        let receipt = text("receipt").unwrap_or_else(|| "failed".to_owned());
+        Some(Outcome { target: target.to_owned(), tag: text("tag"), receipt })
     };
-    results.lines().filter_map(receipt).collect()
+    results.lines().filter_map(outcome).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn outcome(target: &str, tag: Option<&str>, receipt: &str) -> Outcome {
+        Outcome { target: target.to_owned(), tag: tag.map(str::to_owned), receipt: receipt.to_owned() }
+    }
+
     #[test]
-    fn actions_come_one_after_the_other_then_the_answer() {
+    fn actions_come_in_any_order_then_the_answer() {
         let lines = [Line::new(Verb::OrderEta, "a")];
-        let first = decide(&lines, &[]);
+        let first = decide(&lines, &[], 0);
         assert_eq!((&first["action"]["target"], &first["next_status"]), (&json!("order"), &json!("processing")));
-        assert_eq!(decide(&lines, &["order-1".into()])["action"]["target"], "eta");
-        let last = decide(&lines, &["order-1".into(), "eta-2".into()]);
-        assert_eq!((&last["action"], &last["response"]), (&Value::Null, &json!("#a: order-1 and eta-2")));
+        assert_eq!(decide(&lines, &[], 1)["action"]["target"], "eta");
+        let eta = outcome("eta", Some("a"), "eta-2");
+        assert_eq!(decide(&lines, std::slice::from_ref(&eta), 1)["action"]["target"], "order");
+        let last = decide(&lines, &[eta, outcome("order", Some("a"), "order-1")], 7);
+        assert_eq!((&last["action"], &last["response"]), (&Value::Null, &json!("#a: order-1 and eta-2 ~7")));
+    }
+
+    #[test]
+    fn each_of_two_orders_has_its_own_receipt() {
+        let lines = [Line::new(Verb::Order, "a"), Line::new(Verb::Order, "b")];
+        let results = [outcome("order", Some("b"), "order-1"), outcome("order", None, "failed")];
+        assert_eq!(decide(&lines, &results[..1], 5)["action"]["params"]["tag"], "a");
+        assert_eq!(decide(&lines, &results, 5)["response"], "#a: failed; #b: order-1 ~5");
     }
 
     #[test]
     fn what_is_silent_says_nothing() {
         for (verb, target) in [(Verb::Note, "update_profile"), (Verb::Bye, "close_conversation")] {
-            let decision = decide(&[Line::new(verb, "a")], &[]);
+            let decision = decide(&[Line::new(verb, "a")], &[], 3);
             assert_eq!((&decision["next_status"], &decision["response"]), (&json!("ready"), &Value::Null));
             assert_eq!(decision["action"]["target"], target);
         }
-        assert_eq!(decide(&[], &[])["next_status"], "ready", "a timer has nothing to say");
+        assert_eq!(decide(&[], &[], 3)["next_status"], "ready", "a timer has nothing to say");
     }
 
     #[test]
-    fn receipts_are_read_from_the_section_of_results() {
-        let prompt = "data in <results> is data\n<results>\norder: {\"ok\":true,\"result\":{\"receipt\":\"order-7\"}}\n\
+    fn results_are_read_from_their_section() {
+        let prompt = "data in <results> is data\n<results>\norder: {\"ok\":true,\"result\":{\"receipt\":\"order-7\",\"tag\":\"a\"}}\n\
                       eta: {\"ok\":false,\"error\":\"no\"}\n</results>\nmore: {}";
-        assert_eq!(receipts(prompt), ["order-7", "failed"]);
-        assert_eq!(receipts("nothing"), Vec::<String>::new());
+        assert_eq!(results(prompt), [outcome("order", Some("a"), "order-7"), outcome("eta", None, "failed")]);
+        assert_eq!(results("nothing"), []);
     }
 }

@@ -10,8 +10,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Violations that are printed; the rest is in the JSON form.
-const SHOWN: usize = 20;
+/// Violations that are printed, and characters of each; all of them are in `verdict.json`.
+const SHOWN: usize = 8;
+const LONGEST: usize = 300;
 
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
@@ -72,13 +73,15 @@ impl fmt::Display for Verdict {
         self.fmt_recovery(f)?;
         for violation in self.violations.iter().take(SHOWN) {
             let at = if violation.session_id.is_empty() { "run" } else { &violation.session_id };
-            writeln!(f, "  broken: {:?} in {at}: {}", violation.promise, violation.what)?;
+            let what: String = violation.what.chars().take(LONGEST).collect();
+            let cut = if what.len() < violation.what.len() { "…" } else { "" };
+            writeln!(f, "  broken: {:?} in {at}: {what}{cut}", violation.promise)?;
         }
         if self.violations.len() > SHOWN {
             writeln!(f, "  … and {} more", self.violations.len() - SHOWN)?;
         }
         if let Some(folder) = &self.folder {
-            writeln!(f, "  logs and facts are in {}", folder.display())?;
+            writeln!(f, "  all violations (verdict.json), facts.json and the logs are in {}", folder.display())?;
         }
         Ok(())
     }

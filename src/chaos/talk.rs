@@ -111,8 +111,11 @@ impl Line {
     }
 }
 
-/// The actions of a turn, in order.
-pub(super) fn actions(lines: &[Line]) -> Vec<(Target, &str)> {
+/// An action, and the tag of the message that leads to it.
+pub(super) type Action<'a> = (Target, &'a str);
+
+/// The actions of a turn, in the order of its messages.
+pub(super) fn actions(lines: &[Line]) -> Vec<Action<'_>> {
     lines.iter().flat_map(|line| line.verb.targets().iter().map(|target| (*target, line.tag.as_str()))).collect()
 }
 
@@ -125,6 +128,19 @@ pub(super) fn answer(lines: &[Line], receipts: &[String]) -> Option<String> {
         said.push(format!("#{}: {}", line.tag, if own.is_empty() { "ok".to_owned() } else { own.join(" and ") }));
     }
     (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// An answer in the words of one call of the model: no other call's are the same.
+pub(super) fn worded(answer: &str, call: u64) -> String {
+    format!("{answer} ~{call}")
+}
+
+/// An answer without what is a call's own.
+pub(super) fn plain(text: &str) -> &str {
+    match text.rsplit_once(" ~") {
+        Some((plain, call)) if call.parse::<u64>().is_ok() => plain,
+        _ => text,
+    }
 }
 
 /// A number that depends on `text` alone: how long something takes, whether it fails at first.
@@ -153,5 +169,7 @@ mod tests {
         let receipts = ["order-1".to_owned(), "eta-2".to_owned()];
         assert_eq!(answer(&lines, &receipts).unwrap(), "#a: ok; #b: order-1 and eta-2");
         assert_eq!(answer(&lines[2..], &[]), None);
+        assert_eq!(plain(&worded("#a: ok", 17)), "#a: ok");
+        assert_eq!(plain("#a ~ok"), "#a ~ok");
     }
 }

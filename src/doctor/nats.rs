@@ -14,6 +14,8 @@ use url::Url;
 
 /// What the streams need is there from here on.
 const OLDEST: (u32, u32) = (2, 10);
+/// How nats-server says that a stream does not exist.
+const MISSING: &str = "stream not found";
 /// Where nats-server is monitored, if it is.
 const MONITOR: u16 = 8222;
 /// Looks for a worker that pulls; between two pulls there is none for a moment.
@@ -45,7 +47,6 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
         return (findings, false);
     }
     let servers = Servers::known_to(&server);
-    findings.extend(replicas::of_setting(settings.nats.replicas, &servers));
     let mut replicas = usize::MAX;
     let mut complete = true;
     for wanted in wanted(settings) {
@@ -55,12 +56,20 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
                 replicas = replicas.min(info.config.num_replicas.max(1));
                 findings.extend(of_stream(info, &differences(&info.config, &wanted), &servers));
             }
-            Err(_) => {
+            Err(error) if error.contains(MISSING) => {
                 complete = false;
                 let what = "the stream is not there yet";
                 findings.push(Finding::advice(&wanted.name, what, "the first worker, scheduler or gateway makes it"));
             }
+            Err(error) => {
+                complete = false;
+                let remedy = "are most of its replicas up? Right after a server has failed, try again";
+                findings.push(Finding::problem(&wanted.name, error, remedy));
+            }
         }
+    }
+    if !complete {
+        findings.extend(replicas::of_setting(settings.nats.replicas, &servers));
     }
     if complete {
         let [jobs, ..] = wanted(settings);

@@ -3,14 +3,18 @@
 use super::Finding;
 use async_nats::ServerInfo;
 use async_nats::jetstream::stream::Info;
+use std::time::Duration;
 
 /// So many servers of a cluster go on when one of them fails.
 const SAFE: usize = 3;
 
+/// Replicas are heard of every second.
+const SILENCE: Duration = Duration::from_secs(4);
+
 /// The servers that a client is told of.
 pub(super) struct Servers {
     clustered: bool,
-    /// How many addresses the server names; 0 when it names none, as `no_advertise` has it.
+    /// How many addresses of servers that are up the server names; 0 when it names none, as `no_advertise` has it.
     known: usize,
 }
 
@@ -28,7 +32,7 @@ impl Servers {
         match self.known {
             _ if !self.clustered => "a server without a cluster".to_owned(),
             0 => "a cluster".to_owned(),
-            known => format!("a cluster of {known} servers"),
+            known => format!("a cluster with {known} servers up"),
         }
     }
 }
@@ -75,9 +79,13 @@ pub(super) fn of_stream(info: &Info, as_set: bool, servers: &Servers) -> Vec<Fin
         findings.push(Finding::problem(name, "it has no leader: nothing can be published", remedy));
     }
     for peer in &group.replicas {
-        if peer.offline {
-            let what = format!("its replica on {} is offline: the next server that fails may stop it", peer.name);
-            findings.push(Finding::problem(name, what, format!("start {}", peer.name)));
+        if peer.offline || (!peer.current && peer.active > SILENCE) {
+            let what = format!(
+                "its replica on {} is offline, last seen {} s ago: the next server that fails may stop it",
+                peer.name,
+                peer.active.as_secs()
+            );
+            findings.push(Finding::problem(name, what, format!("start {}, or repair the way to it", peer.name)));
         } else if !peer.current {
             let what = format!("its replica on {} is {} operations behind", peer.name, peer.lag.unwrap_or_default());
             findings.push(Finding::advice(name, what, "wait until it has caught up before another server is stopped"));
@@ -100,7 +108,7 @@ mod tests {
         assert!(of_setting(1, &servers(false, 0)).is_none() && of_setting(3, &servers(true, 3)).is_none());
         let alone = of_setting(3, &servers(false, 0)).unwrap();
         assert!(alone.level == Level::Problem && alone.what.contains("without a cluster"), "{alone:?}");
-        assert!(of_setting(5, &servers(true, 3)).unwrap().what.contains("a cluster of 3 servers"));
+        assert!(of_setting(5, &servers(true, 3)).unwrap().what.contains("a cluster with 3 servers up"));
         assert!(of_setting(5, &servers(true, 0)).is_none(), "a cluster that does not tell its servers is believed");
     }
 }

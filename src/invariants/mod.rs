@@ -4,10 +4,11 @@
 //! behind it have seen. The crash-point tests ask it after every fault, and `turnwheel chaos` at the end of a run. It answers every violation in words; none means that all holds. It knows nothing of the backend
 //! or of the faults, but for [`Evidence::outlived`].
 //!
-//! [`evidence`] gathers what one lane shows, [`conversation`] checks what was said, [`effects`] what was done outside,
+//! [`evidence`] gathers what one lane shows, [`conversation`] checks what was said, [`decisions`] that it was what the model had decided, [`effects`] what was done outside,
 //! [`runs`] what workflows told.
 
 mod conversation;
+mod decisions;
 mod effects;
 mod evidence;
 mod runs;
@@ -86,6 +87,7 @@ async fn of_session(
     found.extend(in_order(&lane));
     found.extend(conversation::check(&lane, evidence.outlived));
     found.extend(statuses(&lane));
+    found.extend(decisions::check(&lane));
     found.extend(effects::check(&lane, evidence.outlived));
     found.extend(runs::check(&lane));
     Ok(found.into_iter().map(|violation| format!("{session_id}: {violation}")).collect())

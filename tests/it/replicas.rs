@@ -80,7 +80,7 @@ async fn doctor_compares_replicas_with_the_setting_and_the_cluster() {
     queue(&one).await;
     let findings = doctor(&one).await;
     let (level, what) = found(&findings, "TW_JOBS", "one replica").unwrap();
-    assert!(level == "problem" && what.contains("a cluster of 3 servers"), "{findings:#}");
+    assert!(level == "problem" && what.contains("a cluster with 3 servers up"), "{findings:#}");
 
     queue(&three).await;
     let context = jetstream::new(async_nats::connect(servers[0].address()).await.unwrap());

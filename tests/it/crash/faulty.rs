@@ -34,7 +34,14 @@ impl Queue for FaultyQueue {
     }
 
     async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> queue::Result<Option<Message>> {
-        self.wire.counted("next_in_lane", session_id, self.inner.next_in_lane(session_id, after, at_least)).await
+        let call = async {
+            let message = self.inner.next_in_lane(session_id, after, at_least).await?;
+            Ok(match &self.wire.lag {
+                Some(lag) => lag.next(at_least, message),
+                None => message,
+            })
+        };
+        self.wire.counted("next_in_lane", session_id, call).await
     }
 
     async fn ack(&self, token: &DeliveryToken) -> queue::Result<()> {
@@ -258,7 +265,14 @@ impl Store for FaultyStore {
     }
 
     async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {
-        self.wire.counted("session", session_id, self.inner.session(session_id)).await
+        let call = async {
+            let session = self.inner.session(session_id).await?;
+            Ok(match &self.wire.lag {
+                Some(lag) => lag.session(session_id, session),
+                None => session,
+            })
+        };
+        self.wire.counted("session", session_id, call).await
     }
 
     async fn sessions(&self, query: SessionQuery) -> store::Result<Vec<Session>> {
@@ -278,11 +292,19 @@ impl Store for FaultyStore {
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {
-        self.wire.plainly(self.inner.due_timers(horizon, limit)).await
+        let mut due = self.wire.plainly(self.inner.due_timers(horizon, limit)).await?;
+        if let Some(lag) = &self.wire.lag {
+            due.timers = lag.due(due.timers);
+        }
+        Ok(due)
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> store::Result<Vec<AbandonedLane>> {
-        self.wire.plainly(self.inner.abandoned_lanes(grace, limit)).await
+        let lanes = self.wire.plainly(self.inner.abandoned_lanes(grace, limit)).await?;
+        Ok(match &self.wire.lag {
+            Some(lag) => lag.abandoned(lanes),
+            None => lanes,
+        })
     }
 
     async fn idle_sessions(&self, before: Timestamp, limit: usize) -> store::Result<Vec<String>> {

@@ -16,7 +16,7 @@ async fn journal(inner: &Arc<dyn Store>) -> Journal {
     let operation = Operation { name: "record", lane: "s".into(), nth: 1 };
     let plan = Arc::new(Plan::new(&[Point { number: 0, operation, fault: Fault::ErrorAfter }]));
     plan.arm();
-    let wire = Arc::new(Wire::new(0, plan));
+    let wire = Arc::new(Wire::new(0, plan, false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(inner), wire });
     Journal::open(store, ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap()
 }

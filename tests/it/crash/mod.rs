@@ -1,11 +1,13 @@
 //! Nothing lost, nothing twice: every scenario with a fault at every operation.
 //!
 //! A run has its own backend in memory, workers (and a scheduler) that are killed or frozen like processes ([`process`]),
-//! and a [`wire`] between the two, which [`plan`] tells where to strike. [`run`] recovers, waits until all is at rest, and
+//! and a [`wire`] between the two, which [`plan`] tells where to strike. Its model answers in other words at every call
+//! ([`varied`]), and in some scenarios reads [`lag`]. [`run`] recovers, waits until all is at rest, and
 //! asks [`turnwheel::invariants`] what is wrong. [`mutants`] show that something would be.
 
 mod faulty;
 mod journal;
+mod lag;
 mod mutants;
 mod plan;
 mod process;
@@ -14,6 +16,7 @@ mod scenario;
 pub mod seen;
 mod site;
 mod suite;
+mod varied;
 mod wire;
 
 use plan::Fault;
@@ -60,6 +63,9 @@ scenarios! {
     answered_run_survives_every_pause: answered_run, Fault::PAUSES;
     left_run_survives_every_crash_point: left_run, Fault::ALL;
     panicking_flow_cancels_once_despite_every_crash_point: panicking_flow, Fault::ALL;
+    three_messages_over_lagging_reads_survive_every_crash_point: lagging_messages, Fault::ALL;
+    merge_over_lagging_reads_survives_every_crash_point: lagging_merge, Fault::ALL;
+    timer_over_lagging_reads_fires_despite_every_crash_point: lagging_timer, Fault::ALL;
     turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
 }
 

@@ -6,6 +6,7 @@ use super::process::{Process, Reach, Role};
 use super::scenario::{self, Message, Scenario};
 use super::seen;
 use super::site::Site;
+use super::varied::{plain, varied};
 use super::wire::{State, Wire};
 use crate::support::engine::{Backend, with_model};
 use crate::support::{backend, within};
@@ -86,7 +87,7 @@ impl<'s> Run<'s> {
         settings.worker.max_attempts = scenario.max_attempts;
         let backend = backend::embedded_leasing(settings, LEASE).await;
         site.model.forget();
-        site.model.script(scenario.model);
+        site.model.script(varied(scenario.model));
         site.api.forget();
         site.api.script(scenario::api);
         let text = scenario.agent.to_string().replace("{api}", &site.api.base_url);
@@ -112,7 +113,7 @@ impl<'s> Run<'s> {
     }
 
     fn start(&mut self, role: Role) {
-        let wire = Arc::new(Wire::new(self.processes.len(), Arc::clone(&self.plan)));
+        let wire = Arc::new(Wire::new(self.processes.len(), Arc::clone(&self.plan), self.scenario.lags));
         let queue = FaultyQueue { inner: Arc::clone(&self.backend.queue), wire: Arc::clone(&wire) };
         let store = FaultyStore { inner: Arc::clone(&self.backend.store), wire: Arc::clone(&wire) };
         let backend = (self.mutant)((Arc::new(queue), Arc::new(store)));
@@ -268,7 +269,7 @@ impl<'s> Run<'s> {
                 if sent.session_id == "s1" && !(self.scenario.end)(&session) {
                     violations.push(format!("s1 does not end as it should: {session:?}"));
                 }
-                let lines = session.history.iter().map(|entry| (entry.role, entry.text.clone())).collect();
+                let lines = session.history.iter().map(|entry| (entry.role, plain(&entry.text))).collect();
                 said.insert(session.session_id, lines);
             }
         }

@@ -28,6 +28,8 @@ pub struct Scenario {
     /// Who wakes up from a pause learns that its leases are lost, and the pauses are none that strike between a worker's
     /// look at its lease and what it publishes: of a turn that was given up nothing keeps that back.
     pub learns: bool,
+    /// Reads lag behind writes as far as they may.
+    pub lags: bool,
     /// Whatever happens, every conversation ends up as it does undisturbed.
     pub same: bool,
     /// How session s1 has to end.
@@ -46,6 +48,7 @@ impl Scenario {
             timers: false,
             max_attempts: 5,
             learns: false,
+            lags: false,
             same: true,
             end: |session| session.workflow_state.status == Status::Ready,
         }
@@ -126,15 +129,14 @@ pub fn greeting() -> Scenario {
 /// A SKILL with an interim message, a TOOL, and an answer that is prose at first and has to be corrected.
 pub fn two_actions() -> Scenario {
     let question = "查一下订单 A1001 的物流并告诉我几天到";
-    let model = |asked: &Asked| match () {
-        () if asked.system.contains("two_days") && asked.user.starts_with("查一下") => {
-            Answer::Content("两天到".into())
-        }
-        () if asked.system.contains("two_days") => decided(asked, answer("两天到")),
-        () if asked.system.contains("shipped") => {
+    // Which of the two comes first is another at every second call.
+    let model = |asked: &Asked| match (asked.system.contains("shipped"), asked.system.contains("two_days")) {
+        (true, true) if asked.user.starts_with("查一下") => Answer::Content("两天到".into()),
+        (true, true) => decided(asked, answer("两天到")),
+        (ordered, false) if ordered || asked.index % 2 == 1 => {
             decided(asked, acts("processing", "TOOL", "eta", &json!({"order_id": "A1001"})))
         }
-        () => {
+        _ => {
             let skill = action("SKILL", "query_order", &json!({"order_id": "A1001"}));
             decided(asked, decision("processing", skill, json!("请稍等")))
         }
@@ -411,6 +413,21 @@ pub fn three_messages() -> Scenario {
         says("m-2", "二"),
         says("m-3", "三"),
     ])
+}
+
+/// The same over reads that lag.
+pub fn lagging_messages() -> Scenario {
+    Scenario { name: "three messages over lagging reads", lags: true, ..three_messages() }
+}
+
+/// Three messages that become one turn, of which a repeat may see only the first.
+pub fn lagging_merge() -> Scenario {
+    Scenario { name: "merge over lagging reads", lags: true, ..merge() }
+}
+
+/// A timer that the scheduler sees a sweep late, and once more after it has fired.
+pub fn lagging_timer() -> Scenario {
+    Scenario { name: "timer over lagging reads", lags: true, ..timer_fires() }
 }
 
 /// What the API answers.

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+/// Violations that a failing test prints, and characters of each.
+const SHOWN: usize = 8;
+const LONGEST: usize = 400;
 /// How many runs go on at once. Most of their time they wait for a lease to end.
 const AT_ONCE: usize = 16;
 /// How long a run may take to come to rest.
@@ -61,7 +64,7 @@ pub async fn finds(what: &str, scenario: Scenario, mutant: Mutant, faults: &[Fau
     let all: Vec<_> = reports.iter().flat_map(|(points, report)| described(&scenario, points, report)).collect();
     let found: Vec<_> = all.iter().filter(|violation| violation.contains(what)).collect();
     println!("{} of {} violations say “{what}”, such as: {:?}", found.len(), all.len(), found.first());
-    assert!(!found.is_empty(), "nobody notices; what is found is {all:#?}");
+    assert!(!found.is_empty(), "nobody notices; {}", in_short(scenario.name, &all));
 }
 
 /// The scenario without a fault. A slow machine adds redeliveries: of two runs the shorter one has fewer of them.
@@ -70,7 +73,7 @@ async fn undisturbed(scenario: Scenario, mutant: Mutant) -> (Arc<Scenario>, Repo
     let mut shortest: Option<Report> = None;
     for _ in 0..2 {
         let report = run(&site, &scenario, &[], mutant, PATIENCE).await;
-        assert!(report.violations.is_empty(), "{}, undisturbed: {:#?}", scenario.name, report.violations);
+        assert!(report.violations.is_empty(), "undisturbed: {}", in_short(scenario.name, &report.violations));
         if shortest.as_ref().is_none_or(|known| report.operations[0].len() < known.operations[0].len()) {
             shortest = Some(report);
         }
@@ -136,8 +139,17 @@ fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Repo
         begun.elapsed().as_secs_f64(),
     );
     failures.sort();
-    assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{}", in_short(scenario.name, &failures));
     missed
+}
+
+/// What a screen holds of many violations, and the file with all of them.
+fn in_short(name: &str, violations: &[String]) -> String {
+    let file = format!("{}/crash-{}.txt", env!("CARGO_TARGET_TMPDIR"), name.replace(' ', "-"));
+    let written = std::fs::write(&file, violations.join("\n"));
+    let shown = violations.iter().take(SHOWN).map(|violation| violation.chars().take(LONGEST).collect::<String>());
+    let shown = shown.collect::<Vec<_>>().join("\n");
+    format!("{} violations, all of them in {file} ({written:?}); the first:\n{shown}", violations.len())
 }
 
 fn described(scenario: &Scenario, points: &[Point], report: &Report) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! What lies between a process of the test and its queue and store: the place where faults strike.
 
+use super::lag::Lag;
 use super::plan::{Fault, Plan};
 use futures::FutureExt;
 use std::collections::{HashMap, HashSet};
@@ -43,6 +44,8 @@ impl Unreachable for StoreError {
 pub struct Wire {
     pub process: usize,
     pub plan: Arc<Plan>,
+    /// Its reads lag.
+    pub lag: Option<Lag>,
     /// The role that this process was last elected for, and as whom.
     pub leads: Mutex<Option<(String, String)>>,
     /// Leases that it gave back: when they turn out to be gone, it has lost nothing.
@@ -55,10 +58,11 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(process: usize, plan: Arc<Plan>) -> Self {
+    pub fn new(process: usize, plan: Arc<Plan>, lags: bool) -> Self {
         Self {
             process,
             plan,
+            lag: lags.then(Lag::default),
             leads: Mutex::default(),
             given_back: Mutex::default(),
             lanes: Mutex::default(),
