@@ -200,6 +200,10 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
     } else {
         let mut rows = table(&["agent", "name", "kind", "model", "hash", "applied"]);
         for agent in agents {
+            if let Some(problem) = agent.error {
+                rows.add_row([agent.agent_id, format!("cannot be read: {problem}")]);
+                continue;
+            }
             let kind = if agent.task { "task" } else { "chat" };
             let asks = format!("{} ({})", asks(&agent), agent.provider);
             rows.add_row([agent.agent_id, agent.name, kind.into(), asks, agent.hash, agent.updated_at.to_string()]);

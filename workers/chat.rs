@@ -112,7 +112,11 @@ impl Chat {
 
 /// The agent to talk to when none is named.
 fn choose(agents: &[AgentSummary]) -> Result<String, Failure> {
-    let chats: Vec<&str> = agents.iter().filter(|agent| !agent.task).map(|agent| agent.agent_id.as_str()).collect();
+    let chats: Vec<&str> = agents
+        .iter()
+        .filter(|agent| !agent.task && agent.error.is_none())
+        .map(|agent| agent.agent_id.as_str())
+        .collect();
     match chats.as_slice() {
         [] => Err(Failure::new("there is no agent to talk to", "apply one with `turnwheel agents apply`")),
         [only] => Ok((*only).to_owned()),
@@ -319,6 +323,7 @@ mod tests {
             task,
             hash: String::new(),
             updated_at: Timestamp::from_millis(0),
+            error: None,
         };
         assert_eq!(choose(&[agent("客服", false), agent("summary", true)]).unwrap(), "客服");
         assert_eq!(choose(&[agent("a", false), agent("sales", false)]).unwrap(), "sales");

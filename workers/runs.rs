@@ -171,6 +171,7 @@ async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
         status: *status,
         origin_session: session.clone(),
         limit: listing.limit(),
+        ..RunQuery::default()
     };
     listing.text("runs", access.list_runs(query).await?, |runs| rows(runs, clock::now()))
 }

@@ -25,7 +25,8 @@ pub type Watched = Vec<(PathBuf, Arc<AgentConfig>)>;
 /// and registers those of `workflows_dir`; a bad one is reported by name and does not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) -> Watched {
     let watched = apply_agents(settings, store).await;
-    run::register_folder(settings, store, (Flows::builtin().ids(), settings.models.keys().cloned().collect())).await;
+    let known = (Flows::builtin().ids(), settings.models.keys().cloned().collect());
+    run::register_folder(settings, store, known, run::Registered::IsReplaced).await;
     watched
 }
 

@@ -174,7 +174,7 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
             workflow.source.as_str().to_owned(),
             workflow.hash,
             workflow.updated_at.map(|at| at.to_string()).unwrap_or_default(),
-            workflow.description,
+            workflow.error.map_or(workflow.description, |problem| format!("cannot be read: {problem}")),
         ]);
     }
     print_table(&rows);
@@ -285,14 +285,15 @@ fn is_refused(error: &anyhow::Error) -> bool {
 async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<KnownRunnables> {
     let mut workflows = Vec::new();
     for summary in access.list_workflows().await? {
-        if summary.source == Source::Store && known.workflow(&summary.workflow_id).is_none() {
+        let is_read = summary.source == Source::Store && summary.error.is_none();
+        if is_read && known.workflow(&summary.workflow_id).is_none() {
             let stored = access.get_workflow(&summary.workflow_id).await?;
             workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
         }
     }
     let mut agents = Vec::new();
     for summary in access.list_agents().await? {
-        if known.kind(&summary.agent_id).is_none() {
+        if summary.error.is_none() && known.kind(&summary.agent_id).is_none() {
             let stored = access.get_agent(&summary.agent_id).await?;
             agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
         }

@@ -5,7 +5,7 @@ use super::Finding;
 use crate::agent::validate::Known;
 use crate::gateway::letters;
 use crate::queue::Queue;
-use crate::store::Store;
+use crate::store::{Damaged, Listed, Store};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -32,19 +32,21 @@ fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {
 }
 
 async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
-    let agents = match store.agents().await {
+    let Listed { good: agents, damaged } = match store.agents().await {
         Ok(agents) => agents,
         Err(error) => return vec![away("agents", &error)],
     };
-    if agents.is_empty() {
+    if agents.is_empty() && damaged.is_empty() {
         let remedy = "store some with `turnwheel agents apply`";
         return vec![Finding::advice("agents", "there is none: every message goes to the dead letters", remedy)];
     }
     let count = agents.len();
-    let mut findings = Vec::new();
+    let remedy = "correct its file, and store it with `turnwheel agents apply`";
+    let unread =
+        |Damaged { id, problem }| Finding::problem(format!("agent {id}"), format!("cannot be read: {problem}"), remedy);
+    let mut findings: Vec<_> = damaged.into_iter().map(unread).collect();
     for agent in agents {
         let place = format!("agent {}", agent.id());
-        let remedy = "correct its file, and store it with `turnwheel agents apply`";
         match known.check(agent.as_ref().clone()) {
             Ok((_, warnings)) => findings
                 .extend(warnings.into_iter().map(|warning| Finding::advice(&place, warning.to_string(), remedy))),

@@ -40,10 +40,11 @@ impl Engine {
         Ok(applied)
     }
 
-    /// Registers the good files of `workflows_dir`; the bad ones are logged by name.
+    /// Registers the good files of `workflows_dir` whose workflows the store does not have yet; the bad ones are logged by name.
     pub async fn register_folder(&self) {
         let models = self.known().models().to_vec();
-        run::register_folder(&self.settings, self.store.as_ref(), (self.flows.ids(), models)).await;
+        run::register_folder(&self.settings, self.store.as_ref(), (self.flows.ids(), models), run::Registered::Stays)
+            .await;
     }
 
     /// Starts a run in a lane of its own. Durable on return; a worker of any process runs it.
@@ -66,10 +67,11 @@ impl Engine {
         Ok(self.store.run(run_id).await?)
     }
 
-    /// What the latest run of a workflow that came to an output has put out; nothing before there is one (O-03).
+    /// The output of the run of a workflow that was completed last; nothing before there is one (O-03). It is cut as in the run's
+    /// record.
     pub async fn last_output(&self, workflow_id: &str) -> Result<Option<String>, EngineError> {
         let (workflow_id, status) = (Some(workflow_id.to_owned()), Some(RunStatus::Completed));
-        let query = RunQuery { workflow_id, status, limit: 1, ..RunQuery::default() };
+        let query = RunQuery { workflow_id, status, by_end: true, limit: 1, ..RunQuery::default() };
         Ok(self.store.runs(query).await?.pop().and_then(|run| run.output))
     }
 

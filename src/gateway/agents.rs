@@ -12,12 +12,11 @@ use crate::config;
 use crate::ids;
 use crate::model::registry::ModelInfo;
 use crate::run;
-use crate::store::Store;
+use crate::store::{Damaged, Listed, Store};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// What a listing shows of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -45,9 +44,29 @@ pub struct AgentSummary {
     pub hash: String,
     /// When it was applied.
     pub updated_at: Timestamp,
+    /// Why it cannot be read: another version wrote it, or a hand did. Applying it again is the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl AgentSummary {
+    /// Of an agent that cannot be read.
+    fn damaged(Damaged { id, problem }: Damaged) -> Self {
+        Self {
+            agent_id: id,
+            name: String::new(),
+            model: String::new(),
+            models: Vec::new(),
+            provider: String::new(),
+            task: false,
+            budget: Limits::default(),
+            day_tokens: None,
+            hash: String::new(),
+            updated_at: Timestamp::from_millis(0),
+            error: Some(problem),
+        }
+    }
+
     /// Of an agent whose models are among `models`; what it has used today is not in it.
     pub fn new(agent: &AgentRecord, models: &[ModelInfo], defaults: &config::Budget) -> Self {
         let names = &agent.config.model;
@@ -63,6 +82,7 @@ impl AgentSummary {
             day_tokens: None,
             hash: agent.hash.clone(),
             updated_at: agent.updated_at,
+            error: None,
         }
     }
 }
@@ -80,11 +100,12 @@ pub async fn applied(
 /// The same of these agents.
 pub(super) async fn summaries(
     store: &dyn Store,
-    agents: Vec<Arc<AgentRecord>>,
+    agents: Listed<AgentRecord>,
     models: &[ModelInfo],
     defaults: &config::Budget,
 ) -> Result<Vec<AgentSummary>, Reject> {
-    let mut agents: Vec<_> = agents.iter().map(|agent| AgentSummary::new(agent, models, defaults)).collect();
+    let Listed { good, damaged } = agents;
+    let mut agents: Vec<_> = good.iter().map(|agent| AgentSummary::new(agent, models, defaults)).collect();
     let limited = agents.iter().filter(|agent| agent.budget.day.is_some());
     let limited: Vec<String> = limited.map(|agent| agent.agent_id.clone()).collect();
     if !limited.is_empty() {
@@ -93,6 +114,7 @@ pub(super) async fn summaries(
             agent.day_tokens = Some(used.get(&agent.agent_id).copied().unwrap_or(0));
         }
     }
+    agents.extend(damaged.into_iter().map(AgentSummary::damaged));
     Ok(agents)
 }
 
@@ -151,7 +173,7 @@ pub(super) async fn apply(
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
     let workflows = state.store.workflows().await?;
-    let of_store = workflows.iter().map(|workflow| workflow.id().to_owned());
+    let of_store = workflows.good.iter().map(|workflow| workflow.id().to_owned());
     let known = Known::clone(&state.known).with_flows(of_store.chain(run::builtin_workflows()));
     let (agent, warnings) = known.check(agent)?;
     let hash = agent.hash.clone();

@@ -7,7 +7,7 @@ use super::Reject;
 use super::openapi::Id;
 use crate::clock::{self, Timestamp};
 use crate::ids;
-use crate::queue::{Attachment, CancelHint, Command, Job, JobBody, Publish, Queue, UserMessage};
+use crate::queue::{Attachment, CancelHint, Command, Job, JobBody, Publish, Published, Queue, UserMessage};
 use crate::session::Status;
 use crate::store::Store;
 use crate::turn::HUMAN_REPLY;
@@ -135,7 +135,7 @@ pub async fn command(queue: &dyn Queue, store: &dyn Store, session_id: &str, ord
         job_id: fresh_id(),
         body: JobBody::Control { command, name, reason, by },
     };
-    let (accepted, seq) = place(queue, job).await?;
+    let (accepted, Published { seq, .. }) = place(queue, job).await?;
     // The command waits behind the turn that it is to end.
     let hint = CancelHint { session_id: session_id.to_owned(), seq };
     if command == Command::Cancel
@@ -206,14 +206,14 @@ async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, Reject> {
 }
 
 /// Puts a job onto its lane, and answers its place in the stream, too.
-pub(super) async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, u64), Reject> {
+pub(super) async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published), Reject> {
     let msg_id = format!("{}:{}", job.session_id, job.job_id);
     let payload = job.encode();
     // Where a request's span is the current one.
     Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
     let publish = Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload };
     let published = queue.publish(publish).await?;
-    Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published.seq))
+    Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
 }
 
 pub(super) fn fresh_id() -> String {

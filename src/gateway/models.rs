@@ -37,7 +37,7 @@ pub struct ModelList {
 pub async fn list(store: &dyn Store, models: Vec<ModelInfo>, defaults: &config::Budget) -> Result<ModelList, Reject> {
     let agents = summaries(store, run::agents(store).await?, &models, defaults).await?;
     let mut stages = Vec::new();
-    for record in run::workflows(store).await? {
+    for record in run::workflows(store).await?.good {
         stages.extend(models_of_stages(&record.workflow).into_iter().map(|(stage, names)| StageModels {
             workflow_id: record.id().to_owned(),
             stage,

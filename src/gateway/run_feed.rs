@@ -4,6 +4,7 @@
 use super::feed::Feed;
 use super::{Reject, runs};
 use crate::queue::{EventType, From, Queue, StreamEvent};
+use crate::run;
 use crate::store::{RunRecord, RunStatus, Store};
 use crate::workflow::orchestration::event::RunEventType;
 use futures::stream::{self, BoxStream};
@@ -27,6 +28,8 @@ struct Head {
     kind: RunEventType,
     run_id: String,
     root_run_id: String,
+    #[serde(default)]
+    event_id: String,
     depth: u32,
 }
 
@@ -38,6 +41,7 @@ pub(super) struct Told {
     pub(super) kind: RunEventType,
     /// It is the outermost run that tells it.
     root: bool,
+    event_id: String,
 }
 
 impl Told {
@@ -48,7 +52,8 @@ impl Told {
         }
         let head: Head = serde_json::from_slice(&event.payload).ok()?;
         let root = head.depth == 0 && head.run_id == head.root_run_id;
-        (head.root_run_id == run_id).then_some(Self { event, kind: head.kind, root })
+        let Head { kind, root_run_id, event_id, .. } = head;
+        (root_run_id == run_id).then_some(Self { event, kind, root, event_id })
     }
 
     fn ends(&self) -> bool {
@@ -63,21 +68,38 @@ pub(super) fn stream_of(run: &RunRecord) -> &str {
 
 /// True when nothing of an ended run is left to tell after `seq`: a client that asks again and again may stop.
 pub(super) async fn has_told(queue: &dyn Queue, run: &RunRecord, seq: u64) -> Result<bool, Reject> {
-    let mut events = queue.events(stream_of(run), From::After(seq.saturating_sub(1))).await?;
+    match next_after(queue, run, seq, seq.saturating_sub(1)).await? {
+        Some(told) => Ok(told),
+        // Nothing of the run is retained from `seq` on; an id beyond the stream's end begins with the first retained event.
+        None => Ok(next_after(queue, run, seq, seq).await?.unwrap_or(true)),
+    }
+}
+
+/// Whether the run has told its end with the event `seq`, by the events that a reader sees who begins after `after`; `None` when
+/// they do not say.
+async fn next_after(queue: &dyn Queue, run: &RunRecord, seq: u64, after: u64) -> Result<Option<bool>, Reject> {
+    let mut events = queue.events(stream_of(run), From::After(after)).await?;
     let deadline = Instant::now() + PATIENCE;
     // Retained events come at once; when none comes, there is none.
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
         let Some(told) = Told::of(event?, &run.run_id) else { continue };
-        if told.event.seq > seq {
-            return Ok(false);
+        if told.event.seq != seq {
+            return Ok(Some(false));
         }
-        // A failed run that was resumed has more to tell than its failure.
-        let last = told.ends() && (told.kind == RunEventType::RunFailed) == (run.status != RunStatus::Completed);
-        if told.event.seq == seq && last {
-            return Ok(true);
+        if told.ends() && told.event_id == last_event_id(run) {
+            return Ok(Some(true));
         }
     }
-    Ok(true)
+    Ok(None)
+}
+
+/// The id of the event that has ended the run: one that was resumed has told an end before.
+fn last_event_id(run: &RunRecord) -> String {
+    let kind = match run.status {
+        RunStatus::Completed => RunEventType::RunCompleted,
+        _ => RunEventType::RunFailed,
+    };
+    run::last_event_id(run, kind)
 }
 
 /// The events of a run as they come, until its end.

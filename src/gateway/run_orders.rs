@@ -10,13 +10,17 @@ use crate::queue::{Command, Job, JobBody, Queue};
 use crate::run::{self, Beginning};
 use crate::session::Kind;
 use crate::store::{RunRecord, RunStatus, Store};
+use crate::turn::CancelReason;
 use crate::workflow::orchestration::definition::Workflow;
-use crate::workflow::orchestration::outcome::RunUsage;
+use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracing::warn;
+
+/// The channel of a run that names none.
+const CHANNEL: &str = "default";
 
 /// A run as it is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -32,6 +36,10 @@ pub struct NewRun {
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The user that it is for.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
     /// The channel of its events.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,18 +85,35 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
     if store.session(&run_id).await?.is_some_and(|session| session.kind != Kind::Run) {
         return Err(taken(&run_id));
     }
-    let NewRun { workflow_id, query, session_id: origin_session, channel, from_run, from_stage, .. } = new;
-    let body = JobBody::Run { workflow_id, query, origin_session, channel, from_run, from_stage };
+    let body = body_of(new.clone());
     let job = Job { session_id: run_id.clone(), job_id: run_id, body };
     job.check()?;
-    let pending = pending(&job);
-    place(queue, job).await?;
-    if let Some(run) = pending
+    let (_, published) = place(queue, job.clone()).await?;
+    if published.duplicate && !is_of(queue, store, &job, (&new, published.seq)).await? {
+        return Err(taken(&started.run_id));
+    }
+    if let Some(run) = pending(&job)
         && let Err(error) = store.put_run(run).await
     {
         warn!(run_id = started.run_id, "the run is on the queue and not listed before it begins: {error}");
     }
     Ok(started)
+}
+
+/// Whether `job`, which the queue has dropped as a repeat, asks for the same as the one that counts: another caller may have asked
+/// for something else at the same time.
+async fn is_of(queue: &dyn Queue, store: &dyn Store, job: &Job, (new, seq): (&NewRun, u64)) -> Result<bool, Reject> {
+    let first = queue.next_in_lane(&job.session_id, seq.saturating_sub(1), seq).await?;
+    if let Some(first) = first.filter(|first| first.seq == seq) {
+        return Ok(Job::decode(&first).is_ok_and(|first| first.body == job.body));
+    }
+    // It is handled, and so the run is on record.
+    Ok(store.run(&job.session_id).await?.is_none_or(|known| is_repeat(&known, new)))
+}
+
+fn body_of(new: NewRun) -> JobBody {
+    let NewRun { workflow_id, query, session_id: origin_session, user_id, channel, from_run, from_stage, .. } = new;
+    JobBody::Run { workflow_id, query, origin_session, user_id, channel, from_run, from_stage }
 }
 
 /// What the run that is repeated says, where the new one says nothing.
@@ -109,14 +134,17 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, Reject> {
         workflow_id: source.workflow_id,
         query: source.query,
         session_id: new.session_id.or(source.origin_session),
+        user_id: new.user_id.or(source.user_id),
         channel: new.channel.or(Some(source.channel).filter(|channel| !channel.is_empty())),
         ..new
     })
 }
 
 async fn check(store: &dyn Store, new: &NewRun) -> Result<(), Reject> {
-    let NewRun { workflow_id, query, session_id, run_id, .. } = new;
-    for (field, id) in [("workflow_id", &Some(workflow_id.clone())), ("session_id", session_id), ("run_id", run_id)] {
+    let NewRun { workflow_id, query, session_id, user_id, run_id, .. } = new;
+    let workflow = &Some(workflow_id.clone());
+    for (field, id) in [("workflow_id", workflow), ("session_id", session_id), ("user_id", user_id), ("run_id", run_id)]
+    {
         if let Some(id) = id {
             ids::check(field, id)?;
         }
@@ -124,7 +152,7 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), Reject> {
     if query.trim().is_empty() {
         return Err(Reject::invalid("empty_query", "query is empty", "say what the workflow is to do as `query`"));
     }
-    if new.from_run.is_none() && run::workflow(store, workflow_id).await?.is_none() {
+    if new.from_run.is_none() && run::runs(store, workflow_id).await?.is_none() {
         return Err(Reject::unknown_workflow(workflow_id));
     }
     Ok(())
@@ -152,17 +180,21 @@ async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Resu
 }
 
 fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
-    known.workflow_id == new.workflow_id && known.query == new.query && known.from_run == new.from_run
+    let channel = new.channel.as_deref().unwrap_or(CHANNEL);
+    let of_known = (&known.workflow_id, &known.query, &known.origin_session, &known.user_id, known.channel.as_str());
+    of_known == (&new.workflow_id, &new.query, &new.session_id, &new.user_id, channel)
+        && (&known.from_run, &known.from_stage) == (&new.from_run, &new.from_stage)
 }
 
 fn taken(run_id: &str) -> Reject {
-    let message = format!("`{run_id}` is another run, or a session");
+    let message =
+        format!("`{run_id}` is another run, or a session, or the same with another query, session, user or channel");
     Reject::new(StatusCode::CONFLICT, "run_id_taken", message, "leave `run_id` out for a fresh one")
 }
 
 /// The record of a run that waits on the queue.
 fn pending(job: &Job) -> Option<RunRecord> {
-    let JobBody::Run { workflow_id, query, origin_session, channel, from_run, from_stage } = &job.body else {
+    let JobBody::Run { workflow_id, query, origin_session, user_id, channel, from_run, from_stage } = &job.body else {
         return None;
     };
     Some(RunRecord {
@@ -172,7 +204,8 @@ fn pending(job: &Job) -> Option<RunRecord> {
         status: RunStatus::Pending,
         query: query.clone(),
         origin_session: origin_session.clone(),
-        channel: channel.clone().unwrap_or_else(|| "default".to_owned()),
+        user_id: user_id.clone(),
+        channel: channel.clone().unwrap_or_else(|| CHANNEL.to_owned()),
         lane: job.session_id.clone(),
         turn_id: job.job_id.clone(),
         prefix: String::new(),
@@ -210,8 +243,17 @@ pub async fn cancel_run(
             "only a run that goes on can be cancelled",
         ));
     }
+    let cause = CancelReason::operator(reason.as_deref(), by.as_deref()).to_string();
     let order = Order { command: Command::Cancel, name: None, reason, by };
     intake::command(queue, store, &run.lane, order).await?;
+    if run.status == RunStatus::Pending && run.started_at.is_none() {
+        // The command stands behind the run in its lane. The worker that takes the run reads in its record that it must not begin.
+        let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
+        let cancelled = RunRecord { status: RunStatus::Cancelled, error, ended_at: Some(clock::now()), ..run.clone() };
+        if let Err(error) = store.update_run(cancelled, 0).await {
+            warn!(run_id, "the run may begin before its cancellation is read: {error}");
+        }
+    }
     Ok(StartedRun { run_id: run.run_id, workflow_id: run.workflow_id })
 }
 
@@ -237,6 +279,7 @@ pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> R
         workflow_id: run.workflow_id.clone(),
         query: run.query.clone(),
         origin_session: run.origin_session.clone(),
+        user_id: run.user_id.clone(),
         channel: Some(run.channel.clone()).filter(|channel| !channel.is_empty()),
         from_run: Some(run.run_id.clone()),
         from_stage: None,

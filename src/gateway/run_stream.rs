@@ -28,6 +28,10 @@ pub(super) struct RunRequest {
     #[schema(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
+    /// The user that it is for.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default)]
+    user_id: Option<String>,
     /// The channel of its events.
     #[schema(value_type = Option<Id>)]
     #[serde(default)]
@@ -49,6 +53,10 @@ pub(super) struct Asked {
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
+    /// The user that it is for.
+    #[param(value_type = Option<Id>)]
+    #[serde(default)]
+    user_id: Option<String>,
     /// The channel of its events.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
@@ -128,9 +136,9 @@ pub(super) async fn get_run(
     if state.tokens.is_empty() && is_of_another_site(&headers) {
         return Err(Reject::foreign("sec-fetch-site"));
     }
-    let Asked { query, session_id, channel, run_id, .. } = asked;
+    let Asked { query, session_id, user_id, channel, run_id, .. } = asked;
     let missing = || Reject::invalid("invalid_query", "query is missing", "add `?query=…`, percent-encoded");
-    let request = RunRequest { query: query.ok_or_else(missing)?, session_id, channel, run_id };
+    let request = RunRequest { query: query.ok_or_else(missing)?, session_id, user_id, channel, run_id };
     start(state, workflow_id, request, Form::Unnamed).await
 }
 
@@ -180,8 +188,8 @@ pub(super) async fn follow(
 
 impl RunRequest {
     fn of(self, workflow_id: String) -> NewRun {
-        let Self { query, session_id, channel, run_id } = self;
-        NewRun { workflow_id, query, session_id, channel, run_id, ..NewRun::default() }
+        let Self { query, session_id, user_id, channel, run_id } = self;
+        NewRun { workflow_id, query, session_id, user_id, channel, run_id, ..NewRun::default() }
     }
 }
 

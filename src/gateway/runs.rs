@@ -132,7 +132,7 @@ pub(super) async fn list(
         id.iter().try_for_each(|id| ids::check(field, id))?;
     }
     let Which { workflow_id, status, session_id: origin_session, limit } = which;
-    let query = RunQuery { workflow_id, status, origin_session, limit: bounded(limit)? };
+    let query = RunQuery { workflow_id, status, origin_session, limit: bounded(limit)?, ..RunQuery::default() };
     let runs = state.store.runs(query).await?;
     Ok(Json(RunList { runs: runs.into_iter().map(RunSummary::from).collect() }))
 }

@@ -7,7 +7,7 @@ use crate::clock::{self, Timestamp};
 use crate::document::Finding;
 use crate::ids;
 use crate::run;
-use crate::store::Store;
+use crate::store::{Damaged, Listed, Store};
 use crate::workflow::Flows;
 use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 use crate::workflow::orchestration::structure;
@@ -54,6 +54,9 @@ pub struct WorkflowSummary {
     pub source: Source,
     /// When it was registered; null for what comes with the program.
     pub updated_at: Option<Timestamp>,
+    /// Why it cannot be read: another version wrote it, or a hand did. Putting it again is the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl WorkflowSummary {
@@ -65,16 +68,27 @@ impl WorkflowSummary {
             hash: workflow.hash.clone(),
             source,
             updated_at: (source == Source::Store).then_some(workflow.updated_at),
+            error: None,
         }
+    }
+
+    /// Of a workflow that cannot be read.
+    fn damaged(Damaged { id, problem }: Damaged) -> Self {
+        let (kind, description, hash) = Default::default();
+        Self { workflow_id: id, kind, description, hash, source: Source::Store, updated_at: None, error: Some(problem) }
     }
 }
 
-/// Every workflow that can be run, by id.
+/// Every workflow, by id; one that cannot be read with the reason.
 pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Reject> {
-    let stored: BTreeSet<String> = store.workflows().await?.iter().map(|workflow| workflow.id().to_owned()).collect();
+    let stored = store.workflows().await?;
+    let stored: BTreeSet<String> = stored.good.iter().map(|workflow| workflow.id().to_owned()).collect();
     let source = |id: &str| if stored.contains(id) { Source::Store } else { Source::Builtin };
-    let all = run::workflows(store).await?;
-    Ok(all.iter().map(|workflow| WorkflowSummary::new(workflow, source(workflow.id()))).collect())
+    let Listed { good, damaged } = run::workflows(store).await?;
+    let good = good.iter().map(|workflow| WorkflowSummary::new(workflow, source(workflow.id())));
+    let mut all: Vec<_> = good.chain(damaged.into_iter().map(WorkflowSummary::damaged)).collect();
+    all.sort_by(|one, other| one.workflow_id.cmp(&other.workflow_id));
+    Ok(all)
 }
 
 /// The workflow of that id: as registered, else as it comes with the program.

@@ -129,7 +129,9 @@ impl Journal {
             self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(ends))
         };
         let recorded = lock(&self.turn.recorded);
-        recorded.values().filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
+        let from = recorded.range(self.prefix.clone()..).map(|(_, step)| step);
+        let begins = |step: &&Arc<StepRecord>| step.key.starts_with(&self.prefix);
+        from.take_while(begins).filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
     }
 
     /// The session, or run, whose turn this is.
@@ -145,6 +147,18 @@ impl Journal {
     /// True when the step has been recorded, whatever its input was.
     pub fn is_recorded(&self, key: &str) -> bool {
         lock(&self.turn.recorded).contains_key(&self.full_key(key))
+    }
+
+    /// The record of a step of this part, if there is one.
+    pub(crate) fn record_of(&self, key: &str) -> Option<Arc<StepRecord>> {
+        lock(&self.turn.recorded).get(&self.full_key(key)).cloned()
+    }
+
+    /// Returns when the turn is cancelled and at most `outer` of its steps are under way: a step under way ends by itself. For code that
+    /// waits outside of steps.
+    pub(crate) async fn broken_off(&self, outer: usize) {
+        self.turn.guard.cancelled().await;
+        self.idle(outer).await;
     }
 
     /// The turn that this is the journal of.

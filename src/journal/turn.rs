@@ -6,7 +6,7 @@ use super::under_way::UnderWay;
 use super::{Guard, JournalError, StepRecord, Stepped, lock};
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,8 @@ pub(super) struct TurnJournal {
     pub(super) turn_id: String,
     pub(super) epoch: u64,
     pub(super) guard: Guard,
-    pub(super) recorded: Mutex<HashMap<String, Arc<StepRecord>>>,
+    /// In the order of their keys, so that those of one part stand together.
+    pub(super) recorded: Mutex<BTreeMap<String, Arc<StepRecord>>>,
     pub(super) notes: Mutex<Vec<Arc<StepRecord>>>,
     pub(super) deferred: Deferred,
     pub(super) spent: Arc<Spent>,

@@ -79,6 +79,9 @@ pub enum JobBody {
         /// The session that asked for it.
         #[serde(default)]
         origin_session: Option<String>,
+        /// The user that it is for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user_id: Option<String>,
         /// The channel of its events.
         #[serde(default)]
         channel: Option<String>,
@@ -218,9 +221,15 @@ impl Job {
                 ids::check("run_id", run_id)?;
                 shallow("outcome", [outcome])
             }
-            JobBody::Run { workflow_id, origin_session, channel, from_run, .. } => {
+            JobBody::Run { workflow_id, origin_session, user_id, channel, from_run, .. } => {
                 ids::check("workflow_id", workflow_id)?;
-                for (field, id) in [("origin_session", origin_session), ("channel", channel), ("from_run", from_run)] {
+                let ids = [
+                    ("origin_session", origin_session),
+                    ("user_id", user_id),
+                    ("channel", channel),
+                    ("from_run", from_run),
+                ];
+                for (field, id) in ids {
                     if let Some(id) = id {
                         ids::check(field, id)?;
                     }

@@ -1,9 +1,10 @@
 //! What a run begins with, recorded as its first step: whoever repeats it begins alike, whatever is registered meanwhile.
 
+use super::conversation;
 use super::definitions::StoredDefinitions;
 use crate::journal::{Done, Journal, Label, StepError, StepRecord};
 use crate::session::{Entry, Role};
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use crate::turn::{Services, TurnError};
 use crate::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
 use serde::{Deserialize, Serialize};
@@ -86,15 +87,11 @@ async fn settle(
     let pinned = Pinned::resolve(definitions, &services.flows, workflow_id).await.map_err(Unable::Pin)?;
     definitions.keep(&pinned).await.map_err(Unable::Store)?;
     let history = match session {
-        Some(session) => history_of(services.store.as_ref(), session).await.map_err(Unable::Store)?,
+        Some(session) => conversation::history(services.store.as_ref(), session).await.map_err(Unable::Store)?,
         None => Vec::new(),
     };
     let input = with_history(&history, query);
     Ok(Beginning { manifest: pinned.manifest(), input, request: query.to_owned() })
-}
-
-async fn history_of(store: &dyn Store, session_id: &str) -> Result<Vec<Entry>, StoreError> {
-    Ok(store.session(session_id).await?.map(|session| session.history.to_vec()).unwrap_or_default())
 }
 
 /// The request with the conversation before it, one line for each entry. Further lines of an entry are indented, so that

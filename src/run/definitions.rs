@@ -2,9 +2,9 @@
 
 use crate::agent::AgentRecord;
 use crate::agent::load;
-use crate::store::{self, Store};
+use crate::store::{self, Listed, Store, StoreError};
 use crate::workflow::orchestration::definition::WorkflowRecord;
-use crate::workflow::orchestration::pinned::{Definitions, Pinned};
+use crate::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
 use crate::workflow::orchestration::read;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashSet};
@@ -39,19 +39,32 @@ pub async fn workflow(store: &dyn Store, id: &str) -> store::Result<Option<Arc<W
     Ok(store.workflow(id).await?.or_else(|| WORKFLOWS.get(id).cloned()))
 }
 
-/// All of them, by id.
-pub async fn workflows(store: &dyn Store) -> store::Result<Vec<Arc<WorkflowRecord>>> {
+/// The hash of what runs under an id: that of the workflow, else that of a task agent by itself (O-03).
+pub async fn runs(store: &dyn Store, id: &str) -> store::Result<Option<String>> {
+    if let Some(workflow) = workflow(store, id).await? {
+        return Ok(Some(workflow.hash.clone()));
+    }
+    let agent = store.agent(id).await?.or_else(|| AGENTS.get(id).cloned());
+    Ok(agent.filter(|agent| agent.config.is_task_agent()).map(|agent| agent.hash.clone()))
+}
+
+/// All of them that can be read, by id. A stored one goes before that of the program even when it cannot be read: the program's
+/// own does not run instead.
+pub async fn workflows(store: &dyn Store) -> store::Result<Listed<WorkflowRecord>> {
+    let Listed { good, damaged } = store.workflows().await?;
     let mut by_id = WORKFLOWS.clone();
-    by_id.extend(store.workflows().await?.into_iter().map(|workflow| (workflow.id().to_owned(), workflow)));
-    Ok(by_id.into_values().collect())
+    by_id.extend(good.into_iter().map(|workflow| (workflow.id().to_owned(), workflow)));
+    damaged.iter().for_each(|damaged| drop(by_id.remove(&damaged.id)));
+    Ok(Listed { good: by_id.into_values().collect(), damaged })
 }
 
 /// All agents that are applied, by id, and after them the task agents that come with the program.
-pub async fn agents(store: &dyn Store) -> store::Result<Vec<Arc<AgentRecord>>> {
+pub async fn agents(store: &dyn Store) -> store::Result<Listed<AgentRecord>> {
     let mut agents = store.agents().await?;
-    let applied: HashSet<String> = agents.iter().map(|agent| agent.id().to_owned()).collect();
+    let read = agents.good.iter().map(|agent| agent.id().to_owned());
+    let applied: HashSet<String> = read.chain(agents.damaged.iter().map(|damaged| damaged.id.clone())).collect();
     let own = AGENTS.values().filter(|agent| agent.config.is_task_agent() && !applied.contains(agent.id()));
-    agents.extend(own.cloned());
+    agents.good.extend(own.cloned());
     Ok(agents)
 }
 
@@ -96,24 +109,34 @@ impl StoredDefinitions {
     }
 }
 
+/// One that cannot be read does not become readable by waiting: the run that names it fails.
+fn why(error: StoreError) -> PinError {
+    match error {
+        StoreError::Damaged { .. } => {
+            PinError::Unfit(format!("{error}; put it again, or run the version that wrote it"))
+        }
+        StoreError::Unavailable(_) | StoreError::Refused(_) => PinError::Unavailable(error.to_string()),
+    }
+}
+
 #[async_trait]
 impl Definitions for StoredDefinitions {
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
-        workflow(self.store.as_ref(), id).await.map_err(|error| error.to_string())
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+        workflow(self.store.as_ref(), id).await.map_err(why)
     }
 
-    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
-        let kept = self.store.workflow_version(id, hash).await.map_err(|error| error.to_string())?;
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+        let kept = self.store.workflow_version(id, hash).await.map_err(why)?;
         Ok(kept.or_else(|| WORKFLOWS.get(id).filter(|workflow| workflow.hash == hash).cloned()))
     }
 
-    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, String> {
-        let applied = self.store.agent(id).await.map_err(|error| error.to_string())?;
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+        let applied = self.store.agent(id).await.map_err(why)?;
         Ok(applied.or_else(|| AGENTS.get(id).cloned()))
     }
 
-    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, String> {
-        let kept = self.store.agent_version(id, hash).await.map_err(|error| error.to_string())?;
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+        let kept = self.store.agent_version(id, hash).await.map_err(why)?;
         Ok(kept.or_else(|| AGENTS.get(id).filter(|agent| agent.hash == hash).cloned()))
     }
 }

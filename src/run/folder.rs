@@ -1,4 +1,8 @@
-//! The files of `workflows_dir`: registered by every process that runs or lists workflows, when it starts.
+//! The files of `workflows_dir`: registered when a process starts that runs or lists workflows.
+//!
+//! On a cluster a process registers only workflows that the store does not have. It cannot know whether its file or the stored
+//! definition is newer: in a rolling upgrade an old process that restarts has the older file, and a definition may have been
+//! put by hand. So the stored definition stays, the process logs a difference, and `turnwheel workflows apply` replaces it.
 
 use super::definitions::builtin_workflows;
 use crate::config::Settings;
@@ -21,14 +25,28 @@ pub fn known_ids(settings: &Settings) -> Vec<String> {
 /// What workflows may name on `store`, beside the `flows` registered in Rust.
 pub async fn runnables(store: &dyn Store, flows: Vec<String>) -> Result<KnownRunnables, StoreError> {
     let (agents, workflows) = futures::try_join!(store.agents(), store.workflows())?;
-    let known = KnownRunnables::new(flows).with_builtin().with_agents(agents.iter().map(Arc::as_ref));
-    Ok(known.with_workflows(workflows.iter().map(|workflow| Arc::clone(&workflow.workflow))))
+    let known = KnownRunnables::new(flows).with_builtin().with_agents(agents.good.iter().map(Arc::as_ref));
+    Ok(known.with_workflows(workflows.good.iter().map(|workflow| Arc::clone(&workflow.workflow))))
+}
+
+/// What becomes of a file whose workflow is registered with another content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registered {
+    /// It stays as it is: for the processes of a cluster.
+    Stays,
+    /// The file replaces it: for `turnwheel dev`, whose folder is the truth.
+    IsReplaced,
 }
 
 /// Registers every good file of `workflows_dir`; a bad one is reported by name and does not stop the others (OP-O18).
 ///
 /// `flows` are registered in Rust, `models` those that stages may name.
-pub async fn register_folder(settings: &Settings, store: &dyn Store, (flows, models): (Vec<String>, Vec<String>)) {
+pub async fn register_folder(
+    settings: &Settings,
+    store: &dyn Store,
+    (flows, models): (Vec<String>, Vec<String>),
+    registered: Registered,
+) {
     let read = files(&settings.workflows_dir);
     if read.is_empty() {
         return;
@@ -46,10 +64,35 @@ pub async fn register_folder(settings: &Settings, store: &dyn Store, (flows, mod
             }
         };
         let Ok(workflow) = workflow else { continue };
+        if registered == Registered::Stays && !is_new(store, &path, &workflow).await {
+            continue;
+        }
         match store.put_workflow(workflow).await {
             Ok(true) => info!(workflow_id = id, hash, "workflow registered"),
             Ok(false) => {}
             Err(problem) => warn!(workflow_id = id, "the workflow is not registered: {problem}"),
+        }
+    }
+}
+
+/// True when the store has no workflow of that id; a difference is logged.
+async fn is_new(store: &dyn Store, path: &Path, workflow: &WorkflowRecord) -> bool {
+    let (workflow_id, file) = (workflow.id(), path.display());
+    match store.workflow(workflow_id).await {
+        Ok(None) => true,
+        Ok(Some(known)) => {
+            if known.hash != workflow.hash {
+                warn!(
+                    workflow_id,
+                    "{file} is not registered: the store has another version, of {}; `turnwheel workflows apply {file}` replaces it",
+                    known.updated_at
+                );
+            }
+            false
+        }
+        Err(problem) => {
+            warn!(workflow_id, "{file} is not registered: {problem}");
+            false
         }
     }
 }

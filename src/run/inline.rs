@@ -2,10 +2,10 @@
 //! the session's stream, and its output is the turn's final text.
 
 use super::beginning::{self, Begun};
+use super::ending::{active, completed, failed, status_of, used};
 use super::sink::{self, Outlet, Published};
 use super::speech::Output;
 use super::work::{Unended, Working, work};
-use super::{completed, failed, status_of, used};
 use crate::clock::{self, Timestamp};
 use crate::journal::{Done, Guard, Journal, Label, StepError};
 use crate::model::Models;
@@ -31,6 +31,7 @@ pub(crate) struct Inline<'t> {
     /// The turn that began it.
     pub(crate) turn_id: &'t str,
     pub(crate) channel: &'t str,
+    pub(crate) user_id: &'t str,
     pub(crate) epoch: u64,
     /// An earlier holder began the turn in hand.
     pub(crate) resumed: bool,
@@ -90,8 +91,8 @@ impl Inline<'_> {
         format!("r{digest:x}")
     }
 
-    fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.before.active_ms) + self.begun_at.until(clock::now())
+    fn elapsed(&self, journal: &Journal) -> Duration {
+        Duration::from_millis(self.before.active_ms) + active(journal, self.begun_at, self.resumed)
     }
 
     fn outlet(&self) -> Outlet {
@@ -128,7 +129,7 @@ impl Inline<'_> {
             Err(Unended::Waits(told, usage)) => {
                 let waits = RunRecord { status: RunStatus::Waiting, usage, ..record };
                 services.store.update_run(waits, self.epoch).await?;
-                let active_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let active_ms = u64::try_from(self.elapsed(&journal).as_millis()).unwrap_or(u64::MAX);
                 return Ok(InlineEnd::Waits(Suspended { told, active_ms }));
             }
         };
@@ -167,7 +168,7 @@ impl Inline<'_> {
             guard: self.guard,
             published,
             said: Some(output),
-            elapsed: self.elapsed(),
+            elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
         };
         let label = Label { kind: "run", target: self.workflow_id };
@@ -203,6 +204,7 @@ impl Inline<'_> {
             status: RunStatus::Running,
             query: self.query.to_owned(),
             origin_session: Some(self.session_id.to_owned()),
+            user_id: Some(self.user_id.to_owned()).filter(|user_id| !user_id.is_empty()),
             channel: self.channel.to_owned(),
             lane: self.session_id.to_owned(),
             turn_id: self.turn_id.to_owned(),
@@ -229,9 +231,11 @@ pub(crate) async fn break_off(
     let mut told = Vec::new();
     for status in [RunStatus::Running, RunStatus::Waiting] {
         let origin_session = Some(session_id.to_owned());
-        let query = RunQuery { origin_session, status: Some(status), limit: RUNS, ..RunQuery::default() };
+        // Runs of their own that belong to the session are in lanes of their own.
+        let lane = Some(session_id.to_owned());
+        let query = RunQuery { origin_session, lane, status: Some(status), limit: RUNS, ..RunQuery::default() };
         let found = services.store.runs(query).await?;
-        let of_turn = found.into_iter().filter(|run| run.lane == session_id && run.turn_id == turn_id);
+        let of_turn = found.into_iter().filter(|run| run.turn_id == turn_id);
         for run in of_turn {
             told.push(end_of(services, run, (epoch, reason)).await?);
         }

@@ -3,13 +3,16 @@
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
 //! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow ([`mod@work`]); its events go through a
 //! [`sink`]. [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the
-//! user meanwhile. [`give_up`] ends what cannot go on. [`folder`] has the files of `workflows_dir`.
+//! user meanwhile. [`give_up`] ends what cannot go on, and [`ending`] says how runs end. A run in a lane of its own
+//! that belongs to a session becomes a part of its [`conversation`]. [`folder`] has the files of `workflows_dir`.
 //!
 //! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
 
 mod beginning;
+mod conversation;
 mod definitions;
 mod earlier;
+mod ending;
 mod folder;
 mod inline;
 mod sink;
@@ -18,32 +21,35 @@ pub mod timeline;
 mod work;
 
 pub use beginning::Beginning;
-pub use definitions::{StoredDefinitions, agents, builtin_workflows, workflow, workflows};
-pub use folder::{known_ids, register_folder, runnables};
+pub use definitions::{StoredDefinitions, agents, builtin_workflows, runs, workflow, workflows};
+pub use ending::last_event_id;
+pub use folder::{Registered, known_ids, register_folder, runnables};
 
+pub(crate) use conversation::is_notice;
 pub(crate) use earlier::check as check_stage;
+pub(crate) use ending::{LEFT, UNANSWERED};
 pub(crate) use inline::{Inline, InlineEnd, Suspended, abandon, break_off};
 
 use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
 use crate::journal::{Guard, Journal, StepRecord};
 use crate::queue::{Job, JobBody, OutEvent};
-use crate::session::{Session, Status, WorkflowState, history};
+use crate::session::{Session, Status, WorkflowState};
 use crate::store::{Change, Outcome, Record, RunRecord, RunStatus, TimerChange, TurnRecord};
 use crate::turn::{CancelReason, Services, TurnError};
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::definition::Workflow;
+use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
-use crate::workflow::orchestration::{RunEnd, broken_off, event::RunEvent};
+use crate::workflow::orchestration::{RunEnd, broken_off};
 use beginning::{BEGIN, Begun};
+use ending::{active, again, completed, failed, status_of, used};
 use sink::{Outlet, Published};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracing::{debug, warn};
 use work::{Unended, Working, work};
 
-/// The most bytes of an output in a run's record; its steps have all of it.
-const MAX_OUTPUT: usize = 256 * 1024;
 /// Steps taken over from an earlier turn in one write.
 const COPIED: usize = 200;
 
@@ -93,30 +99,13 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     Ok(turn.change(Outcome::Cancelled, Some(&journal), ended))
 }
 
-/// Why a run that waited is cancelled: its user has left it, or has not answered in time.
-pub(crate) const LEFT: &str = "left";
-/// See [`LEFT`].
-pub(crate) const UNANSWERED: &str = "unanswered";
-
-/// What becomes of a run that is given up for this reason: people cancel, all else fails it.
-fn status_of(reason: &CancelReason) -> RunStatus {
-    let by_people = ["operator", LEFT, UNANSWERED].contains(&reason.word);
-    if by_people { RunStatus::Cancelled } else { RunStatus::Failed }
-}
-
-/// What the recorded steps have used; how many stages have begun they do not say.
-fn used(steps: &[StepRecord]) -> RunUsage {
-    let calls = steps.iter().filter(|step| step.tokens.is_some() || step.kind == "model");
-    let tokens = steps.iter().filter_map(|step| step.tokens).map(|tokens| tokens.prompt + tokens.completion).sum();
-    RunUsage { stages: 0, model_calls: u64::try_from(calls.count()).unwrap_or(0), tokens }
-}
-
 /// What a run job asks for.
 #[derive(Clone, Copy)]
 struct Asked<'j> {
     workflow_id: &'j str,
     query: &'j str,
     origin_session: Option<&'j str>,
+    user_id: Option<&'j str>,
     channel: Option<&'j str>,
     from_run: Option<&'j str>,
     from_stage: Option<&'j str>,
@@ -159,14 +148,17 @@ impl<'a> RunTurn<'a> {
 
     fn asked(&self) -> Option<Asked<'_>> {
         match &self.job.body {
-            JobBody::Run { workflow_id, query, origin_session, channel, from_run, from_stage } => Some(Asked {
-                workflow_id,
-                query,
-                origin_session: origin_session.as_deref(),
-                channel: channel.as_deref(),
-                from_run: from_run.as_deref(),
-                from_stage: from_stage.as_deref(),
-            }),
+            JobBody::Run { workflow_id, query, origin_session, user_id, channel, from_run, from_stage } => {
+                Some(Asked {
+                    workflow_id,
+                    query,
+                    origin_session: origin_session.as_deref(),
+                    user_id: user_id.as_deref(),
+                    channel: channel.as_deref(),
+                    from_run: from_run.as_deref(),
+                    from_stage: from_stage.as_deref(),
+                })
+            }
             _ => None,
         }
     }
@@ -184,6 +176,9 @@ impl<'a> RunTurn<'a> {
             return Ok(self.change(Outcome::Noop, None, Ended::default()));
         }
         let record = self.record(asked, known.as_ref(), String::new());
+        if let Some(problem) = self.cancelled_before(known.as_ref()) {
+            return Ok(self.never_begun(asked, record, problem));
+        }
         if let Err(problem) = self.take_over(asked, known.as_ref()).await? {
             return Ok(self.failed(asked, record, problem));
         }
@@ -213,6 +208,23 @@ impl<'a> RunTurn<'a> {
         known.status == RunStatus::Pending || known.turn_id == self.turn_id() || may_go_on
     }
 
+    /// Why the run is not to begin: it was cancelled while it waited on the queue.
+    fn cancelled_before(&self, known: Option<&RunRecord>) -> Option<String> {
+        let known = known.filter(|known| known.status == RunStatus::Cancelled && known.started_at.is_none())?;
+        let cause = known.error.as_ref().map_or("cancelled", |error| &error.cause);
+        (known.turn_id == self.turn_id()).then(|| cause.to_owned())
+    }
+
+    /// The end of a run that was cancelled before it began.
+    fn never_begun(&self, asked: &Asked<'_>, record: RunRecord, cause: String) -> Change {
+        let outbox = vec![self.last_event(asked, broken_off(self.run_id(), &cause))];
+        let reason = Some(cause.clone());
+        let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
+        let (status, ended_at) = (RunStatus::Cancelled, Some(clock::now()));
+        let record = Some(RunRecord { status, error, ended_at, started_at: None, ..record });
+        self.change(Outcome::Cancelled, None, Ended { record, outbox, reason })
+    }
+
     /// The run's record while it runs.
     fn record(&self, asked: &Asked<'_>, known: Option<&RunRecord>, hash: String) -> RunRecord {
         let known_or = |of: fn(&RunRecord) -> Option<Timestamp>| known.and_then(of);
@@ -223,6 +235,7 @@ impl<'a> RunTurn<'a> {
             status: RunStatus::Running,
             query: asked.query.to_owned(),
             origin_session: asked.origin_session.map(str::to_owned),
+            user_id: asked.user_id.map(str::to_owned),
             channel: self.channel(asked),
             lane: self.run_id().to_owned(),
             turn_id: self.turn_id().to_owned(),
@@ -318,18 +331,21 @@ impl<'a> RunTurn<'a> {
             Working {
                 run_id: self.run_id(),
                 models: self.services.models.within(self.purse(&journal)),
+                elapsed: active(&journal, self.begun_at, self.resumed),
                 journal,
                 guard: &self.guard,
                 published,
                 said: None,
-                elapsed: self.begun_at.until(clock::now()),
                 asking: Arc::new(Asking::nobody()),
             },
         );
         let RunEnd { outcome, usage, event } = end.await.map_err(Unended::of_own)?;
         let outbox = vec![self.last_event(asked, event)];
         Ok(match outcome {
-            Ok(output) => Ended { record: Some(completed(record, &output, usage)), outbox, reason: None },
+            Ok(output) => {
+                conversation::tell(self.services, &record, &output).await?;
+                Ended { record: Some(completed(record, &output, usage)), outbox, reason: None }
+            }
             Err(failure) => {
                 let reason = Some(CancelReason::new("failed", failure.to_string()).to_string());
                 Ended { record: Some(failed(record, failure, usage)), outbox, reason }
@@ -349,7 +365,7 @@ impl<'a> RunTurn<'a> {
     /// The event that ends the run. A run that goes on may end a second time, in the same way.
     fn last_event(&self, asked: &Asked<'_>, event: RunEvent) -> OutEvent {
         let event_id = match self.goes_on(asked) {
-            true => format!("{}@{}", event.event_id, self.turn_id()),
+            true => again(&event.event_id, self.turn_id()),
             false => event.event_id.clone(),
         };
         let event = RunEvent { event_id, ..event };
@@ -389,7 +405,7 @@ impl<'a> RunTurn<'a> {
         };
         Change {
             agent_id: self.asked().map_or_else(|| session.agent_id.clone(), |asked| asked.workflow_id.to_owned()),
-            user_id: session.user_id.clone(),
+            user_id: self.asked().and_then(|asked| asked.user_id).unwrap_or(&session.user_id).to_owned(),
             channel: session.channel.clone(),
             workflow_state: WorkflowState { hash, need_greeting: false, status: Status::Ready },
             status_reason: None,
@@ -410,13 +426,4 @@ impl<'a> RunTurn<'a> {
             outbox: outbox.into(),
         }
     }
-}
-
-fn completed(record: RunRecord, output: &str, usage: RunUsage) -> RunRecord {
-    let output = Some(history::cut(output, MAX_OUTPUT).into_owned());
-    RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(clock::now()), ..record }
-}
-
-fn failed(record: RunRecord, failure: RunFailure, usage: RunUsage) -> RunRecord {
-    RunRecord { status: RunStatus::Failed, error: Some(failure), usage, ended_at: Some(clock::now()), ..record }
 }

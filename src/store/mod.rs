@@ -15,6 +15,7 @@ mod versioned;
 
 pub use runs::*;
 pub use types::*;
+pub use versioned::{Damaged, Listed};
 
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
@@ -109,8 +110,8 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a version that nobody has applied, such as that of a compiled-in agent, for [`Store::agent_version`].
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
 
-    /// All agents, by id.
-    async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>>;
+    /// All agents, by id. One that cannot be read does not hide the others.
+    async fn agents(&self) -> Result<Listed<AgentRecord>>;
 
     // --- knowledge
 
@@ -142,8 +143,8 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a version that nobody has registered, such as that of a compiled-in workflow, for [`Store::workflow_version`].
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()>;
 
-    /// All workflows, by id.
-    async fn workflows(&self) -> Result<Vec<Arc<WorkflowRecord>>>;
+    /// All workflows, by id. One that cannot be read does not hide the others.
+    async fn workflows(&self) -> Result<Listed<WorkflowRecord>>;
 
     /// Inserts a run unless it is there; true when it was not. Durable on return.
     async fn put_run(&self, run: RunRecord) -> Result<bool>;
@@ -155,7 +156,7 @@ pub trait Store: Send + Sync + 'static {
     /// One run.
     async fn run(&self, run_id: &str) -> Result<Option<RunRecord>>;
 
-    /// Runs, newest first.
+    /// Runs, newest first, or by their ends: see [`RunQuery::by_end`].
     async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>>;
 
     // --- queries

@@ -62,6 +62,9 @@ pub struct RunRecord {
     /// The session that its events go to.
     #[serde(default)]
     pub origin_session: Option<String>,
+    /// The user that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
     /// The channel that its events go to.
     #[serde(default)]
     pub channel: String,
@@ -99,7 +102,7 @@ pub struct RunRecord {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Which runs to list, newest first.
+/// Which runs to list, newest first unless it says otherwise.
 #[derive(Clone, Debug)]
 pub struct RunQuery {
     /// Only those of this workflow.
@@ -108,12 +111,16 @@ pub struct RunQuery {
     pub status: Option<RunStatus>,
     /// Only those that this session asked for.
     pub origin_session: Option<String>,
+    /// Only those whose steps are in this lane.
+    pub lane: Option<String>,
+    /// Only those that have ended, the last one first.
+    pub by_end: bool,
     /// The most to answer.
     pub limit: usize,
 }
 
 impl Default for RunQuery {
     fn default() -> Self {
-        Self { workflow_id: None, status: None, origin_session: None, limit: 50 }
+        Self { workflow_id: None, status: None, origin_session: None, lane: None, by_end: false, limit: 50 }
     }
 }

@@ -3,9 +3,12 @@
 
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
+use crate::store::StoreError;
 use crate::workflow::orchestration::definition::WorkflowRecord;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tracing::warn;
 
 /// Something with an id and a hash, kept with its older versions.
 pub(crate) trait Versioned: Sized + Send + Sync + 'static {
@@ -51,6 +54,45 @@ pub(crate) struct Kept {
     #[serde(alias = "config", alias = "definition")]
     pub(crate) document: Value,
     pub(crate) updated_at: Timestamp,
+}
+
+/// All current definitions of one kind, by id.
+#[derive(Debug)]
+pub struct Listed<T> {
+    /// The definitions that this version reads.
+    pub good: Vec<Arc<T>>,
+    /// The definitions that it cannot read: another version wrote them, or a person edited them.
+    pub damaged: Vec<Damaged>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { good: Vec::new(), damaged: Vec::new() }
+    }
+}
+
+/// A stored definition that this version cannot read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its id.
+    pub id: String,
+    /// Why it cannot be read.
+    pub problem: String,
+}
+
+impl<T> Listed<T> {
+    /// Adds the definition `id`, or why it cannot be read; every other error is the whole listing's.
+    pub(crate) fn add(&mut self, id: &str, read: Result<Arc<T>, StoreError>) -> Result<(), StoreError> {
+        match read {
+            Ok(record) => self.good.push(record),
+            Err(StoreError::Damaged { what, problem }) => {
+                warn!("{what} cannot be read, the listing skips it: {problem}");
+                self.damaged.push(Damaged { id: id.to_owned(), problem });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 impl Versioned for AgentRecord {

@@ -110,10 +110,13 @@ impl Turn<'_> {
             asker: Asker::Turn(Arc::clone(&call.asking)),
         };
         let begun = Instant::now();
+        let outer = call.journal.under_way();
         let outcome = tokio::select! {
             biased;
             outcome = runnable.run(context) => Some(outcome),
-            () = call.asking.left(&call.journal, call.journal.under_way()) => None,
+            () = call.asking.left(&call.journal, outer) => None,
+            // A flow that waits without a step does not look.
+            () = self.journal.broken_off(outer) => return Err(TurnError::Cancelled),
         };
         self.flow_finished(&call, (begun, !matches!(outcome, Some(Err(_)))));
         if !matches!(outcome, Some(Err(_))) {
@@ -136,6 +139,7 @@ impl Turn<'_> {
             session_id: &self.session.session_id,
             turn_id: &call.turn_id,
             channel: &self.session.channel,
+            user_id: &self.session.user_id,
             epoch: self.session.epoch,
             resumed: self.resumed,
             guard: &self.guard,

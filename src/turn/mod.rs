@@ -4,7 +4,7 @@
 //! `iterate` (the decision loop), which asks `decide` and has `act` execute; `inform` writes the reply from the agent's
 //! knowledge; what is said while it is made goes through its `speech`; `handoff`, `cancel` and `waiting`, of a flow that asks
 //! its user, are its side exits. `prompt` says what prompts are filled with, `shown` what of it is a plan's.
-//! `fired` handles timers, `control` operator commands. All of them work on one [`state::Turn`], which collects what the
+//! `fired` handles timers, `control` operator commands, `told` runs that have ended. All of them work on one [`state::Turn`], which collects what the
 //! turn changes and publishes.
 
 mod act;
@@ -22,6 +22,7 @@ mod published;
 mod shown;
 mod speech;
 mod state;
+mod told;
 mod user;
 mod waiting;
 
@@ -181,7 +182,8 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
             Box::pin(turn.control(*command, name.as_deref(), &why)).await.map(Some)
         }
         JobBody::Reply { text, by } => turn.human_reply(text, by.clone()).map(Some),
-        JobBody::Resume { .. } | JobBody::Run { .. } | JobBody::Wake => Ok(None),
+        JobBody::Resume { run_id, outcome } => Box::pin(turn.run_told(run_id, outcome)).await.map(Some),
+        JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
 }
 

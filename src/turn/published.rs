@@ -81,21 +81,20 @@ pub(crate) async fn read_back<T>(
     mark: &StepEvent,
     wanted: impl Fn(Event) -> Option<T>,
 ) -> Result<Vec<T>, TurnError> {
-    let read = async {
-        let mut stream = queue.events(&mark.session_id, From::After(0)).await?;
-        let mut found = Vec::new();
-        loop {
-            let ended = || QueueError::Unavailable("the stream of events has ended".into());
-            let event = stream.next().await.ok_or_else(ended)??;
-            match Event::decode(event.event_type, &event.payload) {
-                Ok(Event::Step(step)) if step == *mark => return Ok(found),
-                Ok(event) => found.extend(wanted(event)),
-                Err(_) => {}
-            }
+    // A session may have any number of events: as long as they come, they are read.
+    let late = |_| TurnError::Infrastructure("the events do not come".into());
+    let opened = tokio::time::timeout(PATIENCE, queue.events(&mark.session_id, From::After(0))).await;
+    let mut stream = opened.map_err(late)??;
+    let mut found = Vec::new();
+    loop {
+        let ended = || QueueError::Unavailable("the stream of events has ended".into());
+        let event = tokio::time::timeout(PATIENCE, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
+        match Event::decode(event.event_type, &event.payload) {
+            Ok(Event::Step(step)) if step == *mark => return Ok(found),
+            Ok(event) => found.extend(wanted(event)),
+            Err(_) => {}
         }
-    };
-    let read = tokio::time::timeout(PATIENCE, read).await;
-    read.map_err(|_| TurnError::Infrastructure("the events do not come".into()))?
+    }
 }
 
 /// More than a greeting, an interim message or the promise of a human.

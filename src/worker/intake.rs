@@ -2,14 +2,15 @@
 
 use super::Shared;
 use crate::agent::AgentRecord;
-use crate::clock;
+use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
 use crate::queue::{Cause, DeadLetter, Job, JobBody, Message, QueueError};
 use crate::run;
 use crate::session::{Kind, Session};
-use crate::store::{Pin, RunRecord, RunStatus, StoreError};
+use crate::store::{self, Pin, RunRecord, RunStatus, StoreError};
 use crate::workflow::orchestration::outcome::RunFailure;
-use std::sync::Arc;
+use serde_json::json;
+use std::sync::{Arc, LazyLock};
 use tracing::warn;
 
 /// A job that cannot be run, now or ever.
@@ -54,14 +55,22 @@ pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin
     let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
         return Ok(Err(Unfit::new(Cause::Invalid, "the job is no run", Some(job))));
     };
-    let known = run::workflow(shared.store().as_ref(), workflow_id).await?;
-    let hash = known.as_ref().map(|workflow| workflow.hash.clone()).unwrap_or_default();
+    let (known, why) = match run::runs(shared.store().as_ref(), workflow_id).await {
+        Ok(known) => (known, None),
+        // Waiting does not make it readable.
+        Err(error @ StoreError::Damaged { .. }) => (None, Some(format!("{error}; put it again, and replay this"))),
+        Err(error) => return Err(error),
+    };
     if known.is_some() || from_run.is_some() {
+        let hash = known.unwrap_or_default();
         return Ok(Ok(Pin { agent_id: workflow_id.clone(), hash, announce: false }));
     }
-    let reason = format!(
-        "there is no workflow `{workflow_id}`; put its file into workflows_dir, or register it, and replay this"
-    );
+    let missing = || {
+        format!(
+            "there is no workflow `{workflow_id}`; put its file into workflows_dir, or register it, and replay this"
+        )
+    };
+    let reason = why.unwrap_or_else(missing);
     if let Some(record) = shared.store().run(&job.session_id).await?.filter(|run| run.status == RunStatus::Pending) {
         let error = Some(RunFailure { path: String::new(), cause: reason.clone(), attempts: 1 });
         let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(clock::now()), ..record };
@@ -80,16 +89,26 @@ pub(super) async fn agent_of(
     let named = job.user_message().and_then(|message| message.agent_id.as_deref());
     let known = session.map(|session| session.agent_id.as_str()).filter(|agent_id| !agent_id.is_empty());
     let Some(agent_id) = named.or(known) else {
+        if let Some(nobody) = nobody(job, session) {
+            return Ok(Ok(nobody));
+        }
         let reason = "the session is new and the job names no agent_id";
         return Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))));
     };
     if job.user_message().is_none()
         && let Some(hash) = session.map(|session| session.workflow_state.hash.as_str()).filter(|hash| !hash.is_empty())
-        && let Some(version) = shared.store().agent_version(agent_id, hash).await?
+        && let Some(version) = readable(shared.store().agent_version(agent_id, hash).await)?
     {
         return Ok(Ok(version));
     }
-    Ok(match shared.store().agent(agent_id).await? {
+    let current = match shared.store().agent(agent_id).await {
+        Err(error @ StoreError::Damaged { .. }) => {
+            let reason = format!("{error}; apply its file again with `turnwheel agents apply`, and replay this");
+            return Ok(Err(Unfit::new(Cause::UnknownAgent, reason, Some(job))));
+        }
+        current => current?,
+    };
+    Ok(match current {
         None => {
             let reason = format!("agent `{agent_id}` is not known; apply its file with `turnwheel agents apply`");
             Err(Unfit::new(Cause::UnknownAgent, reason, Some(job)))
@@ -100,6 +119,25 @@ pub(super) async fn agent_of(
         }
         Some(agent) => Ok(agent),
     })
+}
+
+/// What handles a session that has no agent yet: one that is known by its runs alone. Its first message names one.
+fn nobody(job: &Job, session: Option<&Session>) -> Option<Arc<AgentRecord>> {
+    static NOBODY: LazyLock<Option<Arc<AgentRecord>>> =
+        LazyLock::new(|| AgentRecord::from_document(json!({ "id": "" }), Timestamp::from_millis(0)).ok().map(Arc::new));
+    let has_none = run::is_notice(job) || (session.is_some() && job.user_message().is_none());
+    if has_none { NOBODY.clone() } else { None }
+}
+
+/// A version that this program cannot read counts as one that is not kept: waiting does not make it readable.
+pub(super) fn readable<T>(found: store::Result<Option<T>>) -> store::Result<Option<T>> {
+    match found {
+        Err(error @ StoreError::Damaged { .. }) => {
+            warn!("the version is passed over: {error}");
+            Ok(None)
+        }
+        found => found,
+    }
 }
 
 /// Puts a message to the dead letters, once.

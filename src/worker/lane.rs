@@ -6,6 +6,7 @@ use super::{Shared, cancelling};
 use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
 use crate::queue::{Cause, Job, JobBody, Message, QueueError};
+use crate::run;
 use crate::session::{Kind, Session};
 use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
 use futures::FutureExt;
@@ -176,7 +177,6 @@ async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<u64>, S
 async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u64, Stop> {
     let Prepared { job, pin, model, kind } = prepared;
     let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
-    let message = job.user_message();
     let request = Acquire {
         session_id: wake.session_id.clone(),
         seq: wake.seq,
@@ -185,7 +185,7 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u6
         lease: shared.ack_wait,
         new_session: NewSession {
             agent_id: pin.agent_id.clone(),
-            user_id: message.and_then(|message| message.user_id.clone()).unwrap_or_default(),
+            user_id: user_of(&job).unwrap_or_default(),
             channel: channel_of(&job).unwrap_or_else(|| "default".into()),
             kind,
         },
@@ -255,6 +255,16 @@ fn channel_of(job: &Job) -> Option<String> {
     match &job.body {
         JobBody::UserMessage(message) => message.channel.clone(),
         JobBody::Run { channel, .. } => channel.clone(),
+        JobBody::Resume { outcome, .. } => outcome["channel"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn user_of(job: &Job) -> Option<String> {
+    match &job.body {
+        JobBody::UserMessage(message) => message.user_id.clone(),
+        JobBody::Run { user_id, .. } => user_id.clone(),
+        JobBody::Resume { outcome, .. } => outcome["user_id"].as_str().map(str::to_owned),
         _ => None,
     }
 }
@@ -278,7 +288,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
     if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
         return Box::pin(prepare_run(shared, job, session)).await;
     }
-    if session.is_none() && job.user_message().is_none() {
+    if session.is_none() && job.user_message().is_none() && !run::is_notice(&job) {
         // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.
         let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
         let reason = format!("there is no session `{}`", job.session_id);

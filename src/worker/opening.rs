@@ -46,7 +46,7 @@ pub(super) async fn begin(
     let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
     let pinned = match pin {
         // Versions never change and are cached: no question to the store.
-        Some(pin) => shared.store().agent_version(&pin.agent_id, &pin.hash).await?,
+        Some(pin) => intake::readable(shared.store().agent_version(&pin.agent_id, &pin.hash).await)?,
         None => None,
     };
     let agent = match pinned {
@@ -83,7 +83,7 @@ async fn version(shared: &Shared, agent: Arc<AgentRecord>, hash: &str) -> Result
     if agent.hash == hash || hash.is_empty() {
         return Ok(agent);
     }
-    let stored = shared.store().agent_version(&agent.config.id, hash).await?;
+    let stored = intake::readable(shared.store().agent_version(&agent.config.id, hash).await)?;
     Ok(stored.unwrap_or(agent))
 }
 

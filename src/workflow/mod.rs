@@ -19,10 +19,13 @@ use crate::model::delta::{Deltas, deltas};
 use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
 use asking::Asking;
 use async_trait::async_trait;
+use orchestration::failure::Failure;
 use orchestration::part::Part;
+use orchestration::stage::FAILED;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
@@ -41,6 +44,9 @@ pub enum FlowError {
     /// It asks the user, and runs where there is none: as a part of a workflow that was not begun by a conversation.
     #[error("it asks its user, and nobody is there to answer; run it from a conversation, as a FLOW of an agent")]
     Nobody,
+    /// The run that it is a stage of has used up one of its limits.
+    #[error("{0}")]
+    Limit(String),
     /// The flow's own.
     #[error("{0}")]
     Failed(String),
@@ -113,6 +119,7 @@ impl FlowContext {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<O, E>>,
     {
+        let key = &own_key(key);
         let label = Label { kind: "flow", target: key };
         let work = |idempotency_key| async move { operation(idempotency_key).await.map(Done::ok) };
         match self.journal.step(key, label, input, work).await {
@@ -149,8 +156,10 @@ impl FlowContext {
         let request = ModelRequest::new(messages).with_facts(facts);
         let names = self.agent.config.model.to_string();
         let model = (names.as_str(), self.model.as_ref());
+        let key = &own_key(key);
+        self.asks()?;
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
-            Ok(stepped) => Ok(stepped.output),
+            Ok(stepped) => self.asked(key).map(|()| stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(error)) => Err(FlowError::Model(error)),
         }
@@ -169,16 +178,48 @@ impl FlowContext {
         let question = (ModelRequest::new(messages).with_facts(facts), sink);
         let names = self.agent.config.model.to_string();
         let model = (names.as_str(), self.model.as_ref());
+        let key = &own_key(key);
+        self.asks()?;
         let input = (instruction, text);
         let asking = recorded::say_last(&self.journal, key, model, &input, question, |_| false);
         // Its last words may be on their way still when it is answered.
         let _busy = self.journal.busy();
         match tokio::join!(asking, self.listener.hear(key, pieces)).0 {
-            Ok(stepped) => Ok(stepped.output),
+            Ok(stepped) => self.asked(key).map(|()| stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(error)) => Err(FlowError::Model(error)),
         }
     }
+
+    /// Counts a model call against the limits of the run that the flow is a stage of.
+    fn asks(&self) -> Result<(), FlowError> {
+        match &self.asker {
+            Asker::Stage(part) => part.model_call().map_err(limit),
+            Asker::Turn(_) => Ok(()),
+        }
+    }
+
+    /// Counts the tokens of the model call under `key`.
+    fn asked(&self, key: &str) -> Result<(), FlowError> {
+        let used = self.journal.record_of(key).and_then(|step| step.tokens).unwrap_or_default();
+        match &self.asker {
+            Asker::Stage(part) => part.tokens(used).map_err(limit),
+            Asker::Turn(_) => Ok(()),
+        }
+    }
+}
+
+fn limit(failure: Failure) -> FlowError {
+    match failure {
+        Failure::Journal(error) => FlowError::Journal(error),
+        Failure::Failed { failure, .. } => FlowError::Limit(failure.cause),
+    }
+}
+
+/// The journal key of a flow's step. A key that the engine uses in the flow's part of the journal gets a prefix.
+fn own_key(key: &str) -> Cow<'_, str> {
+    let is_taken = key == FAILED || key.strip_prefix("ask[").is_some_and(|rest| rest.ends_with(']'));
+    if is_taken { format!("own/{key}").into() } else { key.into() }
 }
 
 /// A fixed-rule function that takes a turn over (E-24, E-28).

@@ -43,3 +43,5 @@ mod tour;
 mod tracing;
 mod workflow_commands;
 mod workflow_files;
+mod workflow_folder;
+mod workflow_outputs;

@@ -170,6 +170,7 @@ impl Check<'_> {
                 "an agent with `system_prompt` serves workflows and has no procedure",
             );
         }
+        self.without_effect();
         if config.greeting.as_deref().is_some_and(|greeting| greeting.trim().is_empty()) {
             self.report.warn("greeting", "is empty", "take it out if the agent does not greet");
         }
@@ -185,6 +186,27 @@ impl Check<'_> {
                     "write a path or a pattern such as `kb/*.md`",
                 );
             }
+        }
+    }
+
+    /// What only chats have has no effect in a task agent.
+    fn without_effect(&mut self) {
+        let config = self.config;
+        if !config.is_task_agent() {
+            return;
+        }
+        let given = [
+            ("greeting", config.greeting.is_some()),
+            ("skills", !config.skills.is_empty()),
+            ("flows", !config.flows.is_empty()),
+            ("timers", !config.timers.is_empty()),
+            ("knowledge", config.knowledge.is_some()),
+            ("handoff", config.handoff != crate::agent::HandoffConfig::default()),
+        ];
+        for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+            let hint =
+                "it is for agents that take chats; take it out, or give the agent an `sop` in place of `system_prompt`";
+            self.report.warn(field, "has no effect in a task agent", hint);
         }
     }
 

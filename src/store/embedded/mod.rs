@@ -189,8 +189,8 @@ impl Store for EmbeddedStore {
         Ok(self.catalog.agents.put_version(&self.file, agent).await?)
     }
 
-    async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
-        Ok(self.catalog.agents.all(&self.file)?)
+    async fn agents(&self) -> Result<Listed<AgentRecord>> {
+        self.catalog.agents.all(&self.file)
     }
 
     async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>> {
@@ -209,8 +209,8 @@ impl Store for EmbeddedStore {
         Ok(self.catalog.workflows.put_version(&self.file, workflow).await?)
     }
 
-    async fn workflows(&self) -> Result<Vec<Arc<WorkflowRecord>>> {
-        Ok(self.catalog.workflows.all(&self.file)?)
+    async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {
+        self.catalog.workflows.all(&self.file)
     }
 
     async fn put_run(&self, run: RunRecord) -> Result<bool> {

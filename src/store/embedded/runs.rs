@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::sessions;
-use super::tables::{RUN_TIMES, RUNS, Tables, decode, encode};
+use super::tables::{RUN_ENDS, RUN_TIMES, RUNS, Tables, decode, encode};
 use crate::clock::Timestamp;
 use crate::store::runs::{RunQuery, RunRecord};
 use redb::{ReadTransaction, ReadableTable};
@@ -59,10 +59,11 @@ pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunReco
     }
 }
 
-/// Runs, newest first.
+/// Runs, newest first, or by their ends.
 pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, Fault> {
     let mut found = Vec::new();
-    for row in read.open_table(RUN_TIMES)?.iter()?.rev() {
+    let by_time = read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?;
+    for row in by_time.iter()?.rev() {
         if found.len() >= query.limit {
             break;
         }
@@ -76,6 +77,7 @@ fn fits(query: &RunQuery, run: &RunRecord) -> bool {
     query.workflow_id.as_ref().is_none_or(|wanted| run.workflow_id == *wanted)
         && query.status.is_none_or(|wanted| run.status == wanted)
         && query.origin_session.as_ref().is_none_or(|wanted| run.origin_session.as_ref() == Some(wanted))
+        && query.lane.as_ref().is_none_or(|wanted| run.lane == *wanted)
 }
 
 /// Deletes some of the runs that ended before `before`; true when there may be more.

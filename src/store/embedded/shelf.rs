@@ -7,7 +7,8 @@ use super::tables::{
     AGENT_VERSIONS, AGENTS, Bytes, Definition, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
 };
 use crate::agent::AgentRecord;
-use crate::store::versioned::{Kept, Versioned};
+use crate::store::StoreError;
+use crate::store::versioned::{Listed, Versioned};
 use crate::workflow::orchestration::definition::WorkflowRecord;
 use redb::{ReadableTable, Table};
 use std::collections::HashMap;
@@ -86,13 +87,19 @@ impl<T: Shelved> Shelf<T> {
     }
 
     /// All that are current, by id.
-    pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Vec<Arc<T>>, Fault> {
+    pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
         let ids = file.read(|read| {
             let rows = read.open_table(T::TABLE)?;
             let ids: Result<Vec<_>, Fault> = rows.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect();
             ids
         })?;
-        ids.iter().filter_map(|id| self.current(file, id).transpose()).collect()
+        let mut listed = Listed::default();
+        for id in &ids {
+            if let Some(read) = self.current(file, id).map_err(StoreError::from).transpose() {
+                listed.add(id, read)?;
+            }
+        }
+        Ok(listed)
     }
 
     /// Makes it current; false when it was. Durable on return.
@@ -124,8 +131,8 @@ impl<T: Shelved> Shelf<T> {
 fn put<T: Shelved>(tables: &mut Tables<'_>, record: &T) -> Result<bool, Fault> {
     let (current, versions) = T::tables(tables);
     // One that cannot be read any more is replaced: putting it again is the remedy.
-    let known = current.get(record.id())?.and_then(|found| decode::<Kept>(String::new, found.value()).ok());
-    if known.is_some_and(|known| known.hash == record.hash()) {
+    let known = current.get(record.id())?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
+    if known.is_some_and(|known| known.hash() == record.hash()) {
         return Ok(false);
     }
     let bytes = encode(T::WHAT, &record.fields())?;

@@ -28,7 +28,7 @@ pub(crate) use shelf::CURRENT;
 use super::group::Group;
 use super::known::Known;
 use super::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Record, Recorded, Result, RunQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Listed, Record, Recorded, Result, RunQuery,
     RunRecord, SessionQuery, Store, StoreError, TurnRecord,
 };
 use crate::agent::AgentRecord;
@@ -128,7 +128,7 @@ impl Store for MongoStore {
         self.agents.put_version(agent).await
     }
 
-    async fn agents(&self) -> Result<Vec<Arc<AgentRecord>>> {
+    async fn agents(&self) -> Result<Listed<AgentRecord>> {
         self.agents.all().await
     }
 
@@ -148,7 +148,7 @@ impl Store for MongoStore {
         self.workflows.put_version(workflow).await
     }
 
-    async fn workflows(&self) -> Result<Vec<Arc<WorkflowRecord>>> {
+    async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {
         self.workflows.all().await
     }
 

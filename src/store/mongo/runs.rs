@@ -73,8 +73,18 @@ impl Db {
         if let Some(origin_session) = query.origin_session {
             filter.insert("origin_session", origin_session);
         }
+        if let Some(lane) = query.lane {
+            filter.insert("lane", lane);
+        }
+        let sort = match query.by_end {
+            true => {
+                filter.insert("ended_at", doc! {"$ne": null});
+                doc! {"ended_at": -1, "_id": -1}
+            }
+            false => doc! {"created_at": -1, "_id": -1},
+        };
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
-        let find = collection.find(filter).sort(doc! {"created_at": -1, "_id": -1});
+        let find = collection.find(filter).sort(sort);
         let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
         let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
         found.iter().map(read_run).collect()

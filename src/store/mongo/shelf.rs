@@ -3,7 +3,7 @@
 use super::document::{damaged, date, failed, free, read, unseal};
 use super::{Db, cached};
 use crate::store::group::Group;
-use crate::store::versioned::{Kept, Versioned};
+use crate::store::versioned::{Kept, Listed, Versioned};
 use crate::store::{Result, StoreError};
 use crate::tasks::Tasks;
 use bson::{Document, RawDocumentBuf, doc};
@@ -74,11 +74,14 @@ impl<T: Versioned> Shelf<T> {
     async fn make_current(&self, record: &T) -> Result<bool> {
         // The version first, so that whoever sees the hash finds its document.
         self.put_version(record).await?;
-        let collection = self.db.database.collection::<Document>(T::CURRENT);
-        let current = collection.find_one(doc! {"_id": record.id()}).await.map_err(failed)?;
-        if current.is_some_and(|current| current.get_str("hash").is_ok_and(|hash| hash == record.hash())) {
+        let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
+        let current = current.find_one(doc! {"_id": record.id()}).await.map_err(failed)?;
+        // A definition that this version cannot read is replaced, also by one of the same hash.
+        let known = current.and_then(|raw| revive::<T>(&raw).ok());
+        if known.is_some_and(|known| known.hash() == record.hash()) {
             return Ok(false);
         }
+        let collection = self.db.database.collection::<Document>(T::CURRENT);
         let update = doc! {"$set": fields(record)?};
         collection.update_one(doc! {"_id": record.id()}, update).upsert(true).await.map_err(failed)?;
         Ok(true)
@@ -93,11 +96,15 @@ impl<T: Versioned> Shelf<T> {
     }
 
     /// All that are current, by id.
-    pub(super) async fn all(&self) -> Result<Vec<Arc<T>>> {
+    pub(super) async fn all(&self) -> Result<Listed<T>> {
         let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let find = collection.find(doc! {}).sort(doc! {"_id": 1});
         let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
-        found.iter().map(revive).collect()
+        let mut listed = Listed::default();
+        for raw in &found {
+            listed.add(raw.get_str("_id").unwrap_or("?"), revive(raw))?;
+        }
+        Ok(listed)
     }
 }
 

@@ -6,6 +6,7 @@ use super::review::Review;
 use super::route::{Node, TARGETS, Triage, select_triage_path};
 use super::structured::{Unusable, ask};
 use super::{inputs, orchestrator, schema, summary};
+use crate::journal::StepError;
 use crate::workflow::orchestration::ask::Asked;
 use crate::workflow::orchestration::definition::Dynamic;
 use crate::workflow::orchestration::failure::Failure;
@@ -138,7 +139,7 @@ impl State<'_> {
         let plan = match ask(part, &self.dynamic.plan, schema::plan(&names), input, parse).await? {
             Ok(plan) => plan,
             Err(Unusable::Answer(problem)) => TriagePlan::rejected(inputs::no_plan(&self.query, &problem)),
-            Err(Unusable::Model(error)) => return Err(Failure::of(part, error)),
+            Err(Unusable::Model(error)) => return Err(Failure::of_model(part, StepError::Operation(error))),
         };
         Ok(self.triaged(Triage::Plan(plan)))
     }

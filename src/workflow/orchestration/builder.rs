@@ -151,6 +151,11 @@ impl Pipeline {
         self
     }
 
+    /// The template that makes its output; without one the output is that of the last stage.
+    pub fn output(self, template: impl Into<String>) -> Self {
+        self.with("output", template.into())
+    }
+
     /// Outputs of the enclosing workflow that its stages see.
     pub fn inherit(self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.with("inherit_keys", keys.into_iter().map(Into::into).collect::<Vec<String>>())
@@ -172,6 +177,12 @@ impl Loop {
     /// At least 1; 10 unless given.
     pub fn max_iterations(self, most: u32) -> Self {
         self.with("max_iterations", most)
+    }
+
+    /// The template that makes its output from the outputs of the last iteration; without one the output is that of the last
+    /// stage.
+    pub fn output(self, template: impl Into<String>) -> Self {
+        self.with("output", template.into())
     }
 
     /// Outputs of the enclosing workflow that its stages see.
@@ -322,6 +333,7 @@ type: pipeline
 id: w
 description: 例子
 limits: {max_stages: 5, timeout: 2m}
+output: '{b}'
 stages:
   - {id: a, runnable: x, input: '{query}', condition: 'not {query}', retry: {max_attempts: 2, backoff: 500ms}, timeout: 1m, model: fast}
   - id: b
@@ -333,7 +345,7 @@ stages:
       max_concurrency: 2
       branches:
         - id: l
-          runnable: {type: loop, id: l, condition: '{s}', max_iterations: 3, inherit_keys: [a], stages: [{id: s, runnable: x}]}
+          runnable: {type: loop, id: l, condition: '{s}', max_iterations: 3, output: '{s}', inherit_keys: [a], stages: [{id: s, runnable: x}]}
         - id: c
           runnable:
             type: conditional
@@ -342,7 +354,8 @@ stages:
             default: {id: other, runnable: {type: pipeline, id: within, inherit_keys: [a], stages: [{id: last, runnable: x, input: '{a}'}]}}
 ";
         let file = read::text(Path::new("w.yaml"), yaml).unwrap();
-        let looped = Loop::new("l").condition("{s}").max_iterations(3).inherit(["a"]).stage(Stage::new("s", "x"));
+        let looped =
+            Loop::new("l").condition("{s}").max_iterations(3).output("{s}").inherit(["a"]).stage(Stage::new("s", "x"));
         let nested = Pipeline::new("within").inherit(["a"]).stage(Stage::new("last", "x").input("{a}"));
         let choice = Conditional::new("c").route("{a}", Stage::new("one", "x")).default(Stage::new("other", nested));
         let parallel = Parallel::new("p").merge_template("{l}{c}").max_concurrency(2);
@@ -355,7 +368,7 @@ stages:
             .timeout(Duration::from_secs(60))
             .model("fast");
         let both = parallel.branch(Stage::new("l", looped)).branch(Stage::new("c", choice));
-        let pipeline = Pipeline::new("w").description("例子").limits(limits);
+        let pipeline = Pipeline::new("w").description("例子").limits(limits).output("{b}");
         let built = pipeline.stage(first).stage(Stage::new("b", both).input("{a}")).build().unwrap();
         assert_eq!((&built.document, &built.hash, &built.workflow), (&file.document, &file.hash, &file.workflow));
     }

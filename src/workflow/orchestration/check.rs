@@ -6,7 +6,7 @@ use super::definition::{Shape, Stage, Target, Workflow};
 use super::known::{KnownRunnables, paths};
 use super::names::{Left, Names, Place, sees};
 use super::reader::join;
-use super::scope::RESERVED;
+use super::scope::{RESERVED, is_or_within};
 use super::template::InputMapping;
 use crate::config::nearest::question;
 use crate::document::Report;
@@ -30,7 +30,7 @@ impl<'k> Check<'k> {
     /// `around` is what the stage sees that runs `workflow`; nothing is around the outermost.
     fn workflow(&mut self, workflow: &'k Workflow, path: &str, around: Option<&Names<'k>>) {
         match &workflow.shape {
-            Shape::Pipeline { stages, inherit_keys } | Shape::Loop { stages, inherit_keys, .. } => {
+            Shape::Pipeline { stages, inherit_keys, .. } | Shape::Loop { stages, inherit_keys, .. } => {
                 let names = self.inherited(workflow, inherit_keys, path, around);
                 self.sequence(workflow, stages, path, names);
             }
@@ -40,7 +40,10 @@ impl<'k> Check<'k> {
                     let place = Place::Branch { own: &branch.id, branches };
                     self.stage(branch, &join(path, &at), &names, place);
                 }
-                names.outputs.extend(branches.iter().map(|branch| branch.id.as_str()));
+                let known = self.known;
+                names
+                    .outputs
+                    .extend(branches.iter().flat_map(|branch| branch.own_ids(&|id| known.workflow(id).cloned())));
                 if let Some(template) = merge_template {
                     self.template(template, &join(path, "merge_template"), &names, Place::Whole);
                 }
@@ -81,58 +84,71 @@ impl<'k> Check<'k> {
                 let hint = "the stage that runs it can hand it on in its `input`";
                 self.report.error(path, format!("every workflow has a `{key}` of its own"), hint);
             } else if let Some(around) = around.filter(|around| !around.outputs.contains(key.as_str())) {
-                let known = quoted(around.outputs.iter().copied().take(10));
-                let problem = format!("the workflow around has no `{key}` by then; it has {known}");
-                self.report.error(path, problem, question(key, around.outputs.iter().copied()));
+                let names = || around.outputs.iter().map(String::as_str);
+                let problem =
+                    format!("the workflow around has no `{key}` by then; it has {}", quoted(names().take(10)));
+                self.report.error(path, problem, question(key, names()));
             } else if around.is_none() {
                 let problem = format!("there is no workflow around this one, so `{key}` is always empty");
                 self.report.warn(path, problem, "a workflow that is named by its id sees only its input; take it out");
             }
         }
-        let outer = around.map(|around| around.outputs.union(&around.outer).copied().collect()).unwrap_or_default();
-        let outputs = keys.iter().map(String::as_str).collect();
+        let outer = around.map(|around| around.outputs.union(&around.outer).cloned().collect()).unwrap_or_default();
+        let within = around.into_iter().flat_map(|around| &around.outputs);
+        let within = within.filter(|name| keys.iter().any(|key| is_or_within(name, key)));
+        let outputs = keys.iter().chain(within).cloned().collect();
         Names { outputs, outer, of_loop: None, sequence: Some(workflow) }
     }
 
     fn sequence(&mut self, workflow: &'k Workflow, stages: &'k [Stage], path: &str, mut names: Names<'k>) {
-        let left: Vec<Left<'k>> = stages.iter().enumerate().flat_map(|(by, stage)| self.left(by, stage)).collect();
+        let left: Vec<Left> = stages.iter().enumerate().flat_map(|(by, stage)| self.left(by, stage)).collect();
         self.collisions(&left, path, &names);
         if matches!(workflow.shape, Shape::Loop { .. }) {
-            names.of_loop = Some(left.iter().map(|left| left.id).collect());
+            names.of_loop = Some(left.iter().map(|left| left.id.clone()).collect());
         }
         let mut coming = left.iter().peekable();
         for (at, stage) in stages.iter().enumerate() {
             let place = Place::Sequence { at, left: &left };
             self.stage(stage, &join(path, &format!("stages[{at}]")), &names, place);
             while let Some(left) = coming.next_if(|left| left.by == at) {
-                names.outputs.insert(left.id);
+                names.outputs.insert(left.id.clone());
             }
         }
         if let Shape::Loop { condition, .. } = &workflow.shape {
             self.condition(condition, &join(path, "condition"), &names, Place::Whole);
         }
+        if let Some(template) = workflow.shape.output() {
+            self.output(template, &join(path, "output"), &names);
+        }
+    }
+
+    /// The template of a pipeline's or loop's output sees all its stages.
+    fn output(&mut self, template: &InputMapping, path: &str, names: &Names<'_>) {
+        self.template(template, path, names, Place::Whole);
+        if template.variables().next().is_none() {
+            let text = template.template().trim();
+            let hint = match names.outputs.contains(text) {
+                true => format!("write `{{{text}}}`"),
+                false => "a stage's output is written in braces: `{stage}`".to_owned(),
+            };
+            self.report.warn(path, "names no stage, so it is the same text after every run", hint);
+        }
     }
 
     /// What a stage of a pipeline or loop leaves: after a parallel, also the outputs of its branches (OP-O16).
-    fn left(&self, by: usize, stage: &'k Stage) -> Vec<Left<'k>> {
-        let workflow = match &stage.runnable {
-            Target::Inline(workflow) => Some(&**workflow),
-            Target::Reference(id) => self.known.workflow(id).map(|workflow| &**workflow),
-        };
-        let branches = match workflow.map(|workflow| &workflow.shape) {
-            Some(Shape::Parallel { branches, .. }) => branches.as_slice(),
-            _ => &[],
-        };
-        let branches = branches.iter().map(|branch| Left { by, id: &branch.id, is_branch: true });
-        std::iter::once(Left { by, id: &stage.id, is_branch: false }).chain(branches).collect()
+    fn left(&self, by: usize, stage: &'k Stage) -> Vec<Left> {
+        let ids = stage.output_ids(&|id| self.known.workflow(id).cloned());
+        let left = ids.into_iter().enumerate();
+        left.map(|(at, id)| Left { by, is_branch: at > 0 && !id.contains('.'), id }).collect()
     }
 
     /// Each name stands for one output. Two stages of one id are found when the file is read.
-    fn collisions(&mut self, left: &[Left<'k>], path: &str, names: &Names<'k>) {
-        let mut first: BTreeMap<&str, &Left<'k>> = BTreeMap::new();
-        for one in left {
-            let other = match first.get(one.id) {
-                _ if names.outputs.contains(one.id) => Some("one of `inherit_keys`".to_owned()),
+    fn collisions(&mut self, left: &[Left], path: &str, names: &Names<'k>) {
+        let mut first: BTreeMap<&str, &Left> = BTreeMap::new();
+        // What a stage within leaves goes by a path that begins with a name of its own.
+        for one in left.iter().filter(|one| !one.id.contains('.')) {
+            let other = match first.get(one.id.as_str()) {
+                _ if names.outputs.contains(&one.id) => Some("one of `inherit_keys`".to_owned()),
                 Some(other) if one.is_branch || other.is_branch => Some(format!("left by `stages[{}]`", other.by)),
                 _ => None,
             };
@@ -143,7 +159,7 @@ impl<'k> Check<'k> {
                     "give one of them another id: once a parallel has ended, its branches' outputs go by their ids";
                 self.report.error(join(path, &format!("stages[{}].{field}", one.by)), problem, hint);
             }
-            first.entry(one.id).or_insert(one);
+            first.entry(&one.id).or_insert(one);
         }
     }
 

@@ -17,7 +17,8 @@ pub(super) async fn run(
 ) -> Result<Output, Failure> {
     let fitting = routes.iter().find(|route| route.condition.holds(scope)).map(|route| &route.stage);
     match fitting.or(default) {
-        Some(stage) => stage::told(&part.stage(&stage.id), stage, scope).await,
+        // What the route's stage leaves besides its output is not the conditional's: whether it ran is not known before.
+        Some(stage) => Ok(stage::told(&part.stage(&stage.id), stage, scope).await?.text.into()),
         None => Ok(Arc::<str>::from("").into()),
     }
 }

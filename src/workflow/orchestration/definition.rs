@@ -30,6 +30,8 @@ pub enum Shape {
     Pipeline {
         /// In order.
         stages: Vec<Stage>,
+        /// Makes its output of those of its stages; without one it is that of the last stage.
+        output: Option<InputMapping>,
         /// Outputs of the enclosing workflow that its stages see.
         inherit_keys: Vec<String>,
     },
@@ -41,6 +43,8 @@ pub enum Shape {
         condition: Condition,
         /// At least 1.
         max_iterations: u32,
+        /// Makes its output of those of the last iteration; without one it is that of the last stage.
+        output: Option<InputMapping>,
         /// Outputs of the enclosing workflow that its stages see.
         inherit_keys: Vec<String>,
     },
@@ -73,6 +77,14 @@ impl Shape {
             Self::Parallel { .. } => "parallel",
             Self::Conditional { .. } => "conditional",
             Self::Dynamic(_) => "dynamic",
+        }
+    }
+
+    /// The template of a pipeline's or loop's output, if it has one.
+    pub fn output(&self) -> Option<&InputMapping> {
+        match self {
+            Self::Pipeline { output, .. } | Self::Loop { output, .. } => output.as_ref(),
+            Self::Parallel { .. } | Self::Conditional { .. } | Self::Dynamic(_) => None,
         }
     }
 

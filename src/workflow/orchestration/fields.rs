@@ -7,8 +7,11 @@ use serde_json::{Map, Value};
 
 /// The fields of each kind of table; docs/workflows.md has them all, which a test holds to this.
 pub const FIELDS: [(&str, &[&str]); 11] = [
-    ("pipeline", &["type", "id", "description", "limits", "stages", "inherit_keys"]),
-    ("loop", &["type", "id", "description", "limits", "stages", "condition", "max_iterations", "inherit_keys"]),
+    ("pipeline", &["type", "id", "description", "limits", "stages", "output", "inherit_keys"]),
+    (
+        "loop",
+        &["type", "id", "description", "limits", "stages", "condition", "max_iterations", "output", "inherit_keys"],
+    ),
     ("parallel", &["type", "id", "description", "limits", "branches", "merge_template", "max_concurrency"]),
     ("conditional", &["type", "id", "description", "limits", "routes", "default"]),
     (
@@ -47,6 +50,7 @@ pub(super) fn check(table: &Map<String, Value>, path: &str, kind: &str, report: 
         }
         let elsewhere = FIELDS.iter().take(TYPES.len()).find(|(_, fields)| fields.contains(&name));
         let hint = match (elsewhere, question(name, known.iter().copied())) {
+            _ if (kind, name) == ("parallel", "output") => "its `merge_template` makes a parallel's output".to_owned(),
             (Some((other, _)), _) => format!("`{name}` is for `type: {other}`"),
             (None, close) if close.is_empty() => "it has no effect; take it out".to_owned(),
             (None, close) => close,

@@ -6,6 +6,8 @@ use super::part::{Part, Told};
 use super::task_agent;
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
+use crate::journal::StepError;
+use crate::model::ModelNames;
 use crate::model::delta::Deltas;
 use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
 use async_trait::async_trait;
@@ -22,10 +24,16 @@ impl Listener for Watchers {
     }
 }
 
-/// Runs `flow`; its context has a bare agent of the function's id, and the model `default`.
-pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str) -> Result<Arc<str>, Failure> {
-    let model = part.services().models.get("default").map_err(|error| Failure::fatal(part, error))?;
-    let bare = AgentRecord::from_document(json!({ "id": id }), Timestamp::from_millis(0));
+/// Runs `flow`; its context has a bare agent of the function's id, and the `models` of its stage, else the model `default`.
+pub(super) async fn run(
+    part: &Part,
+    (id, flow): (&str, &Arc<dyn Flow>),
+    input: &str,
+    models: Option<&ModelNames>,
+) -> Result<Arc<str>, Failure> {
+    let models = models.cloned().unwrap_or_else(|| "default".into());
+    let model = part.services().models.chain(&models).map_err(|error| Failure::fatal(part, error))?;
+    let bare = AgentRecord::from_document(json!({ "id": id, "model": models }), Timestamp::from_millis(0));
     let context = FlowContext {
         input: input.to_owned(),
         params: Map::new(),
@@ -44,7 +52,8 @@ pub(super) async fn run(part: &Part, id: &str, flow: &Arc<dyn Flow>, input: &str
         }
         Err(FlowError::Journal(error)) => return Err(error.into()),
         // Nobody will be there the next time.
-        Err(error @ FlowError::Nobody) => Failure::fatal(part, error),
+        Err(error @ (FlowError::Nobody | FlowError::Limit(_))) => Failure::fatal(part, error),
+        Err(FlowError::Model(error)) => Failure::of_model(part, StepError::Operation(error)),
         Err(error) => Failure::of(part, error),
     };
     if let Failure::Failed { failure, .. } = &failure {

@@ -149,9 +149,9 @@ impl KnownRunnables {
     fn check_models(&self, path: &str, stage: &Stage, report: &mut Report) {
         let Some(names) = &stage.model else { return };
         let path = join(path, "model");
-        let asks = |id: &String| !matches!(self.kind(id), Some(Kind::Workflow | Kind::Flow));
+        let asks = |id: &String| !matches!(self.kind(id), Some(Kind::Workflow));
         if !matches!(&stage.runnable, Target::Reference(id) if asks(id)) {
-            let hint = "only a task agent asks the model of its stage; write it at the stages within, or take it out";
+            let hint = "only a task agent or a flow asks the model of its stage; write it at the stages within, or take it out";
             report.warn(&path, "has no effect here", hint);
         }
         if let Some(known) = &self.models {

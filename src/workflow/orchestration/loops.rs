@@ -7,7 +7,6 @@ use super::failure::Failure;
 use super::outputs::OutputStore;
 use super::part::{Part, Told};
 use super::pipeline;
-use super::workflow::Output;
 use std::sync::Arc;
 
 /// What a loop is made of.
@@ -18,8 +17,8 @@ pub(super) struct Loop<'a> {
     pub(super) max_iterations: u32,
 }
 
-/// Runs the body at least once; the output is that of the last iteration that had one.
-pub(super) async fn run(part: &Part, of: Loop<'_>, mut outputs: OutputStore) -> Result<Output, Failure> {
+/// Runs the body at least once. Returns the output of the last iteration's last stage, and how many iterations there were.
+pub(super) async fn run(part: &Part, of: Loop<'_>, outputs: &mut OutputStore) -> Result<(Arc<str>, u32), Failure> {
     let mut last: Arc<str> = "".into();
     let mut iteration = 0;
     while iteration < of.max_iterations {
@@ -27,10 +26,10 @@ pub(super) async fn run(part: &Part, of: Loop<'_>, mut outputs: OutputStore) -> 
         outputs.start_iteration();
         let here = part.iterated(of.id, iteration);
         here.tell(RunEventType::LoopIteration, Told::data([("max_iterations", of.max_iterations.into())]));
-        last = pipeline::run(&here, of.stages, &mut outputs).await?.text;
+        last = pipeline::run(&here, of.stages, outputs).await?;
         if !of.condition.holds(outputs.scope()) {
             break;
         }
     }
-    Ok(Output { iterations: Some(iteration), ..last.into() })
+    Ok((last, iteration))
 }

@@ -28,6 +28,8 @@ mod outlet;
 pub mod outputs;
 pub(super) mod parallel;
 pub mod part;
+#[cfg(test)]
+mod pause_tests;
 pub mod pinned;
 mod pipeline;
 pub mod read;

@@ -11,23 +11,23 @@ const SHOWN: usize = 10;
 /// What there is at a place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names<'a> {
-    /// Outputs that are there, or were skipped.
-    pub(super) outputs: BTreeSet<&'a str>,
+    /// Outputs that are there, or were skipped; `draft.write` is that of a stage within `draft`.
+    pub(super) outputs: BTreeSet<String>,
     /// Outputs of the workflows around, which are not seen here.
-    pub(super) outer: BTreeSet<&'a str>,
+    pub(super) outer: BTreeSet<String>,
     /// What an iteration of the nearest loop leaves.
-    pub(super) of_loop: Option<BTreeSet<&'a str>>,
+    pub(super) of_loop: Option<BTreeSet<String>>,
     /// The nearest pipeline or loop: the one that would have to inherit.
     pub(super) sequence: Option<&'a Workflow>,
 }
 
 /// An output that a stage of a pipeline or loop leaves.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Left<'a> {
+#[derive(Clone, Debug)]
+pub(super) struct Left {
     /// The stage's place.
     pub(super) by: usize,
     /// The output's name.
-    pub(super) id: &'a str,
+    pub(super) id: String,
     /// Whether it is that of a branch of a parallel.
     pub(super) is_branch: bool,
 }
@@ -36,7 +36,7 @@ pub(super) struct Left<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Place<'p> {
     /// In a stage of a pipeline or loop; `left` is what all its stages leave.
-    Sequence { at: usize, left: &'p [Left<'p>] },
+    Sequence { at: usize, left: &'p [Left] },
     /// In a branch.
     Branch { own: &'p str, branches: &'p [Stage] },
     /// In a route.
@@ -54,12 +54,24 @@ pub(super) fn sees(names: &Names<'_>, place: Place<'_>, variable: &str) -> Resul
     match (first, below) {
         ("query", None) => Ok(None),
         ("loop", below) => of_loop(names, variable, below),
+        _ if names.outputs.contains(variable) => Ok(None),
         _ if first != "query" && !names.outputs.contains(first) => Err(unseen(names, place, first)),
         (_, None) => Ok(None),
+        (_, Some(below)) if !within(names, first).is_empty() => {
+            let known = within(names, first);
+            let problem = format!("`{first}` has no stage `{below}` within; it has {}", shown(known.iter().copied()));
+            Err((problem, question(below, known.iter().copied())))
+        }
         (_, Some(_)) => {
             Err((format!("`{{{variable}}}` looks into `{first}`, which is a text"), format!("write `{{{first}}}`")))
         }
     }
+}
+
+/// What is seen of the stages within the stage `id`.
+fn within<'n>(names: &'n Names<'_>, id: &str) -> Vec<&'n str> {
+    let inner = |name: &'n str| name.strip_prefix(id)?.strip_prefix('.');
+    names.outputs.iter().filter_map(|name| inner(name)).collect()
 }
 
 fn of_loop(names: &Names<'_>, variable: &str, below: Option<&str>) -> Result<Option<Told>, Told> {
@@ -81,8 +93,9 @@ fn of_loop(names: &Names<'_>, variable: &str, below: Option<&str>) -> Result<Opt
             Err((format!("`{stage}` is no stage of the loop"), format!("write `{{{stage}}}`")))
         }
         (Some(stage), Some(stages)) => {
-            let problem = format!("the loop has no stage `{stage}`; it has {}", shown(stages.iter().copied()));
-            Err((problem, question(stage, stages.iter().copied())))
+            let known = || stages.iter().map(String::as_str);
+            let problem = format!("the loop has no stage `{stage}`; it has {}", shown(known()));
+            Err((problem, question(stage, known())))
         }
     }
 }
@@ -127,8 +140,16 @@ fn unseen(names: &Names<'_>, place: Place<'_>, name: &str) -> Told {
         let problem = format!("the {kind} `{id}` does not see `{name}` of the workflow around it");
         return (problem, format!("add it there: `inherit_keys: [{name}]`"));
     }
-    let known = std::iter::once("query").chain(names.outputs.iter().copied());
+    let known = std::iter::once("query").chain(names.outputs.iter().map(String::as_str));
+    let deeper = names.outputs.iter().find(|known| known.strip_suffix(name).is_some_and(|path| path.ends_with('.')));
     let hint = match question(name, known.clone()) {
+        _ if deeper.is_some() => {
+            let path = deeper.map_or("", String::as_str);
+            format!(
+                "a stage within `{}` leaves it: write `{{{path}}}`",
+                path.strip_suffix(name).map_or("", |id| id.trim_end_matches('.'))
+            )
+        }
         close if close.is_empty() => format!("write `{{{{{name}}}}}` where the text `{{{name}}}` is meant"),
         close => close,
     };

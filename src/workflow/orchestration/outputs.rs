@@ -96,7 +96,8 @@ impl OutputStore {
         self.history.iter().skip(self.history.len().saturating_sub(count)).cloned().collect()
     }
 
-    fn left(&self) -> Outputs {
+    /// What the workflow's own stages have left so far.
+    pub(super) fn left(&self) -> Outputs {
         self.own.iter().map(|id| (Arc::clone(id), self.scope.outputs.get(id).cloned().flatten())).collect()
     }
 
@@ -132,7 +133,8 @@ mod tests {
 
     fn looped(stages: Vec<Stage>, inherit: &[&str]) -> Shape {
         let inherit_keys = inherit.iter().map(|key| (*key).to_owned()).collect();
-        Shape::Loop { stages, condition: Condition::parse("true").unwrap(), max_iterations: 3, inherit_keys }
+        let condition = Condition::parse("true").unwrap();
+        Shape::Loop { stages, condition, max_iterations: 3, output: None, inherit_keys }
     }
 
     fn parallel(branches: Vec<Stage>) -> Shape {
@@ -193,7 +195,8 @@ mod tests {
         let around = outer.snapshot();
         let seen = "{query} {a}{loop.iteration}{loop.last.a}";
         assert_eq!(built(seen, &around.enter(&parallel(vec![]), "own")), "own 21");
-        let pipeline = Shape::Pipeline { stages: vec![], inherit_keys: vec!["a".into(), "gone".into()] };
+        let inherit_keys = vec!["a".into(), "gone".into()];
+        let pipeline = Shape::Pipeline { stages: vec![], output: None, inherit_keys };
         let within = around.enter(&pipeline, "own");
         assert_eq!(built("{query} {a}{loop.iteration}{gone}", &within), "own 0[未找到: gone]");
         let condition = Condition::parse("{query} contains 'history'").unwrap();

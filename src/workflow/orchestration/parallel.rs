@@ -4,7 +4,7 @@ use super::definition::Stage;
 use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
-use super::scope::Scope;
+use super::scope::{Scope, is_or_within};
 use super::stage;
 use super::template::InputMapping;
 use super::workflow::Output;
@@ -28,12 +28,13 @@ pub(super) async fn run(
     });
     let ended = together(part, most, begun.collect()).await?;
     let ids = running.iter().map(|branch| Arc::from(branch.id.as_str()));
-    let outputs: Vec<(Arc<str>, Arc<str>)> = ids.zip(ended).collect();
+    let ended: Vec<(Arc<str>, Output)> = ids.zip(ended).collect();
+    let left = left(part, branches, &ended);
     let text = match merge_template {
-        Some(template) => template.build(&merged(branches, &outputs, scope)),
-        None => blocks(&outputs),
+        Some(template) => template.build(&scope.with(left.iter().cloned())),
+        None => blocks(&ended),
     };
-    Ok(Output { branches: outputs, ..Arc::<str>::from(text).into() })
+    Ok(Output { left, ..Arc::<str>::from(text).into() })
 }
 
 /// What the branches of `part` come to, `most` at once, in their order. The first that fails ends the others.
@@ -63,20 +64,27 @@ pub(in crate::workflow) async fn together<T>(
     Ok(ended.into_iter().map(|(_, ended)| ended).collect())
 }
 
-async fn told(part: &Part, branch: &Stage, scope: &Scope) -> Result<Arc<str>, Failure> {
+async fn told(part: &Part, branch: &Stage, scope: &Scope) -> Result<Output, Failure> {
     part.tell(RunEventType::BranchStarted, Told::default());
-    let output = stage::run(part, branch, scope).await?.text;
-    part.tell(RunEventType::BranchCompleted, Told::output(&output));
+    let output = stage::run(part, branch, scope).await?;
+    part.tell(RunEventType::BranchCompleted, Told::output(&output.text));
     Ok(output)
 }
 
-/// What the merge template sees: also the branches that were skipped, as empty.
-fn merged(branches: &[Stage], outputs: &[(Arc<str>, Arc<str>)], scope: Scope) -> Scope {
-    let skipped = branches.iter().map(|branch| (Arc::from(branch.id.as_str()), None));
-    scope.with(skipped.chain(outputs.iter().map(|(id, text)| (Arc::clone(id), Some(Arc::clone(text))))))
+/// What the merge template sees, and the workflow around: the outputs of the branches in their order, with those of stages
+/// within them. A skipped branch is known and empty.
+fn left(part: &Part, branches: &[Stage], ended: &[(Arc<str>, Output)]) -> Vec<(Arc<str>, Option<Arc<str>>)> {
+    let known = branches.iter().flat_map(|branch| branch.own_ids(&|id| part.run().pinned.workflow(id)));
+    let mut left: Vec<(Arc<str>, _)> = known.map(|id| (Arc::from(id), None)).collect();
+    for (id, Output { text, left: within, .. }) in ended {
+        left.retain(|(known, _)| !is_or_within(known, id));
+        left.push((Arc::clone(id), Some(Arc::clone(text))));
+        left.extend(within.iter().filter(|(name, _)| name.contains('.') && is_or_within(name, id)).cloned());
+    }
+    left
 }
 
 /// `[branch_id]:` and the output, for each branch that ran (O-22).
-fn blocks(outputs: &[(Arc<str>, Arc<str>)]) -> String {
-    outputs.iter().map(|(id, text)| format!("[{id}]:\n{text}")).collect::<Vec<_>>().join("\n\n")
+fn blocks(outputs: &[(Arc<str>, Output)]) -> String {
+    outputs.iter().map(|(id, output)| format!("[{id}]:\n{}", output.text)).collect::<Vec<_>>().join("\n\n")
 }

@@ -1,8 +1,9 @@
 //! Where in a run something happens: its part of the journal, what its events are tagged with, what it may still take.
 
-use super::definition::Shape;
+use super::definition::{Shape, Workflow};
 use super::event::{Delta, RunEvent, RunEventType, Snapshot};
 use super::failure::Failure;
+use super::outcome::RunFailure;
 use super::outlet::Outlet;
 use super::outputs::OutputStore;
 use super::pinned::Pinned;
@@ -169,6 +170,20 @@ impl Part {
     /// How deep workflows are nested here.
     pub(in crate::workflow) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// The same for the event that tells how `workflow`, which runs here, has failed: it names the stage or branch that did, unless
+    /// it says already which stage or branch of the workflow around it is (OP-O3).
+    pub(super) fn failed_at(&self, workflow: &Workflow, failure: &RunFailure) -> Self {
+        let Some(id) = failure.within(&self.path, &workflow.id).map(Arc::from) else { return self.clone() };
+        let mut here = self.clone();
+        match &workflow.shape {
+            Shape::Parallel { .. } => here.branch_id.get_or_insert(id),
+            Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => {
+                here.stage_id.get_or_insert(id)
+            }
+        };
+        here
     }
 
     /// Counts a model call; an error when the run may make no more.

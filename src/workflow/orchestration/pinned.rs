@@ -1,8 +1,9 @@
 //! What a run may run: every definition that it can reach, as it was when the run began.
 
-use super::definition::{Shape, Target, Workflow, WorkflowRecord};
+use super::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};
 use super::known::models_of_stages;
 use super::part::join;
+use super::template::InputMapping;
 use crate::agent::AgentRecord;
 use crate::workflow::{Flow, Flows, dynamic};
 use async_trait::async_trait;
@@ -15,13 +16,13 @@ use thiserror::Error;
 #[async_trait]
 pub trait Definitions: Send + Sync {
     /// The workflow as registered last.
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String>;
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError>;
     /// The workflow as it was under `hash`.
-    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, String>;
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError>;
     /// The agent as applied last.
-    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, String>;
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError>;
     /// The agent as it was under `hash`.
-    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, String>;
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError>;
 }
 
 /// Why a run cannot begin.
@@ -49,7 +50,8 @@ pub struct Manifest {
 impl Manifest {
     /// The hash of the workflow that runs.
     pub fn hash(&self) -> &str {
-        self.workflows.get(&self.workflow_id).map_or("", String::as_str)
+        let of_agent = || self.agents.get(&self.workflow_id);
+        self.workflows.get(&self.workflow_id).or_else(of_agent).map_or("", String::as_str)
     }
 }
 
@@ -72,8 +74,11 @@ pub(super) enum Runnable<'a> {
 impl Pinned {
     /// What a run of `workflow_id` can reach as of now; `flows` are the functions registered in Rust.
     pub async fn resolve(definitions: &dyn Definitions, flows: &Flows, workflow_id: &str) -> Result<Self, PinError> {
-        let root = definitions.workflow(workflow_id).await.map_err(PinError::Unavailable)?;
-        let root = root.ok_or_else(|| PinError::Unfit(format!("there is no workflow `{workflow_id}`")))?;
+        let Some(root) = definitions.workflow(workflow_id).await? else {
+            let agent = definitions.agent(workflow_id).await?.filter(|agent| agent.config.is_task_agent());
+            let missing = || PinError::Unfit(format!("there is no workflow `{workflow_id}`, and no task agent"));
+            return Self::of_agent(agent.ok_or_else(missing)?);
+        };
         let mut pinned = Self::of(Arc::clone(&root));
         let mut left = vec![root];
         while let Some(record) = left.pop() {
@@ -83,11 +88,11 @@ impl Pinned {
                 }
                 if let Some(flow) = flows.get(&id) {
                     pinned.flows.insert(id, flow);
-                } else if let Some(workflow) = definitions.workflow(&id).await.map_err(PinError::Unavailable)? {
+                } else if let Some(workflow) = definitions.workflow(&id).await? {
                     pinned.workflows.insert(id, Arc::clone(&workflow));
                     left.push(workflow);
                 } else {
-                    let agent = definitions.agent(&id).await.map_err(PinError::Unavailable)?;
+                    let agent = definitions.agent(&id).await?;
                     let agent = task_agent(agent, record.id(), &id)?;
                     pinned.agents.insert(id, agent);
                 }
@@ -100,16 +105,20 @@ impl Pinned {
     pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, PinError> {
         let gone =
             |id: &str, hash: &str| PinError::Unfit(format!("`{id}` as it was under {hash} is not there any more"));
+        if let (true, Some(hash)) = (manifest.workflows.is_empty(), manifest.agents.get(&manifest.workflow_id)) {
+            let agent = definitions.agent_version(&manifest.workflow_id, hash).await?;
+            return Self::of_agent(agent.ok_or_else(|| gone(&manifest.workflow_id, hash))?);
+        }
         let mut workflows = HashMap::new();
         for (id, hash) in &manifest.workflows {
-            let found = definitions.workflow_version(id, hash).await.map_err(PinError::Unavailable)?;
+            let found = definitions.workflow_version(id, hash).await?;
             workflows.insert(id.clone(), found.ok_or_else(|| gone(id, hash))?);
         }
         let root = workflows.get(&manifest.workflow_id).cloned();
         let root = root.ok_or_else(|| gone(&manifest.workflow_id, manifest.hash()))?;
         let mut pinned = Self { workflows, ..Self::of(root) };
         for (id, hash) in &manifest.agents {
-            let found = definitions.agent_version(id, hash).await.map_err(PinError::Unavailable)?;
+            let found = definitions.agent_version(id, hash).await?;
             pinned.agents.insert(id.clone(), found.ok_or_else(|| gone(id, hash))?);
         }
         let named: Vec<String> = pinned.workflows.values().flat_map(|record| references(&record.workflow)).collect();
@@ -120,6 +129,13 @@ impl Pinned {
             }
         }
         Ok(pinned)
+    }
+
+    /// A task agent by itself (O-03): a pipeline of one stage.
+    fn of_agent(agent: Arc<AgentRecord>) -> Result<Self, PinError> {
+        let root = WorkflowRecord::of_agent(&agent).map_err(|error| PinError::Unfit(error.to_string()))?;
+        let (root, agents) = (Arc::new(root), HashMap::from([(agent.id().to_owned(), agent)]));
+        Ok(Self { root, workflows: HashMap::new(), agents, flows: HashMap::new() })
     }
 
     fn of(root: Arc<WorkflowRecord>) -> Self {
@@ -155,7 +171,13 @@ impl Pinned {
 
     fn speaking(&self, workflow: &Workflow, path: &str, found: &mut Vec<String>) {
         let stages = match &workflow.shape {
-            Shape::Pipeline { stages, .. } => stages.last().into_iter().collect(),
+            Shape::Pipeline { stages, output, .. } => {
+                let last = stages.last();
+                let unchanged = |stage: &&Stage| {
+                    output.as_ref().is_none_or(|output| *output == InputMapping::passthrough(&stage.id))
+                };
+                last.into_iter().filter(unchanged).collect()
+            }
             Shape::Conditional { .. } => workflow.shape.stages(),
             // Which iteration is the last one is known too late, and a merged text is nobody's.
             Shape::Loop { .. } | Shape::Parallel { .. } => Vec::new(),

@@ -8,17 +8,17 @@ use super::stage;
 use super::workflow::Output;
 use std::sync::Arc;
 
-/// Runs the stages whose conditions hold; the output is that of the last one.
-pub(super) async fn run(part: &Part, stages: &[Stage], outputs: &mut OutputStore) -> Result<Output, Failure> {
+/// Runs the stages whose conditions hold. Returns the output of the last one.
+pub(super) async fn run(part: &Part, stages: &[Stage], outputs: &mut OutputStore) -> Result<Arc<str>, Failure> {
     let mut last = Arc::from("");
     for stage in stages {
         if stage.condition.as_ref().is_some_and(|condition| !condition.holds(outputs.scope())) {
             continue;
         }
-        let Output { text, branches, .. } = stage::told(&part.stage(&stage.id), stage, outputs.scope()).await?;
+        let Output { text, left, .. } = stage::told(&part.stage(&stage.id), stage, outputs.scope()).await?;
         outputs.set(stage.id.as_str(), Arc::clone(&text));
-        outputs.merge(branches.into_iter().map(|(id, text)| (id, Some(text))));
+        outputs.merge(left);
         last = text;
     }
-    Ok(last.into())
+    Ok(last)
 }

@@ -3,18 +3,21 @@
 
 use super::definition::{StoredWorkflow, Workflow, WorkflowRecord};
 use super::reader;
-use crate::agent::canonical;
+use crate::agent::{AgentRecord, canonical};
 use crate::clock::{self, Timestamp};
 use crate::document::file::{self as files, DocumentError};
 use crate::document::{Finding, Report};
 use include_dir::{Dir, include_dir};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
 /// The workflows that come with the program.
 static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/workflows");
+
+/// The stage of a task agent that runs by itself: its id may be none that a template could name.
+const STAGE: &str = "agent";
 
 /// Why a file is no workflow.
 #[derive(Debug, Error)]
@@ -108,6 +111,13 @@ impl WorkflowRecord {
         let workflow = Arc::new(Workflow::from_document(&document)?);
         let hash = canonical::hash(&document);
         Ok(Self { workflow, document, hash, updated_at, source: None })
+    }
+
+    /// What runs a task agent by itself: a pipeline with it as its one stage, under the agent's hash.
+    pub(super) fn of_agent(agent: &AgentRecord) -> Result<Self, WorkflowError> {
+        let (id, input) = (agent.id(), "{query}");
+        let document = json!({"id": id, "stages": [{"id": STAGE, "runnable": id, "input": input}]});
+        Ok(Self { hash: agent.hash.clone(), ..Self::from_document(document, agent.updated_at)? })
     }
 
     /// What a store keeps.

@@ -82,13 +82,16 @@ impl Reader {
         };
         fields::check(table.fields, path, kind, &mut self.report);
         let shape = match kind {
-            "pipeline" => {
-                Shape::Pipeline { stages: self.stages(table, "stages"), inherit_keys: self.inherit_keys(table) }
-            }
+            "pipeline" => Shape::Pipeline {
+                stages: self.stages(table, "stages"),
+                output: self.text(table, "output").map(InputMapping::parse),
+                inherit_keys: self.inherit_keys(table),
+            },
             "loop" => Shape::Loop {
                 stages: self.stages(table, "stages"),
                 condition: self.condition(table).unwrap_or_else(Condition::always),
                 max_iterations: self.count(table, "max_iterations", 1).unwrap_or(MAX_ITERATIONS),
+                output: self.text(table, "output").map(InputMapping::parse),
                 inherit_keys: self.inherit_keys(table),
             },
             "parallel" => Shape::Parallel {

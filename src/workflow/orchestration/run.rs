@@ -145,6 +145,8 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
             biased;
             worked = work => Some(worked),
             () = asking.left(&journal, outer) => None,
+            // A step ends by itself; a stage that pauses, or a flow that waits, does not look.
+            () = journal.broken_off(outer) => Some(Ok(Err(Failure::Journal(JournalError::Cancelled)))),
         }
     });
     let mut writing = pin!(run.outlet.drain(&journal, sink.as_ref()));
@@ -181,7 +183,9 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     let Some(outcome) = outcome else { return Err(RunError::Waits(run.spent.usage())) };
     let event = match &outcome {
         Ok(output) => part.event(RunEventType::RunCompleted, output.told(&root.workflow.shape)),
-        Err(failure) => part.event(RunEventType::RunFailed, Told::error(failure.to_string())),
+        Err(failure) => {
+            part.failed_at(&root.workflow, failure).event(RunEventType::RunFailed, Told::error(failure.to_string()))
+        }
     };
     Ok(RunEnd { outcome: outcome.map(|output| output.text.to_string()), usage: run.spent.usage(), event })
 }

@@ -29,16 +29,16 @@ struct Files(BTreeMap<String, Arc<WorkflowRecord>>);
 
 #[async_trait]
 impl Definitions for Files {
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
         Ok(self.0.get(id).cloned())
     }
-    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
         Ok(self.0.get(id).cloned())
     }
-    async fn agent(&self, _: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+    async fn agent(&self, _: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
         Ok(None)
     }
-    async fn agent_version(&self, _: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+    async fn agent_version(&self, _: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
         Ok(None)
     }
 }
@@ -55,10 +55,10 @@ impl EventSink for Heard {
 }
 
 /// A place where runs are run, and repeated.
-struct Ground {
+pub(super) struct Ground {
     store: Arc<dyn Store>,
     files: Files,
-    flows: Flows,
+    pub(super) flows: Flows,
     calls: Arc<Mutex<Vec<String>>>,
     limits: Limits,
     heard: Arc<Heard>,
@@ -91,7 +91,7 @@ async fn slow_step(context: FlowContext, calls: Arc<Mutex<Vec<String>>>) -> Resu
 }
 
 impl Ground {
-    fn new(files: &[&str]) -> Self {
+    pub(super) fn new(files: &[&str]) -> Self {
         let file = EmbeddedFile::in_memory().unwrap();
         let store = EmbeddedStore::new(file, &Settings::default()).unwrap();
         let read = |text: &&str| {
@@ -136,7 +136,7 @@ impl Ground {
         execute(start).await
     }
 
-    async fn output(&self, id: &str, input: &str) -> String {
+    pub(super) async fn output(&self, id: &str, input: &str) -> String {
         self.run(id, input).await.unwrap().outcome.unwrap()
     }
 

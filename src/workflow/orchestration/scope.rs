@@ -56,7 +56,8 @@ impl Scope {
             Shape::Dynamic(_) => return Self::root(query, None),
             Shape::Pipeline { inherit_keys, .. } | Shape::Loop { inherit_keys, .. } => inherit_keys,
         };
-        let named = inherited.iter().filter_map(|key| self.outputs.get_key_value(key.as_str()));
+        let is_inherited = |id: &str| inherited.iter().any(|key| is_or_within(id, key));
+        let named = self.outputs.iter().filter(|(id, _)| is_inherited(id));
         let outputs = named.map(|(id, output)| (Arc::clone(id), output.clone())).collect();
         Self { outputs: Arc::new(outputs), ..Self::root(query, None) }
     }
@@ -108,7 +109,18 @@ impl Scope {
     }
 }
 
+/// True when `id` is `key`, or the output of a stage within it: `draft.write` is within `draft`.
+pub(super) fn is_or_within(id: &str, key: &str) -> bool {
+    id.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
+    // Outputs within a stage go by their whole path.
+    match outputs.get(path) {
+        Some(Some(output)) => return Found::Text(Cow::Borrowed(output)),
+        Some(None) => return Found::Empty,
+        None => {}
+    }
     let (id, below) = path.split_once('.').map_or((path, None), |(id, below)| (id, Some(below)));
     match (outputs.get(id), below) {
         (None, _) => Found::Unknown,
@@ -119,21 +131,45 @@ fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
 }
 
 impl Stage {
-    /// The ids under which a pipeline or loop finds what this stage leaves: its own, and after a parallel those of the
-    /// branches (OP-O16).
+    /// The names under which a pipeline or loop finds what this stage leaves: its own id; after a parallel those of the
+    /// branches (OP-O16); after a pipeline or loop that is written in its place, `id.inner` for each stage within.
+    ///
+    /// Only a workflow written in the stage's place shows its stages, so the number of names is bounded by the document.
     pub fn output_ids(&self, lookup: Lookup<'_>) -> Vec<String> {
-        let named;
-        let workflow = match &self.runnable {
-            Target::Inline(workflow) => Some(workflow.as_ref()),
-            Target::Reference(id) => {
-                named = lookup(id);
-                named.as_deref()
+        let mut ids = self.own_ids(lookup);
+        match &self.runnable {
+            Target::Inline(workflow) => {
+                if let Shape::Parallel { branches, .. } = &workflow.shape {
+                    ids.extend(branches.iter().flat_map(|branch| branch.own_ids(lookup)));
+                }
             }
-        };
-        let branches = match workflow.map(|workflow| &workflow.shape) {
-            Some(Shape::Parallel { branches, .. }) => branches.as_slice(),
-            _ => &[],
-        };
-        std::iter::once(&self.id).chain(branches.iter().map(|branch| &branch.id)).cloned().collect()
+            Target::Reference(id) => {
+                if let Some(Shape::Parallel { branches, .. }) = lookup(id).map(|workflow| workflow.shape.clone()) {
+                    ids.extend(branches.into_iter().map(|branch| branch.id));
+                }
+            }
+        }
+        ids
+    }
+
+    /// The same without a parallel's branches.
+    pub(super) fn own_ids(&self, lookup: Lookup<'_>) -> Vec<String> {
+        let mut ids = vec![self.id.clone()];
+        if let Some(stages) = self.shows() {
+            let within = stages.iter().flat_map(|stage| stage.output_ids(lookup));
+            ids.extend(within.map(|id| format!("{}.{id}", self.id)));
+        }
+        ids
+    }
+
+    /// The stages of a pipeline or loop that is written in this stage's place: the workflow around sees their outputs.
+    pub(super) fn shows(&self) -> Option<&[Self]> {
+        match &self.runnable {
+            Target::Inline(workflow) => match &workflow.shape {
+                Shape::Pipeline { stages, .. } | Shape::Loop { stages, .. } => Some(stages),
+                Shape::Parallel { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => None,
+            },
+            Target::Reference(_) => None,
+        }
     }
 }

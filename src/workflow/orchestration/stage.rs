@@ -1,6 +1,6 @@
 //! One stage: its attempts, and what it runs.
 
-use super::definition::{Stage, Target};
+use super::definition::{Shape, Stage, Target};
 use super::event::RunEventType;
 use super::failure::Failure;
 use super::outcome::RunFailure;
@@ -9,15 +9,18 @@ use super::pinned::Runnable;
 use super::scope::Scope;
 use super::workflow::{self, Output};
 use super::{function, task_agent};
+use crate::clock;
 use crate::config::duration;
 use crate::journal::{Done, Label, StepError};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// The journal key of an attempt's failure.
-const FAILED: &str = "failed";
+pub(in crate::workflow) const FAILED: &str = "failed";
 
 /// Runs a stage whose condition holds. `part` is the stage's, `scope` what its templates see.
 pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
@@ -37,11 +40,21 @@ pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) 
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
         if part.run().notes.is_none() {
-            sleep(backoff).await;
+            sleep(pause(part, attempt, backoff)).await;
         }
         backoff = backoff.saturating_mul(2);
         attempt += 1;
     }
+}
+
+/// How much is left of the pause after an attempt. A run that is repeated finds the failure on record, and does not wait a
+/// second time.
+fn pause(part: &Part, attempt: u32, backoff: Duration) -> Duration {
+    if !part.attempt(attempt + 1).journal().recorded().is_empty() {
+        return Duration::ZERO;
+    }
+    let failure = part.attempt(attempt).journal().record_of(FAILED);
+    failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(clock::now())))
 }
 
 /// One attempt, noted where the run is only looked at.
@@ -99,7 +112,10 @@ async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
 async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
     let inner = part.inner();
     match &stage.runnable {
-        Target::Inline(nested) => Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await,
+        Target::Inline(nested) => {
+            let output = Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await?;
+            Ok(shown(stage, &nested.shape, output))
+        }
         Target::Reference(id) => match part.run().pinned.find(id) {
             Some(Runnable::Agent(agent)) => {
                 let agent = match &stage.model {
@@ -108,11 +124,33 @@ async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Resul
                 };
                 Ok(task_agent::run(&inner, &agent, input).await?.into())
             }
-            Some(Runnable::Workflow(nested)) => Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await,
-            Some(Runnable::Flow(flow)) => Ok(Box::pin(function::run(&inner, id, flow, input)).await?.into()),
+            Some(Runnable::Workflow(nested)) => {
+                let output = Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await?;
+                Ok(shown(stage, &nested.shape, output))
+            }
+            Some(Runnable::Flow(flow)) => {
+                let models = stage.model.as_ref();
+                Ok(Box::pin(function::run(&inner, (id, flow), input, models)).await?.into())
+            }
             None => Err(Failure::fatal(part, format!("Runnable not found: {id}"))),
         },
     }
+}
+
+/// What the workflow around sees of the workflow that `stage` has run, as [`Stage::output_ids`] lists it.
+fn shown(stage: &Stage, shape: &Shape, output: Output) -> Output {
+    let left: Vec<_> = match shape {
+        Shape::Parallel { .. } => {
+            let is_inline = matches!(stage.runnable, Target::Inline(_));
+            output.left.into_iter().filter(|(id, _)| is_inline || !id.contains('.')).collect()
+        }
+        _ if stage.shows().is_some() => {
+            let under = |id: Arc<str>| format!("{}.{id}", stage.id).into();
+            output.left.into_iter().map(|(id, text)| (under(id), text)).collect()
+        }
+        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => Vec::new(),
+    };
+    Output { left, ..output }
 }
 
 /// Runs a stage between its events, and answers its output.

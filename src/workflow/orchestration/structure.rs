@@ -26,11 +26,11 @@ pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
     }
     let stages = |stages: &[Stage]| stages.iter().map(|stage| described_stage(stage, known)).collect();
     match &workflow.shape {
-        Shape::Pipeline { stages: list, inherit_keys } => {
+        Shape::Pipeline { stages: list, inherit_keys, .. } => {
             put("stages", stages(list));
             put("inherit_keys", json!(inherit_keys));
         }
-        Shape::Loop { stages: list, condition, max_iterations, inherit_keys } => {
+        Shape::Loop { stages: list, condition, max_iterations, inherit_keys, .. } => {
             put("stages", stages(list));
             put("condition", condition.as_str().into());
             put("max_iterations", json!(max_iterations));
@@ -54,6 +54,9 @@ pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
             put("max_iterations", json!(dynamic.max_iterations));
             put("max_concurrency", json!(dynamic.max_concurrency));
         }
+    }
+    if let Some(output) = workflow.shape.output() {
+        described.insert("output".to_owned(), output.template().into());
     }
     Value::Object(described)
 }
@@ -138,6 +141,9 @@ pub(super) fn headline(workflow: &Workflow) -> String {
         && !inherit_keys.is_empty()
     {
         let _ = write!(words, ", inherits {}", inherit_keys.join(", "));
+    }
+    if let Some(output) = workflow.shape.output() {
+        let _ = write!(words, ", output {}", brief(output.template()));
     }
     words
 }

@@ -3,8 +3,10 @@
 use super::definition::{Shape, Workflow};
 use super::event::RunEventType;
 use super::failure::Failure;
+use super::outputs::OutputStore;
 use super::part::{Part, Told};
 use super::scope::Scope;
+use super::template::InputMapping;
 use super::{conditional, loops, parallel, pipeline};
 use crate::workflow::dynamic;
 use serde_json::Value;
@@ -15,19 +17,26 @@ use std::sync::Arc;
 pub(in crate::workflow) struct Output {
     /// The text.
     pub(in crate::workflow) text: Arc<str>,
-    /// Of a parallel workflow, the outputs of the branches that ran, in their order (OP-O16).
-    pub(super) branches: Vec<(Arc<str>, Arc<str>)>,
+    /// What the workflow around sees besides, by name: the branches of a parallel (OP-O16), and the outputs of stages
+    /// within. `None` for what was skipped.
+    pub(super) left: Vec<(Arc<str>, Option<Arc<str>>)>,
     /// Of a loop.
     pub(super) iterations: Option<u32>,
 }
 
 impl From<Arc<str>> for Output {
     fn from(text: Arc<str>) -> Self {
-        Self { text, branches: Vec::new(), iterations: None }
+        Self { text, left: Vec::new(), iterations: None }
     }
 }
 
 impl Output {
+    /// Of a pipeline or loop, whose last stage left `last`.
+    fn of_stages(last: Arc<str>, template: Option<&InputMapping>, outputs: &OutputStore) -> Self {
+        let text = template.map_or(last, |template| template.build(outputs.scope()).into());
+        Self { text, left: outputs.left().into_iter().collect(), iterations: None }
+    }
+
     pub(super) fn told(&self, shape: &Shape) -> Told {
         let mut told = Told::output(&self.text);
         if let Some(data) = &mut told.data {
@@ -35,8 +44,9 @@ impl Output {
                 data.insert("iterations".into(), iterations.into());
             }
             if matches!(shape, Shape::Parallel { .. }) {
-                let outputs = self.branches.iter().map(|(id, text)| (id.to_string(), Value::from(text.as_ref())));
-                data.insert("branch_outputs".into(), Value::Object(outputs.collect()));
+                let branches = self.left.iter().filter(|(id, _)| !id.contains('.'));
+                let ran = branches.filter_map(|(id, text)| Some((id.to_string(), Value::from(text.as_deref()?))));
+                data.insert("branch_outputs".into(), Value::Object(ran.collect()));
             }
         }
         told
@@ -49,7 +59,9 @@ pub(super) async fn run(part: &Part, workflow: &Workflow, scope: Scope) -> Resul
     let ended = stages(part, workflow, scope).await;
     match &ended {
         Ok(output) => part.tell(RunEventType::RunCompleted, output.told(&workflow.shape)),
-        Err(Failure::Failed { failure, .. }) => part.tell(RunEventType::RunFailed, Told::error(failure.to_string())),
+        Err(Failure::Failed { failure, .. }) => {
+            part.failed_at(workflow, failure).tell(RunEventType::RunFailed, Told::error(failure.to_string()));
+        }
         // It is repeated, or ends otherwise.
         Err(Failure::Journal(_)) => {}
     }
@@ -60,10 +72,16 @@ pub(super) async fn run(part: &Part, workflow: &Workflow, scope: Scope) -> Resul
 pub(super) async fn stages(part: &Part, workflow: &Workflow, scope: Scope) -> Result<Output, Failure> {
     let shape = &workflow.shape;
     match shape {
-        Shape::Pipeline { stages, .. } => pipeline::run(part, stages, &mut part.outputs(shape, scope)).await,
-        Shape::Loop { stages, condition, max_iterations, .. } => {
+        Shape::Pipeline { stages, output, .. } => {
+            let mut outputs = part.outputs(shape, scope);
+            let last = pipeline::run(part, stages, &mut outputs).await?;
+            Ok(Output::of_stages(last, output.as_ref(), &outputs))
+        }
+        Shape::Loop { stages, condition, max_iterations, output, .. } => {
             let of = loops::Loop { id: &workflow.id, stages, condition, max_iterations: *max_iterations };
-            loops::run(part, of, part.outputs(shape, scope)).await
+            let mut outputs = part.outputs(shape, scope);
+            let (last, iterations) = loops::run(part, of, &mut outputs).await?;
+            Ok(Output { iterations: Some(iterations), ..Output::of_stages(last, output.as_ref(), &outputs) })
         }
         Shape::Parallel { branches, merge_template, max_concurrency } => {
             let most = max_concurrency.unwrap_or(part.run().max_parallel).max(1);

@@ -65,7 +65,7 @@ pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store:
     assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, "h2");
     assert!(store.agent_version("sales", "h9").await.unwrap().is_none());
     store.put_agent(agent("a", "h", json!({}))).await.unwrap();
-    let ids: Vec<String> = store.agents().await.unwrap().iter().map(|agent| agent.id().to_owned()).collect();
+    let ids: Vec<String> = store.agents().await.unwrap().good.iter().map(|agent| agent.id().to_owned()).collect();
     assert_eq!(ids, ["a", "sales"]);
 }
 

@@ -24,6 +24,7 @@ pub(super) fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
         status,
         query: "研究电池回收 $set a.b".into(),
         origin_session: None,
+        user_id: None,
         channel: "web".into(),
         lane: id.into(),
         turn_id: "m-1".into(),
@@ -57,7 +58,8 @@ pub async fn a_registered_workflow_is_seen_at_once_and_its_older_version_stays(s
     assert!(store.workflow_version("w", "h9").await.unwrap().is_none());
     store.put_workflow(workflow("研究", "")).await.unwrap();
     store.put_workflow(workflow("a", "")).await.unwrap();
-    let ids: Vec<String> = store.workflows().await.unwrap().iter().map(|workflow| workflow.id().to_owned()).collect();
+    let ids: Vec<String> =
+        store.workflows().await.unwrap().good.iter().map(|workflow| workflow.id().to_owned()).collect();
     assert_eq!(ids, ["a", "w", "研究"]);
 }
 
@@ -65,7 +67,7 @@ pub async fn a_version_is_kept_without_being_current(store: Arc<dyn Store>) {
     let kept = workflow("w", "compiled in");
     store.put_workflow_version(&kept).await.unwrap();
     store.put_workflow_version(&kept).await.unwrap();
-    assert!(store.workflow("w").await.unwrap().is_none() && store.workflows().await.unwrap().is_empty());
+    assert!(store.workflow("w").await.unwrap().is_none() && store.workflows().await.unwrap().good.is_empty());
     let found = store.workflow_version("w", &kept.hash).await.unwrap().unwrap();
     assert_eq!(found.document, kept.document);
     let agent = super::catalog::agent("analyst", "h1", json!({"system_prompt": "分析", "model": "offline"}));

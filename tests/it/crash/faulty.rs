@@ -203,7 +203,7 @@ impl Store for FaultyStore {
         self.wire.plainly(self.inner.put_agent(agent)).await
     }
 
-    async fn agents(&self) -> store::Result<Vec<Arc<AgentRecord>>> {
+    async fn agents(&self) -> store::Result<Listed<AgentRecord>> {
         self.wire.plainly(self.inner.agents()).await
     }
 
@@ -243,7 +243,7 @@ impl Store for FaultyStore {
         self.wire.counted("put_workflow_version", "", self.inner.put_workflow_version(workflow)).await
     }
 
-    async fn workflows(&self) -> store::Result<Vec<Arc<WorkflowRecord>>> {
+    async fn workflows(&self) -> store::Result<Listed<WorkflowRecord>> {
         self.wire.plainly(self.inner.workflows()).await
     }
 

@@ -219,7 +219,7 @@ impl Store for MutantStore {
         self.inner.put_agent(agent).await
     }
 
-    async fn agents(&self) -> store::Result<Vec<Arc<AgentRecord>>> {
+    async fn agents(&self) -> store::Result<Listed<AgentRecord>> {
         self.inner.agents().await
     }
 
@@ -259,7 +259,7 @@ impl Store for MutantStore {
         self.inner.put_workflow_version(workflow).await
     }
 
-    async fn workflows(&self) -> store::Result<Vec<Arc<WorkflowRecord>>> {
+    async fn workflows(&self) -> store::Result<Listed<WorkflowRecord>> {
         self.inner.workflows().await
     }
 

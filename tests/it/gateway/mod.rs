@@ -129,6 +129,10 @@ impl Gateway {
         assert_eq!(self.post("/api/v1/messages", &body).await.status(), 202);
     }
 
+    pub async fn put(&self, path: &str, body: &Value) -> Response {
+        self.client.put(format!("{}{path}", self.base)).json(body).send().await.unwrap()
+    }
+
     async fn put_agent(&self, agent: &Value) -> Response {
         let agent = &addressed(agent);
         let id = agent["id"].as_str().unwrap();

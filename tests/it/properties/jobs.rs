@@ -55,11 +55,12 @@ fn body() -> impl Strategy<Value = JobBody> {
             reason,
             by
         }),
-        (id(), text(), maybe(id().boxed()), maybe(id().boxed()), maybe(id().boxed()), maybe(text().boxed())).prop_map(
-            |(workflow_id, query, origin_session, channel, from_run, from_stage)| JobBody::Run {
+        (id(), text(), [(); 4].map(|()| maybe(id().boxed())), maybe(text().boxed())).prop_map(
+            |(workflow_id, query, [origin_session, user_id, channel, from_run], from_stage)| JobBody::Run {
                 workflow_id,
                 query,
                 origin_session,
+                user_id,
                 channel,
                 from_run,
                 from_stage,

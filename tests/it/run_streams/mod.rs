@@ -1,6 +1,7 @@
 //! Workflows over HTTP: what a channel or a browser sees of a run. [`scenarios`] has the acceptance scenarios, [`resuming`]
 //! what happens when something goes away in between.
 
+mod ends;
 mod operating;
 mod resuming;
 mod scenarios;

@@ -42,7 +42,7 @@ async fn s13_iterative_research_goes_on_until_it_is_complete(backend: Backend) {
         of_type(&events, "loop_iteration").iter().map(|event| event["iteration"].clone()).collect();
     assert_eq!(iterations, [1, 2, 3]);
     assert_eq!(last(&events)["data"]["iterations"], 3);
-    assert_eq!(last(&events)["data"]["output"], "COMPLETE");
+    assert_eq!(last(&events)["data"]["output"], "iterative_research[3]/research 的结果");
 
     let asked = engine.model.asked();
     let prompt = |of: &str| asked.iter().find(|asked| stage(asked) == of).unwrap().user.clone();

@@ -1,7 +1,11 @@
 //! Runs of workflows, on the embedded and on the cluster backend: to their end, past stops and failures, and not beyond.
 
+mod damaged;
 mod endings;
+mod pauses;
+mod rules;
 mod sessions;
+mod starting;
 
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;

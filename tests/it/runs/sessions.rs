@@ -7,12 +7,15 @@ use crate::support::script::plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
-use turnwheel::queue::{Reply, ReplyKind};
+use turnwheel::queue::{Command, Reply, ReplyKind};
+use turnwheel::session::Entry;
 use turnwheel::store::{Outcome, RunQuery, RunStatus};
 use turnwheel::workflow::FlowContext;
 
 on_both_backends!(
     a_run_of_a_session_knows_its_conversation,
+    runs_of_a_session_are_a_part_of_its_history,
+    a_run_of_a_session_that_has_no_agent_yet_is_remembered,
     a_flow_action_runs_a_workflow_within_the_turn,
     a_flow_says_its_output_while_it_is_made,
     a_workflow_that_fails_is_for_the_agent_to_tell,
@@ -61,6 +64,71 @@ async fn a_run_of_a_session_knows_its_conversation(backend: Backend) {
     assert!(told(&engine, &run_id, &run_id).await.is_empty());
     let of_session = RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() };
     assert_eq!(engine.store.runs(of_session).await.unwrap().len(), 1);
+}
+
+/// The session's history as lines, once it has so many entries.
+async fn remembered(engine: &Engine, session_id: &str, count: usize) -> Vec<String> {
+    eventually(DEADLINE, &format!("the history has {count} entries"), || async {
+        let session = engine.store.session(session_id).await.unwrap()?;
+        let line = |entry: &Entry| format!("{:?} {}", entry.role, entry.text);
+        (session.history.len() >= count).then(|| session.history.iter().map(line).collect())
+    })
+    .await
+}
+
+async fn runs_of_a_session_are_a_part_of_its_history(backend: Backend) {
+    let engine = with_agent(backend, decides).await;
+    register(&engine, json!({"id": "one", "stages": [{"id": "s", "runnable": "a", "input": "{query}"}]})).await;
+    engine.say("s1", "m-1", "在吗").await;
+    let before = engine.session("s1").await;
+    let of_session = |query: &str| NewRun { session_id: Some("s1".into()), ..NewRun::new("one", query) };
+    let first = start(&engine, of_session("查一下问题")).await;
+    ended(&engine, &first).await;
+    // A follow-up knows it at once, whether the session's lane has taken it in or not.
+    let second = ended(&engine, &start(&engine, of_session("支付服务")).await).await;
+    let output = second.output.unwrap();
+    assert!(output.contains("用户: 查一下问题\n助手: a(") && output.ends_with("当前请求: 支付服务)"), "{output}");
+    assert_eq!(output.matches("用户: 查一下问题").count(), 1, "{output}");
+    let history = remembered(&engine, "s1", before.history.len() + 4).await;
+    let said = history.iter().filter(|line| line.starts_with("User")).map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(said, ["User 在吗", "User 查一下问题", "User 支付服务"], "in order, and once each");
+    assert!(history[before.history.len() + 1].starts_with("Assistant a("), "{history:?}");
+    let session = engine.session("s1").await;
+    assert_eq!(session.workflow_state, before.workflow_state);
+    assert!(session.has_handled(&format!("resume-{first}")), "{:?}", session.recent_jobs);
+    assert_eq!(engine.said("s1").await.len(), before.history.len() - 1, "nothing is said besides");
+    // A turn of the conversation knows them, too; a run that has no output leaves nothing.
+    engine.model.script(|asked| match asked.schema.as_str() {
+        "" => Answer::status(418, "scripted"),
+        _ => decided(asked, answer("好的")),
+    });
+    let failed = ended(&engine, &start(&engine, of_session("坏的")).await).await;
+    assert_eq!(failed.status, RunStatus::Failed);
+    engine.say("s1", "m-2", "然后呢").await;
+    let prompt = engine.model.asked().pop().unwrap();
+    assert!(prompt.system.contains("支付服务") || prompt.user.contains("支付服务"), "{prompt:?}");
+    assert!(!engine.session("s1").await.history.iter().any(|entry| entry.text == "坏的"));
+    assert_eq!(engine.dead_letters().await, []);
+}
+
+async fn a_run_of_a_session_that_has_no_agent_yet_is_remembered(backend: Backend) {
+    let engine = with_agent(backend, decides).await;
+    register(&engine, json!({"id": "one", "stages": [{"id": "s", "runnable": "a", "input": "{query}"}]})).await;
+    let new =
+        NewRun { session_id: Some("s2".into()), user_id: Some("u1".into()), ..NewRun::new("one", "查一下问题") };
+    ended(&engine, &start(&engine, new).await).await;
+    assert_eq!(remembered(&engine, "s2", 2).await, ["User 查一下问题", "Assistant a(查一下问题)"]);
+    let session = engine.session("s2").await;
+    assert_eq!((session.agent_id.as_str(), session.user_id.as_str()), ("", "u1"));
+    // Operators can close it, and its first message names its agent, who greets.
+    let order = intake::Order { command: Command::Close, name: None, reason: None, by: None };
+    intake::command(engine.queue.as_ref(), engine.store.as_ref(), "s2", order).await.unwrap();
+    eventually(DEADLINE, "it is closed", || async { engine.session("s2").await.closed_at.is_some() }).await;
+    engine.say("s2", "m-1", "在吗").await;
+    let session = engine.session("s2").await;
+    assert_eq!((session.agent_id.as_str(), session.closed_at), ("sales", None));
+    assert_eq!(engine.said("s2").await[0].0, ReplyKind::Greeting);
+    assert_eq!(engine.dead_letters().await, []);
 }
 
 async fn a_flow_action_runs_a_workflow_within_the_turn(backend: Backend) {

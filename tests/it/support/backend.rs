@@ -29,14 +29,24 @@ pub async fn embedded_leasing(settings: Settings, lease: Duration) -> Backend {
     embedded_of(settings).await
 }
 
+/// The embedded backend with its file, for another store on it.
+pub async fn embedded_file() -> (Arc<EmbeddedFile>, Backend) {
+    on_file(quick(Settings::default())).await
+}
+
 async fn embedded_of(settings: Settings) -> Backend {
+    on_file(settings).await.1
+}
+
+async fn on_file(settings: Settings) -> (Arc<EmbeddedFile>, Backend) {
     let settings = Settings { backend: turnwheel::config::Backend::Embedded, ..settings };
     let file = EmbeddedFile::in_memory().unwrap();
-    Backend {
+    let backend = Backend {
         queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),
-        store: EmbeddedStore::new(file, &settings).unwrap(),
+        store: EmbeddedStore::new(Arc::clone(&file), &settings).unwrap(),
         settings,
-    }
+    };
+    (file, backend)
 }
 
 /// NATS and MongoDB, with a namespace and a database of the test's own.

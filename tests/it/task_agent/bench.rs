@@ -23,7 +23,7 @@ use turnwheel::workflow::orchestration::definition::{
     LimitsConfig, Retry, Shape, Stage, Target, Workflow, WorkflowRecord,
 };
 use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
-use turnwheel::workflow::orchestration::pinned::{Definitions, Pinned};
+use turnwheel::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
 use turnwheel::workflow::orchestration::template::InputMapping;
 use turnwheel::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
 
@@ -141,7 +141,7 @@ impl Bench {
 
 #[async_trait]
 impl Definitions for Bench {
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
         let stage = Stage {
             id: "work".into(),
             runnable: Target::Reference(self.agent.id().to_owned()),
@@ -151,7 +151,7 @@ impl Definitions for Bench {
             model: None,
             timeout: None,
         };
-        let shape = Shape::Pipeline { stages: vec![stage], inherit_keys: Vec::new() };
+        let shape = Shape::Pipeline { stages: vec![stage], output: None, inherit_keys: Vec::new() };
         let limits = LimitsConfig::default();
         let workflow = Arc::new(Workflow { id: "case".into(), description: String::new(), shape, limits });
         let (document, hash) = (json!({}), "h1".to_owned());
@@ -159,15 +159,15 @@ impl Definitions for Bench {
         Ok((id == "case").then(|| Arc::new(record)))
     }
 
-    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, String> {
+    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
         self.workflow(id).await
     }
 
-    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
         Ok((id == self.agent.id()).then(|| Arc::clone(&self.agent)))
     }
 
-    async fn agent_version(&self, id: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, String> {
+    async fn agent_version(&self, id: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
         self.agent(id).await
     }
 }

@@ -24,7 +24,9 @@ fn a_file_is_read_with_its_defaults() {
     assert_eq!((stages[0].input.template(), stages[0].retry), ("{query}", Retry::default()));
     assert_eq!(stages[1].input.template(), "{query}\n\n {a}\n", "what a template says is kept to the blank");
     let Target::Inline(within) = &stages[1].runnable else { panic!("{stages:?}") };
-    let Shape::Loop { stages, condition, max_iterations, inherit_keys } = &within.shape else { panic!("{within:?}") };
+    let Shape::Loop { stages, condition, max_iterations, inherit_keys, .. } = &within.shape else {
+        panic!("{within:?}")
+    };
     assert_eq!((condition, *max_iterations, inherit_keys.len()), (&Condition::parse("false").unwrap(), 10, 0));
     assert_eq!((stages[0].retry.max_attempts, stages[0].timeout), (3, Some(Duration::from_secs(90))));
 

@@ -1,0 +1,64 @@
+//! How runs end: their records, their last events, what they have used and how long they took.
+
+use crate::clock::{self, Timestamp};
+use crate::journal::{Journal, StepRecord};
+use crate::session::history;
+use crate::store::{RunRecord, RunStatus};
+use crate::turn::CancelReason;
+use crate::workflow::orchestration::event::RunEventType;
+use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
+use std::time::Duration;
+
+/// The most bytes of an output in a run's record; its steps have all of it.
+const MAX_OUTPUT: usize = 256 * 1024;
+
+/// Why a run that waited is cancelled: its user has left it, or has not answered in time.
+pub(crate) const LEFT: &str = "left";
+/// See [`LEFT`].
+pub(crate) const UNANSWERED: &str = "unanswered";
+
+/// What becomes of a run that is given up for this reason: people cancel, all else fails it.
+pub(super) fn status_of(reason: &CancelReason) -> RunStatus {
+    let by_people = ["operator", LEFT, UNANSWERED].contains(&reason.word);
+    if by_people { RunStatus::Cancelled } else { RunStatus::Failed }
+}
+
+/// How long a run has been worked on that was begun `at` then. One that was begun by another worker has been up to its last recorded
+/// step: how long nobody worked on it counts against no limit.
+pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duration {
+    match resumed {
+        true => journal.recorded().iter().map(|step| at.until(step.at)).max().unwrap_or_default(),
+        false => at.until(clock::now()),
+    }
+}
+
+/// What the recorded steps have used; how many stages have begun they do not say.
+pub(super) fn used(steps: &[StepRecord]) -> RunUsage {
+    let calls = steps.iter().filter(|step| step.tokens.is_some() || step.kind == "model");
+    let tokens = steps.iter().filter_map(|step| step.tokens).map(|tokens| tokens.prompt + tokens.completion).sum();
+    RunUsage { stages: 0, model_calls: u64::try_from(calls.count()).unwrap_or(0), tokens }
+}
+
+/// The id of the event that ends a run for another time, in a turn that goes on with it.
+pub(super) fn again(event_id: &str, turn_id: &str) -> String {
+    format!("{event_id}@{turn_id}")
+}
+
+/// The id of the event that has ended a run, which is of that kind.
+pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
+    let event_id = format!("{}/{}", run.run_id, kind.as_str());
+    // The first turn of a run in a lane of its own has the run's id.
+    let goes_on = run.lane == run.run_id && run.turn_id != run.run_id;
+    if goes_on { again(&event_id, &run.turn_id) } else { event_id }
+}
+
+/// The record of a run with its output.
+pub(super) fn completed(record: RunRecord, output: &str, usage: RunUsage) -> RunRecord {
+    let output = Some(history::cut(output, MAX_OUTPUT).into_owned());
+    RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(clock::now()), ..record }
+}
+
+/// The record of a run with its failure.
+pub(super) fn failed(record: RunRecord, failure: RunFailure, usage: RunUsage) -> RunRecord {
+    RunRecord { status: RunStatus::Failed, error: Some(failure), usage, ended_at: Some(clock::now()), ..record }
+}

@@ -1,0 +1,100 @@
+//! What waits without a step: stages between two attempts, functions registered in Rust. A cancellation reaches them at once.
+
+use super::*;
+use crate::scenarios::{acts, on_both_backends, sales_with};
+use crate::support::script::plan;
+use std::time::Duration;
+use turnwheel::queue::Command;
+use turnwheel::store::{Outcome, RunStatus};
+use turnwheel::workflow::{FlowContext, FlowError};
+
+on_both_backends!(
+    a_cancellation_reaches_a_stage_that_pauses,
+    a_cancellation_reaches_a_function_that_waits,
+    a_run_that_waits_on_the_queue_is_cancelled_and_never_begins,
+);
+
+/// A function that waits for ten minutes, without a step.
+fn waiting(mut engine: Engine) -> Engine {
+    engine.flows = engine.flows.clone().with("waits", async |context: FlowContext| {
+        context.step("begun", "x", async |_| Ok::<_, String>("ja".to_owned())).await?;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        Ok::<_, FlowError>("done".to_owned())
+    });
+    engine
+}
+
+async fn cancel(engine: &Engine, run_id: &str) {
+    let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
+    intake::cancel_run(queue, store, run_id, None, Some("op".into())).await.unwrap();
+}
+
+/// Waits for a step that says how far the turn is.
+async fn recorded(engine: &Engine, lane: &str, turn_id: &str, key: &str) {
+    eventually(DEADLINE, key, || async {
+        let steps = engine.store.steps(lane, turn_id).await.unwrap();
+        steps.iter().any(|step| step.key == key)
+    })
+    .await;
+}
+
+async fn a_cancellation_reaches_a_stage_that_pauses(backend: Backend) {
+    let engine = engine(backend, |asked| match asked.system.as_str() {
+        "b" => Answer::status(418, "scripted"),
+        _ => echo(asked),
+    })
+    .await;
+    let retry = json!({"max_attempts": 5, "backoff": "10m"});
+    register(&engine, json!({"id": "w", "stages": [{"id": "s", "runnable": "b", "input": "{query}", "retry": retry}]}))
+        .await;
+    engine.start_worker();
+    let run_id = start(&engine, NewRun::new("w", "问")).await;
+    recorded(&engine, &run_id, &run_id, "s/failed").await;
+    cancel(&engine, &run_id).await;
+    let run = ended(&engine, &run_id).await;
+    assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));
+}
+
+async fn a_cancellation_reaches_a_function_that_waits(backend: Backend) {
+    let engine = engine(backend, |asked| match asked.schema.as_str() {
+        "plan_and_decision" => Answer::json(&plan(json!("您好"), &acts("processing", "FLOW", "waits", &json!({})))),
+        _ => echo(asked),
+    })
+    .await;
+    let engine = waiting(engine);
+    register(&engine, json!({"id": "w", "stages": [{"id": "s", "runnable": "waits", "input": "{query}"}]})).await;
+    engine.apply(sales_with(&json!({"flows": ["waits"]}))).await;
+    engine.start_worker();
+    let run_id = start(&engine, NewRun::new("w", "问")).await;
+    recorded(&engine, &run_id, &run_id, "s/begun").await;
+    cancel(&engine, &run_id).await;
+    assert_eq!(ended(&engine, &run_id).await.status, RunStatus::Cancelled);
+
+    engine.publish("s1", "m-1", "走流程").await;
+    recorded(&engine, "s1", "m-1", "0/waits/begun").await;
+    let order = intake::Order { command: Command::Cancel, name: None, reason: None, by: Some("op".into()) };
+    intake::command(engine.queue.as_ref(), engine.store.as_ref(), "s1", order).await.unwrap();
+    assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
+}
+
+async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Backend) {
+    let engine = engine(backend, echo).await;
+    let run_id = start(&engine, NewRun::new("steps", "问")).await;
+    cancel(&engine, &run_id).await;
+    let listed = run_of(&engine, &run_id).await;
+    assert_eq!((listed.status, listed.started_at), (RunStatus::Cancelled, None), "before any worker has seen it");
+    engine.start_worker();
+    eventually(DEADLINE, "the stream of its events has an end", || async {
+        outermost(&told(&engine, &run_id, &run_id).await) == [RunEventType::RunFailed]
+    })
+    .await;
+    let run = ended(&engine, &run_id).await;
+    assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));
+    assert_eq!(asked(&engine), [""; 0]);
+    // It can still go on, as any other that was cancelled.
+    resume(&engine, &run_id).await;
+    eventually(DEADLINE, "it goes on to its output", || async {
+        ended(&engine, &run_id).await.output.as_deref() == Some("c(b(a(问)))")
+    })
+    .await;
+}
