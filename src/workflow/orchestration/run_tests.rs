@@ -337,7 +337,7 @@ async fn a_failing_stage_names_its_path_its_cause_and_its_attempts() {
     assert_eq!((end.event.kind, end.event.error.as_deref()), (Type::RunFailed, Some(failure.to_string().as_str())));
     assert_eq!(ground.calls().iter().filter(|call| *call == "fail").count(), 3);
     let told = ground.told();
-    assert!(told.contains(&"1 run_failed both - 2".to_owned()), "the workflow within fails, too: {told:#?}");
+    assert!(told.contains(&"1 run_failed both verify 2".to_owned()), "the workflow within fails, too: {told:#?}");
     assert!(ground.run("failing", "q").await.unwrap().outcome.is_err());
     assert!(ground.calls().is_empty(), "how the attempts ended is on record");
 }
@@ -408,7 +408,7 @@ async fn what_a_run_names_and_nobody_has_is_said_before_it_begins() {
     let Err(PinError::Unfit(problem)) = refused("w").await else { panic!("it was taken") };
     assert!(problem.starts_with("Runnable not found: nobody"), "{problem}");
     let Err(PinError::Unfit(problem)) = refused("gone").await else { panic!("it was taken") };
-    assert_eq!(problem, "there is no workflow `gone`");
+    assert_eq!(problem, "there is no workflow `gone`, and no task agent");
 }
 
 #[tokio::test]

@@ -17,8 +17,7 @@ async fn a_client_that_saw_the_first_failure_sees_the_next_attempt(backend: Back
     register_report(&engine).await;
     engine.model.script(|_| Answer::status(418, "scripted"));
     let mut run = gateway.run("report", &json!({"query": "q", "run_id": "r1"})).await;
-    let first = run.until("run_failed").await.pop().unwrap();
-    let id = first.id.clone().unwrap();
+    let id = run.rest().await.pop().unwrap().id.unwrap();
     let ended = async |count: usize| {
         eventually(DEADLINE, "the run has failed again", || async {
             let events = turnwheel::invariants::run_events(engine.queue.as_ref(), "r1").await.unwrap();

@@ -44,15 +44,15 @@ async fn a_run_has_a_user(backend: Backend) {
     let engine = engine(backend, echo).await;
     engine.start_worker();
     let gateway = Gateway::of(&engine).await;
-    let body = json!({"query": "问", "user_id": "li.wei"});
+    let body = json!({"query": "问", "user_id": "li-wei"});
     let started: Value = gateway.post("/api/v1/workflows/steps/runs", &body).await.json().await.unwrap();
     let run_id = started["run_id"].as_str().unwrap();
     let run = ended(&engine, run_id).await;
-    assert_eq!(run.user_id.as_deref(), Some("li.wei"));
-    assert_eq!(gateway.json(&format!("/api/v1/runs/{run_id}")).await["user_id"], "li.wei");
-    assert_eq!(engine.session(run_id).await.user_id, "li.wei");
+    assert_eq!(run.user_id.as_deref(), Some("li-wei"));
+    assert_eq!(gateway.json(&format!("/api/v1/runs/{run_id}")).await["user_id"], "li-wei");
+    assert_eq!(engine.session(run_id).await.user_id, "li-wei");
     let again = NewRun { from_run: Some(run_id.to_owned()), ..NewRun::default() };
-    assert_eq!(ended(&engine, &start(&engine, again).await).await.user_id.as_deref(), Some("li.wei"));
+    assert_eq!(ended(&engine, &start(&engine, again).await).await.user_id.as_deref(), Some("li-wei"));
     let wrong = gateway.post("/api/v1/workflows/steps/runs", &json!({"query": "问", "user_id": "li wei"})).await;
     assert_eq!(wrong.status(), 400);
 }

@@ -80,7 +80,7 @@ fn every_place_sees_what_the_rules_say() {
 }
 
 #[test]
-fn the_models_of_a_stage_are_known_and_asked_by_a_task_agent() {
+fn the_models_of_a_stage_are_known_and_asked_by_a_task_agent_or_a_flow() {
     let found = |document: Value| {
         let record = WorkflowRecord::from_document(document, Timestamp::from_millis(0)).unwrap();
         let report = check(&record.workflow, &known(&[]).with_models(["fast".to_owned()]));
@@ -101,10 +101,9 @@ fn the_models_of_a_stage_are_known_and_asked_by_a_task_agent() {
     );
     let nested = pipeline(json!([inline("b", "", asking("agent".into(), json!("fsat")))]));
     assert!(found(nested).starts_with("error: stages[0].runnable.stages[0].model: there is no model `fsat`"));
-    for other in [json!("flow"), parallel(json!([stage("b", "{query}")]))] {
-        let told = found(asking(other, json!("fast")));
-        assert!(told.starts_with("warning: stages[0].model: has no effect here; only a task agent"), "{told}");
-    }
+    assert_eq!(found(asking(json!("flow"), json!("fast"))), "", "a flow asks it, too");
+    let told = found(asking(parallel(json!([stage("b", "{query}")])), json!("fast")));
+    assert!(told.starts_with("warning: stages[0].model: has no effect here; only a task agent"), "{told}");
 }
 
 #[test]

@@ -263,6 +263,7 @@ fn the_workflows_that_come_with_the_program_are_good() {
         [
             "dynamic_ops",
             "iterative_research",
+            "nested_research",
             "parallel_analysis",
             "research_workflow",
             "simple_pipeline",
