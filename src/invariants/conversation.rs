@@ -1,7 +1,7 @@
 //! What was said: replies in order, each once, and the history as both sides know it.
 
 use super::evidence::Lane;
-use crate::queue::{ReplyKind, Texts};
+use crate::queue::{JobBody, ReplyKind, Texts};
 use crate::session::{Role, history};
 use crate::store::Outcome;
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ fn remembered(lane: &Lane) -> Vec<String> {
     vec![format!("the history is {}, but what was said is {}", written(&recorded), written(expected))]
 }
 
-/// What the user wrote for a turn, then what was sent in it.
+/// What the user wrote for a turn, then what was sent in it; for a run of the session its query and its output.
 fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
     let line = |by_user, kind, text: &str| {
         let text = history::cut(text, history::MAX_TEXT).into_owned();
@@ -117,7 +117,15 @@ fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
     let asked = jobs.filter_map(|job| job.user_message()).map(|message| line(true, None, &message.text));
     let replies = lane.replies().filter(|reply| reply.turn_id == turn_id);
     let answered = replies.map(|reply| line(false, Some(reply.kind.as_str().to_owned()), &reply.text));
-    asked.chain(answered).collect()
+    let of_runs = lane.turns.iter().filter(|turn| turn.turn_id == turn_id && turn.outcome == Outcome::Silent);
+    let of_runs = of_runs.filter_map(|turn| match &turn.job.body {
+        JobBody::Resume { outcome, .. } => {
+            Some(["query", "output"].map(|field| outcome[field].as_str().unwrap_or_default()))
+        }
+        _ => None,
+    });
+    let told = of_runs.flat_map(|[query, output]| [line(true, None, query), line(false, None, output)]);
+    asked.chain(answered).chain(told).collect()
 }
 
 fn written(lines: &[Line]) -> String {

@@ -110,7 +110,7 @@ impl StoredDefinitions {
 }
 
 /// One that cannot be read does not become readable by waiting: the run that names it fails.
-fn why(error: StoreError) -> PinError {
+fn why(error: &StoreError) -> PinError {
     match error {
         StoreError::Damaged { .. } => {
             PinError::Unfit(format!("{error}; put it again, or run the version that wrote it"))
@@ -122,21 +122,21 @@ fn why(error: StoreError) -> PinError {
 #[async_trait]
 impl Definitions for StoredDefinitions {
     async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
-        workflow(self.store.as_ref(), id).await.map_err(why)
+        workflow(self.store.as_ref(), id).await.map_err(|error| why(&error))
     }
 
     async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
-        let kept = self.store.workflow_version(id, hash).await.map_err(why)?;
+        let kept = self.store.workflow_version(id, hash).await.map_err(|error| why(&error))?;
         Ok(kept.or_else(|| WORKFLOWS.get(id).filter(|workflow| workflow.hash == hash).cloned()))
     }
 
     async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
-        let applied = self.store.agent(id).await.map_err(why)?;
+        let applied = self.store.agent(id).await.map_err(|error| why(&error))?;
         Ok(applied.or_else(|| AGENTS.get(id).cloned()))
     }
 
     async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
-        let kept = self.store.agent_version(id, hash).await.map_err(why)?;
+        let kept = self.store.agent_version(id, hash).await.map_err(|error| why(&error))?;
         Ok(kept.or_else(|| AGENTS.get(id).filter(|agent| agent.hash == hash).cloned()))
     }
 }

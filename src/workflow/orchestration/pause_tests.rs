@@ -26,7 +26,7 @@ async fn a_repeated_run_does_not_pause_again() {
                 0 | 1 => Err("not yet".to_owned()),
                 _ => Ok(context.input.clone()),
             };
-            context.step("try", "x", attempt).await.map_err(|error| FlowError::failed(error))
+            context.step("try", "x", attempt).await.map_err(FlowError::failed)
         }
     });
     let begun = Instant::now();

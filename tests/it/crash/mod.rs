@@ -50,6 +50,7 @@ scenarios! {
     run_survives_every_crash: run, Fault::CRASHES;
     run_survives_every_error: run, Fault::ERRORS;
     run_survives_every_pause: run, Fault::PAUSES;
+    run_of_a_session_enters_its_history_despite_every_crash_point: session_run, Fault::ALL;
     dynamic_run_survives_every_crash: dynamic_run, Fault::CRASHES;
     cancelled_run_survives_every_crash_point: cancelled_run, Fault::ALL;
     dead_letter_survives_every_crash_point: dead_letter, Fault::ALL;

@@ -282,6 +282,18 @@ pub fn run() -> Scenario {
     Scenario::new("run", researches).wave(vec![runs("research_workflow")])
 }
 
+/// A workflow in a lane of its own for a session, whose history it enters.
+pub fn session_run() -> Scenario {
+    let model = |asked: &Asked| if asked.schema.is_empty() { Answer::Content("可行".into()) } else { echo(asked) };
+    let run = json!({"type": "run", "session_id": "r1", "job_id": "r1", "workflow_id": "smart_router", "query": "你好",
+                     "origin_session": "s1", "channel": "web"});
+    let remembered = |session: &Session| {
+        let of_run = session.history.iter().filter(|entry| entry.turn_id == "resume-r1");
+        of_run.map(|entry| entry.text.as_str()).eq(["你好", "可行"])
+    };
+    Scenario::new("session run", model).after_greeting().wave(vec![("r1", run)]).ending(remembered)
+}
+
 /// A model that plans, misses something, and plans again.
 fn plans(asked: &Asked) -> Answer {
     let step = |agent: &str| json!([{"step": 1, "agent": agent, "question": "怎么样？"}]);
