@@ -194,6 +194,7 @@ impl Run<'_> {
         self.end_of(&talks, "messages could not be published").await?;
         let quiet = self.observer.quiet(QUIET).await;
         self.stage.look_after_all().await;
+        let mended = self.mended(quiet.is_some()).await?;
         let mut facts = self.observer.facts().await?;
         let (sent, bad, troubles) = self.load.published();
         facts.calls = self.api.calls();
@@ -201,12 +202,22 @@ impl Run<'_> {
         facts.troubles = [troubles, self.stage.troubles()].concat();
         let mut findings = checker::check(&facts);
         findings.violations.extend(self.observer.invariants(&facts).await?);
-        let verdict = self.verdict(findings, quiet, self.observer.redeliveries().await);
+        let verdict = self.verdict(findings, quiet, (self.observer.redeliveries().await, mended));
         if self.options.keep || !verdict.clean {
             write(&facts, &folder.join("facts.json"))?;
             write(&verdict, &folder.join("verdict.json"))?;
         }
         Ok(verdict)
+    }
+
+    /// What is read from now on may come from any replica: all of them have to show the same. Returns how many servers had to be
+    /// restarted for that in the run.
+    async fn mended(&self, quiet: bool) -> Result<u64, ChaosError> {
+        let mut nats = self.stage.nats.lock().await;
+        if quiet {
+            nats.agree().await?;
+        }
+        Ok(nats.mended())
     }
 
     /// Waits for what goes on by itself.
@@ -254,7 +265,12 @@ impl Run<'_> {
         });
     }
 
-    fn verdict(&self, findings: Findings, quiet: Option<Duration>, redeliveries: Option<u64>) -> Verdict {
+    fn verdict(
+        &self,
+        findings: Findings,
+        quiet: Option<Duration>,
+        (redeliveries, mended): (Option<u64>, u64),
+    ) -> Verdict {
         let happened = self.stage.happened();
         Verdict {
             clean: findings.violations.is_empty() && quiet.is_some(),
@@ -266,6 +282,7 @@ impl Run<'_> {
             counts: findings.counts,
             faults: report::by_kind(&happened),
             redeliveries,
+            mended,
             recovery: self.recovery.measured(),
             timers_late: Times::of(findings.lateness),
             quiet_after_s: quiet.map(seconds),

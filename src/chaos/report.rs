@@ -35,6 +35,8 @@ pub struct Verdict {
     pub faults: BTreeMap<Fault, u64>,
     /// Deliveries beyond the first of each job, where known.
     pub redeliveries: Option<u64>,
+    /// NATS servers that did not catch up with their leader until they were restarted: a defect of theirs, not of what is tried.
+    pub mended: u64,
     /// How long the turns in hand of killed workers took.
     pub recovery: Recovered,
     /// How late timers took effect, faults and all.
@@ -134,7 +136,11 @@ impl Verdict {
             Some(seconds) => format!("quiet {seconds} s after the last fault"),
             None => "it did not become quiet".to_owned(),
         };
-        writeln!(f, "  queue      {redeliveries} redeliveries; {quiet}")
+        let mended = match self.mended {
+            0 => String::new(),
+            mended => format!("; {mended} NATS server(s) restarted, since they did not catch up by themselves"),
+        };
+        writeln!(f, "  queue      {redeliveries} redeliveries; {quiet}{mended}")
     }
 }
 

@@ -69,6 +69,19 @@ async fn streams_have_as_many_replicas_as_are_set_and_outlive_their_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_is_left_for_another() {
+    let servers = Server::nats_cluster().await;
+    let mut settings = settings(&servers, 3).await;
+    // The client is told of the others.
+    settings.nats.url = servers[0].address();
+    let queue = queue(&settings).await;
+    queue.publish(job("first")).await.unwrap();
+    servers[0].pause();
+    // A new leader takes up to ten seconds of it.
+    eventually(DEADLINE * 2, "another server takes a job", || async { queue.publish(job("second")).await.ok() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_compares_replicas_with_the_setting_and_the_cluster() {
     let servers = Server::nats_cluster().await;
     let (one, three) = (settings(&servers, 1).await, settings(&servers, 3).await);

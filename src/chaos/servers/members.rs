@@ -84,5 +84,5 @@ pub(in crate::chaos) trait Group: Send {
     fn hand_over(&self, lot: usize) -> impl Future<Output = ()> + Send;
 
     /// Waits until every member takes part and is up to date.
-    fn is_whole(&self) -> impl Future<Output = Result<(), ChaosError>> + Send;
+    fn is_whole(&mut self) -> impl Future<Output = Result<(), ChaosError>> + Send;
 }

@@ -3,6 +3,7 @@
 
 mod members;
 mod mongo;
+mod monitors;
 mod nats;
 mod network;
 

@@ -53,7 +53,7 @@ impl Mongo {
         }
         initiate(&hosts).await.map_err(|error| ChaosError::failed("the replica set cannot be made", error))?;
         let client = client(&uri(&hosts)).await.map_err(|error| ChaosError::failed("MongoDB", error))?;
-        let mongo = Self { members, hosts, client };
+        let mut mongo = Self { members, hosts, client };
         mongo.leader(0).await?;
         mongo.is_whole().await?;
         Ok(mongo)
@@ -111,7 +111,7 @@ impl Group for Mongo {
         let _ = self.client.database("admin").run_command(command).await;
     }
 
-    async fn is_whole(&self) -> Result<(), ChaosError> {
+    async fn is_whole(&mut self) -> Result<(), ChaosError> {
         let (deadline, mut problem) = (Instant::now() + ELECTION, String::new());
         while Instant::now() < deadline {
             match self.ask(doc! {"replSetGetStatus": 1}).await {

@@ -1,19 +1,24 @@
 //! NATS of a run: one server that syncs before it acknowledges, or a cluster whose streams are on every server.
 
 use super::members::{Group, Member, Members};
+use super::monitors::Monitors;
 use super::network::Network;
 use crate::chaos::error::{self, ChaosError};
 use crate::chaos::ground::Ground;
 use crate::chaos::process::free_port;
-use crate::http_client;
 use crate::tasks::Tasks;
 use async_nats::jetstream::{self, Context};
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the servers may take to agree on a leader, and to catch up with one another.
+/// How long the servers may take to agree on a leader.
 const ELECTION: Duration = Duration::from_secs(60);
+/// How long a server may take to be healthy again, and to have the same messages as the others once nothing is published.
+const HEALING: Duration = Duration::from_secs(30);
+const AGREEMENT: Duration = Duration::from_secs(15);
+/// How many servers are restarted for that before the run is given up.
+const MENDS: usize = 3;
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 /// As in CONTRACT.md, for the default namespace.
@@ -24,8 +29,8 @@ const WORKERS: &str = "workers";
 /// See the module.
 pub(in crate::chaos) struct Nats {
     members: Members,
-    /// The ports of their monitoring.
-    monitors: Vec<u16>,
+    monitors: Monitors,
+    mended: u64,
 }
 
 /// The ports of one server.
@@ -65,7 +70,8 @@ impl Nats {
             all.push(Member { process, port: ports[place].clients });
         }
         let members = Members { all, network };
-        let mut nats = Self { members, monitors: ports.iter().map(|ports| ports.monitor).collect() };
+        let monitors = Monitors::new(ports.iter().map(|ports| ports.monitor).collect())?;
+        let mut nats = Self { members, monitors, mended: 0 };
         for member in 0..count {
             nats.members.go_on(member).await?;
         }
@@ -77,6 +83,44 @@ impl Nats {
     pub(in crate::chaos) fn url(&self) -> String {
         let urls: Vec<String> = self.members.all.iter().map(url).collect();
         urls.join(",")
+    }
+
+    /// Waits until every server has the same messages in its streams, for readers that any of them may serve.
+    pub(in crate::chaos) async fn agree(&mut self) -> Result<(), ChaosError> {
+        self.mend(AGREEMENT, async |monitors| monitors.disagreeing().await).await
+    }
+
+    /// Replicas that did not catch up until their server was restarted.
+    pub(in crate::chaos) fn mended(&self) -> u64 {
+        self.mended
+    }
+
+    /// Waits until `amiss` finds nothing. A replica may stop to follow its leader for good, which is a defect of the server: then it
+    /// is restarted, as its operator would do.
+    async fn mend(
+        &mut self,
+        limit: Duration,
+        amiss: impl AsyncFn(&Monitors) -> Option<(usize, String)>,
+    ) -> Result<(), ChaosError> {
+        if self.members.count() == 1 {
+            return Ok(());
+        }
+        let mut problem = String::new();
+        for _ in 0..=MENDS {
+            let deadline = Instant::now() + limit;
+            let member = loop {
+                let Some((member, found)) = amiss(&self.monitors).await else { return Ok(()) };
+                problem = format!("{}: {found}", self.members.name(member));
+                if Instant::now() > deadline {
+                    break member;
+                }
+                sleep(Duration::from_millis(200)).await;
+            };
+            self.mended += 1;
+            self.members.stop(member).await;
+            self.members.go_on(member).await?;
+        }
+        Err(ChaosError::failed("a NATS server does not catch up", problem))
     }
 
     /// The name of the server that leads, as the first server says that knows one.
@@ -170,27 +214,7 @@ impl Group for Nats {
         }
     }
 
-    async fn is_whole(&self) -> Result<(), ChaosError> {
-        if self.members.count() == 1 {
-            return Ok(());
-        }
-        let client = http_client::builder().no_proxy().timeout(ANSWER).build();
-        let client = client.map_err(|error| ChaosError::failed("an HTTP client", error))?;
-        let deadline = Instant::now() + ELECTION;
-        for monitor in &self.monitors {
-            let url = format!("http://127.0.0.1:{monitor}/healthz");
-            loop {
-                let problem = match client.get(&url).send().await {
-                    Ok(answer) if answer.status().is_success() => break,
-                    Ok(answer) => answer.text().await.unwrap_or_default(),
-                    Err(error) => error.to_string(),
-                };
-                if Instant::now() > deadline {
-                    return Err(ChaosError::failed("a NATS server does not catch up", problem));
-                }
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
-        Ok(())
+    async fn is_whole(&mut self) -> Result<(), ChaosError> {
+        self.mend(HEALING, async |monitors| monitors.ill().await).await
     }
 }

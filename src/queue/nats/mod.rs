@@ -31,6 +31,9 @@ use tracing::{info, warn};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a payload that its headers may need: the server counts them.
 const HEADERS: usize = 1_024;
+/// How often the client asks its server for a sign of life. After three questions without an answer it connects to another
+/// server: one that hangs, or cannot be reached, closes no connection.
+const PING: Duration = Duration::from_secs(2);
 /// The longest time between two attempts to connect again.
 const RECONNECT: Duration = Duration::from_secs(1);
 
@@ -83,6 +86,7 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Client> {
     let mut options = ConnectOptions::new()
         .name("turnwheel")
         .request_timeout(Some(REQUEST_TIMEOUT))
+        .ping_interval(PING)
         .reconnect_delay_callback(reconnect_delay);
     if let Some(path) = &settings.nats.creds {
         let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));

@@ -193,6 +193,18 @@ impl Server {
         }
     }
 
+    /// SIGSTOP: it hangs until it is killed.
+    pub fn pause(&self) {
+        let shell = self.child.lock().unwrap().as_ref().unwrap().id();
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+        let is_ours = |pid: &&str| {
+            std::fs::read_link(format!("/proc/{pid}/exe"))
+                .is_ok_and(|exe| Some(exe.as_path()) == self.program.canonicalize().ok().as_deref())
+        };
+        let pid = children.split_whitespace().find(is_ours).unwrap();
+        assert!(Command::new("kill").args(["-STOP", pid]).status().unwrap().success());
+    }
+
     /// SIGKILL.
     pub fn kill(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
