@@ -29,7 +29,7 @@ pub enum ChaosError {
     /// A fault of that name is not known.
     #[error("there is no fault `{0}`; they are: {1}")]
     UnknownFault(String, String),
-    /// A fault that one server of NATS cannot suffer.
+    /// A fault that needs a cluster of NATS.
     #[error("the fault `{0}` needs several NATS servers")]
     NeedsReplicas(Fault),
     /// Something else that the run needs.

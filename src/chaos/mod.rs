@@ -58,7 +58,7 @@ use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// How long the faults in hand may take to heal, and the conversations that have begun to end.
-const HEALING: Duration = Duration::from_secs(90);
+const HEALING: Duration = Duration::from_secs(150);
 /// How long it may then take until all is quiet.
 const QUIET: Duration = Duration::from_secs(90);
 /// How often progress is told.
@@ -210,8 +210,8 @@ impl Run<'_> {
         Ok(verdict)
     }
 
-    /// What is read from now on may come from any replica: all of them have to show the same. Returns how many servers had to be
-    /// restarted for that in the run.
+    /// Waits until all replicas of NATS show the same, since the checker may read from any of them. Returns how many servers the
+    /// run had to restart for that.
     async fn mended(&self, quiet: bool) -> Result<u64, ChaosError> {
         let mut nats = self.stage.nats.lock().await;
         if quiet {

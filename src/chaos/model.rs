@@ -1,6 +1,6 @@
-//! The model of a run: an OpenAI-compatible endpoint that answers differently at every call. The wording carries the
-//! call's number, and of several actions that are left it asks for any. What it may do follows from the messages alone, so
-//! that the checker can judge every answer.
+//! The model of a run: an OpenAI-compatible endpoint that responds differently to every call. The wording carries the
+//! call's number, and the order of a turn's actions varies. The set of legal answers follows from the messages alone, so
+//! the checker can judge every answer.
 
 use super::talk::{self, Action, GREETING, Line, Verb, fate};
 use axum::extract::State;
@@ -50,7 +50,7 @@ fn plan() -> Value {
     json!({"name": "Chaos", "tone": "plain", "greeting": GREETING, "sop": "1. Do it.", "timers": null, "constraints": ""})
 }
 
-/// What an action of this turn gave: which it was, unless it failed, and its receipt.
+/// The result of one action of this turn. A failed action has no tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     target: String,
@@ -77,7 +77,7 @@ fn decide(lines: &[Line], results: &[Outcome], call: u64) -> Value {
     decision(if answer.is_some() { "typing" } else { "ready" }, action.unwrap_or(Value::Null), answer)
 }
 
-/// The receipts of the actions that are done, in the order of `actions`, and the actions that are left.
+/// The receipts of the finished actions, in the order of `actions`, and the other actions.
 fn done<'a>(actions: &[Action<'a>], results: &[Outcome]) -> (Vec<String>, Vec<Action<'a>>) {
     let mut results = results.to_vec();
     let mut receipts = Vec::new();

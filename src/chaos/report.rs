@@ -35,7 +35,7 @@ pub struct Verdict {
     pub faults: BTreeMap<Fault, u64>,
     /// Deliveries beyond the first of each job, where known.
     pub redeliveries: Option<u64>,
-    /// NATS servers that did not catch up with their leader until they were restarted: a defect of theirs, not of what is tried.
+    /// NATS servers that caught up with their leader only after a restart: a defect of the server, not of Turnwheel.
     pub mended: u64,
     /// How long the turns in hand of killed workers took.
     pub recovery: Recovered,

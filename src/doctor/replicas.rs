@@ -5,13 +5,13 @@ use async_nats::ServerInfo;
 use async_nats::jetstream::stream::Info;
 use std::time::Duration;
 
-/// So many servers of a cluster go on when one of them fails.
+/// A cluster of this size survives the failure of one server.
 const SAFE: usize = 3;
 
 /// Replicas are heard of every second.
 const SILENCE: Duration = Duration::from_secs(4);
 
-/// The servers that a client is told of.
+/// The cluster, as a server describes it to its clients.
 pub(super) struct Servers {
     clustered: bool,
     /// How many addresses of servers that are up the server names; 0 when it names none, as `no_advertise` has it.

@@ -1,4 +1,4 @@
-//! The decision on record is the decision that a turn followed, however differently a model answers the same question.
+//! A turn follows the decision on record, also when the model responds differently to a repeated call.
 
 use super::evidence::Lane;
 use crate::journal::StepRecord;
@@ -20,7 +20,7 @@ pub(super) fn check(lane: &Lane) -> Vec<String> {
     found
 }
 
-/// The decision of each iteration: of several answers the last one, as it corrects those before.
+/// The decision of each iteration. The last correction counts.
 fn decisions(steps: &[StepRecord]) -> HashMap<&str, Value> {
     let mut last: HashMap<&str, (&str, &StepRecord)> = HashMap::new();
     for step in steps {

@@ -4,7 +4,7 @@
 //! behind it have seen. The crash-point tests ask it after every fault, and `turnwheel chaos` at the end of a run. It answers every violation in words; none means that all holds. It knows nothing of the backend
 //! or of the faults, but for [`Evidence::outlived`].
 //!
-//! [`evidence`] gathers what one lane shows, [`conversation`] checks what was said, [`decisions`] that it was what the model had decided, [`effects`] what was done outside,
+//! [`evidence`] gathers what one lane shows, [`conversation`] checks replies and history, [`decisions`] compares them with the recorded decisions, [`effects`] what was done outside,
 //! [`runs`] what workflows told.
 
 mod conversation;

@@ -30,7 +30,7 @@ fn end(told: &[u8]) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// What a screen holds of a verdict, and where the rest is.
+/// The first violations of a verdict, and the folder with all of them.
 fn in_short(verdict: &Value) -> String {
     let violations = verdict["violations"].as_array().map_or(&[][..], Vec::as_slice);
     let shown = violations.iter().take(SHOWN).map(|violation| violation.to_string().chars().take(LONGEST).collect());
@@ -60,7 +60,7 @@ fn chaos_of_half_a_minute_loses_and_repeats_nothing() {
     has_seen_something(&clean("7", &[]), 5);
 }
 
-/// Three servers of each kind. Most of the faults hit servers; what takes longer than half a minute is left to longer runs.
+/// Three servers of each kind. Rolling restarts take too long for half a minute.
 #[test]
 fn chaos_with_replicas_of_half_a_minute_loses_and_repeats_nothing() {
     let faults = "worker-kill,worker-pause,workers-kill,nats-kill,nats-pause,nats-step-down,nats-follower-kill,nats-cut-off,\

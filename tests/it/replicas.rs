@@ -72,7 +72,7 @@ async fn streams_have_as_many_replicas_as_are_set_and_outlive_their_leader() {
 async fn a_server_that_hangs_is_left_for_another() {
     let servers = Server::nats_cluster().await;
     let mut settings = settings(&servers, 3).await;
-    // The client is told of the others.
+    // The server names the others to its clients.
     settings.nats.url = servers[0].address();
     let queue = queue(&settings).await;
     queue.publish(job("first")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Every kind of fault: its name, how often and how long it happens, what it does and to whom.
+//! Every kind of fault, with its name, its weight, its duration, its harm and its victims.
 
 use crate::chaos::error::ChaosError;
 use serde::{Serialize, Serializer};
@@ -75,7 +75,7 @@ pub(super) enum Member {
     All,
 }
 
-/// What it does.
+/// The harm of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
     Kill,
@@ -195,11 +195,11 @@ impl Fault {
         }
     }
 
-    /// For how long, in milliseconds; `replicated`: other servers of NATS go on meanwhile.
+    /// For how long, in milliseconds; `replicated`: the other servers of NATS continue.
     pub(super) const fn lasts(self, replicated: bool) -> Range<u64> {
         match (self.harm(), self.whom()) {
             (Harm::HandOver | Harm::Rolling, _) => 0..1,
-            // Around the six seconds of a lease, so that some wake up in time and some do not.
+            // Around the six seconds of a lease: some wake up before its end, some after it.
             (Harm::Pause, Whom::Worker | Whom::Scheduler) => 1_000..14_000,
             (_, Whom::Mongodb(_)) => 500..8_000,
             // Longer than NATS takes to miss a leader, or not.

@@ -1,9 +1,8 @@
-//! What goes wrong: processes killed and paused, servers restarted, killed, voted out, cut off from one another. Which, when
-//! and for how long is drawn from the seed ([`plans`]); a fault whose victim suffers already is left out. [`kind`] has
-//! every fault, [`strike`] carries one out.
+//! The faults of a run: processes are killed and paused, servers are restarted, killed, voted out and cut off from one
+//! another. [`plans`] draws them from the seed, [`kind`] lists them, [`strike`] carries one out. A fault is skipped while its
+//! victim suffers from another one.
 //!
-//! A run has scenes: in every second one the servers are left alone, so that recoveries can be seen that wait for nothing
-//! but a worker.
+//! A run has scenes. In every second scene no server suffers, so that some recoveries wait for nothing but a worker.
 
 mod kind;
 mod plans;

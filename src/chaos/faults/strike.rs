@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard};
 use tokio::time::{Instant, sleep};
 
-/// How long a worker may take to finish its turns when it is told to stop.
+/// How long a worker may take to finish its turns after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn strike(stage: &Stage, plan: Plan) {
@@ -45,7 +45,7 @@ fn free(actor: &Actor) -> Option<Victim> {
     Arc::clone(actor).try_lock_owned().ok()
 }
 
-/// A worker that does not suffer already, if another one is left to take over its turns.
+/// A worker that suffers from no fault, if another worker can take over its turns.
 fn spare_worker(stage: &Stage, lot: usize) -> Option<Victim> {
     let workers = &stage.cast.workers;
     let mut free: Vec<Victim> = workers.iter().filter_map(free).collect();

@@ -52,7 +52,7 @@ impl Members {
         }
     }
 
-    /// The others and this member cannot reach each other any more.
+    /// Cuts the connections between this member and the others.
     pub(in crate::chaos) fn cut_off(&self, member: usize) {
         if let Some(network) = &self.network {
             network.cut_off(member);
@@ -73,7 +73,7 @@ impl Members {
     }
 }
 
-/// What the faults need to know of a group.
+/// The operations that the faults need.
 pub(in crate::chaos) trait Group: Send {
     fn members(&mut self) -> &mut Members;
 

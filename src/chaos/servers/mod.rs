@@ -1,5 +1,5 @@
-//! NATS and MongoDB of a run: found, started, taken down. [`members`] is what both kinds have in common, [`network`] what a
-//! run can cut between them.
+//! NATS and MongoDB of a run: found, started, taken down. [`members`] holds the servers of one kind, [`network`] the
+//! connections between them, which a run can cut.
 
 mod members;
 mod mongo;

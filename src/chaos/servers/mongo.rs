@@ -19,7 +19,7 @@ const ELECTION: Duration = Duration::from_secs(60);
 /// How long a member may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The replica set, and the run's own client of it.
 pub(in crate::chaos) struct Mongo {
     members: Members,
     /// Where members and clients find each member: the proxy, if there is one.
@@ -63,7 +63,7 @@ impl Mongo {
         uri(&self.hosts)
     }
 
-    /// A client of the run's own. It gives up soon while there is no primary.
+    /// The run's own client. Without a primary its calls fail within two seconds.
     pub(in crate::chaos) fn client(&self) -> Client {
         self.client.clone()
     }

@@ -1,4 +1,4 @@
-//! What the servers of NATS say of themselves on their monitoring ports.
+//! The monitoring ports of the servers of NATS: their health, and the state of their streams.
 
 use crate::chaos::error::ChaosError;
 use crate::http_client;

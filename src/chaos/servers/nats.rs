@@ -17,7 +17,7 @@ const ELECTION: Duration = Duration::from_secs(60);
 /// How long a server may take to be healthy again, and to have the same messages as the others once nothing is published.
 const HEALING: Duration = Duration::from_secs(30);
 const AGREEMENT: Duration = Duration::from_secs(15);
-/// How many servers are restarted for that before the run is given up.
+/// The restarts for that before the run fails.
 const MENDS: usize = 3;
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const JOBS: &str = "TW_JOBS";
 const OUT: &str = "TW_OUT";
 const WORKERS: &str = "workers";
 
-/// See the module.
+/// The servers of NATS.
 pub(in crate::chaos) struct Nats {
     members: Members,
     monitors: Monitors,

@@ -31,8 +31,8 @@ use tracing::{info, warn};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a payload that its headers may need: the server counts them.
 const HEADERS: usize = 1_024;
-/// How often the client asks its server for a sign of life. After three questions without an answer it connects to another
-/// server: one that hangs, or cannot be reached, closes no connection.
+/// How often the client pings its server. After three pings without a pong it connects to another server: a server that
+/// hangs, or is unreachable, closes no connection.
 const PING: Duration = Duration::from_secs(2);
 /// The longest time between two attempts to connect again.
 const RECONNECT: Duration = Duration::from_secs(1);

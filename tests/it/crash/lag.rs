@@ -1,6 +1,6 @@
 //! Reads that lag as far as the traits' contracts let them.
 //!
-//! - `next_in_lane` may miss what was published lately, but never what the caller knows to be there (`at_least`).
+//! - `next_in_lane` may miss recent messages, but never a message that the caller knows to be in the lane (`at_least`).
 //! - `session` may show the state before another process's last writes.
 //! - `due_timers` and `abandoned_lanes` may show the state of a sweep ago.
 //!

@@ -143,7 +143,7 @@ fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Repo
     missed
 }
 
-/// What a screen holds of many violations, and the file with all of them.
+/// The first violations, and the file with all of them.
 fn in_short(name: &str, violations: &[String]) -> String {
     let file = format!("{}/crash-{}.txt", env!("CARGO_TARGET_TMPDIR"), name.replace(' ', "-"));
     let written = std::fs::write(&file, violations.join("\n"));

@@ -1,4 +1,4 @@
-//! A model that answers the same question in other words each time: with the number of the call in its text.
+//! A model that responds in other words to every call: its text carries the number of the call.
 
 use crate::support::script::{Answer, Asked};
 use serde_json::Value;
