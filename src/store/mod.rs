@@ -161,7 +161,8 @@ pub trait Store: Send + Sync + 'static {
 
     // --- queries
 
-    /// One session.
+    /// One session. Right after an election a store may respond with an older state: a caller that builds on it compares `epoch`
+    /// and `last_seq` with the values that it knows.
     async fn session(&self, session_id: &str) -> Result<Option<Session>>;
 
     /// Sessions, last changed first, without their histories.

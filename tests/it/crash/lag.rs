@@ -1,7 +1,7 @@
 //! Reads that lag as far as the traits' contracts let them.
 //!
 //! - `next_in_lane` may miss recent messages, but never a message that the caller knows to be in the lane (`at_least`).
-//! - `session` may show the state before another process's last writes.
+//! - `session` may show an older state, as right after an election.
 //! - `due_timers` and `abandoned_lanes` may show the state of a sweep ago.
 //!
 //! Steps, agents, plans and all answers of writes are never behind: turns are built on them.

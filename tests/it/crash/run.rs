@@ -113,7 +113,9 @@ impl<'s> Run<'s> {
     }
 
     fn start(&mut self, role: Role) {
-        let wire = Arc::new(Wire::new(self.processes.len(), Arc::clone(&self.plan), self.scenario.lags));
+        // The first process reads from the leader: its successors may see less than it has recorded.
+        let lags = self.scenario.lags && !self.processes.is_empty();
+        let wire = Arc::new(Wire::new(self.processes.len(), Arc::clone(&self.plan), lags));
         let queue = FaultyQueue { inner: Arc::clone(&self.backend.queue), wire: Arc::clone(&wire) };
         let store = FaultyStore { inner: Arc::clone(&self.backend.store), wire: Arc::clone(&wire) };
         let backend = (self.mutant)((Arc::new(queue), Arc::new(store)));
