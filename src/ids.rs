@@ -8,7 +8,7 @@ pub const MAX_BYTES: usize = 128;
 /// Why a text cannot be an identifier.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`, and does not begin with `$`"
+    "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`"
 )]
 pub struct IdError {
     /// Which identifier it was, such as `session_id`.
@@ -25,17 +25,31 @@ pub fn check(field: &'static str, id: &str) -> Result<(), IdError> {
         format!("has {} bytes", id.len())
     } else if id.starts_with('$') {
         "begins with `$`".to_owned()
-    } else if let Some(bad) = id.chars().find(|c| is_illegal(*c)) {
+    } else if let Some(bad) = id.chars().find(|c| is_illegal(*c) && !(*c == '.' && takes_dots(field))) {
         format!("contains {bad:?}")
+    } else if id.chars().all(|c| c == '.') {
+        // URLs and paths give these a meaning of their own.
+        "has nothing but dots".to_owned()
     } else {
         return Ok(());
     };
     Err(IdError { field, problem })
 }
 
-/// True when `id` is a legal identifier.
+/// True when `id` is a legal identifier of any kind.
 pub fn is_legal(id: &str) -> bool {
     check("id", id).is_ok()
+}
+
+/// True when `id` is a legal `job_id`, which may have dots.
+pub fn is_legal_job(id: &str) -> bool {
+    check("job_id", id).is_ok()
+}
+
+/// Platforms have dots in the ids of their messages and users: `1699999999.000100`, `li@example.com`. These ids are no token of a
+/// subject.
+fn takes_dots(field: &str) -> bool {
+    matches!(field, "job_id" | "turn_id" | "user_id")
 }
 
 fn is_illegal(c: char) -> bool {
@@ -49,11 +63,19 @@ mod tests {
     #[test]
     fn chinese_and_ascii_ids_are_legal_and_the_contract_s_exceptions_are_not() {
         for good in ["s1", "会话-1", "a_b:c", &"x".repeat(128)] {
-            assert!(is_legal(good), "{good}");
+            assert!(check("id", good).is_ok(), "{good}");
         }
         for bad in ["", "a b", "a.b", "a*", ">", "a/b", "$a", "a\n", "a\u{3000}b", &"x".repeat(129)] {
-            assert!(!is_legal(bad), "{bad:?}");
+            assert!(check("id", bad).is_err(), "{bad:?}");
         }
-        assert!(check("job_id", "a.b").unwrap_err().to_string().starts_with("job_id contains '.'"));
+        assert!(check("session_id", "a.b").unwrap_err().to_string().starts_with("session_id contains '.'"));
+        for field in ["job_id", "turn_id", "user_id"] {
+            for good in ["1699999999.000100", "wamid.HBgN=", "a.b@mail.example.com", "a:b=c", "..a"] {
+                assert_eq!(check(field, good), Ok(()), "{field}");
+            }
+            for bad in [".", "..", "$abc", "a.>", "a/b", "a b"] {
+                assert!(check(field, bad).is_err(), "{field} {bad}");
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod budget;
 pub mod chaos;
 pub mod clock;
 pub mod config;
+pub mod crew;
 pub mod demo;
 pub mod depth;
 pub mod doctor;

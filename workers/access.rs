@@ -16,6 +16,7 @@ use turnwheel::agent::{AgentRecord, StoredAgent};
 use turnwheel::config::load::Loaded;
 use turnwheel::config::show::masked_address;
 use turnwheel::config::{Backend, Budget, Settings};
+use turnwheel::crew::Crew;
 use turnwheel::gateway::intake::{self, Accepted, NewMessage, NewRun, Order, StartedRun};
 use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
 use turnwheel::gateway::letters::{self, Letter, LetterSummary, Replayed};
@@ -100,6 +101,16 @@ impl Access {
         }
     }
 
+    /// True when jobs of the session wait, as far as they can be seen from here.
+    pub async fn has_jobs(&self, session: &Session) -> anyhow::Result<bool> {
+        match self {
+            Self::Direct { queue, .. } => {
+                Ok(queue.next_in_lane(&session.session_id, session.last_seq, 0).await?.is_some())
+            }
+            Self::Gateway(_) => Ok(session.pending_seq > session.last_seq),
+        }
+    }
+
     pub async fn control(&self, session_id: &str, order: Order) -> anyhow::Result<Accepted> {
         match self {
             Self::Direct { queue, store, .. } => {
@@ -135,6 +146,14 @@ impl Access {
         match self {
             Self::Direct { queue, store, .. } => direct(letters::replay(queue.as_ref(), store.as_ref(), which).await),
             Self::Gateway(client) => client.replay(which).await,
+        }
+    }
+
+    /// The workers that run now.
+    pub async fn crew(&self) -> anyhow::Result<Crew> {
+        match self {
+            Self::Direct { store, .. } => Ok(Crew::of(store.as_ref()).await?),
+            Self::Gateway(client) => Ok(Crew::new(client.processes().await?)),
         }
     }
 
@@ -268,8 +287,8 @@ impl Access {
         match self {
             Self::Direct { store, models, .. } => {
                 let known: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
-                let registered = workflows::register(store.as_ref(), (&Flows::builtin(), &known), workflow).await;
-                direct(registered.map(|registered| registered.changed))
+                let here = (Flows::builtin().ids(), known);
+                direct(workflows::register(store.as_ref(), here, workflow).await.map(|registered| registered.changed))
             }
             Self::Gateway(client) => client.register(&workflow).await,
         }

@@ -1,6 +1,7 @@
 //! `turnwheel agents`: agent files into the store, and what is there.
 
 use crate::access::Access;
+use crate::basis;
 use crate::failure::Failure;
 use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
@@ -15,9 +16,7 @@ use turnwheel::config::load::Loaded;
 use turnwheel::document::file::DocumentError;
 use turnwheel::gateway::AgentSummary;
 use turnwheel::knowledge::files::{self, NamedText};
-use turnwheel::run;
 use turnwheel::tasks::Tasks;
-use turnwheel::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,12 +89,21 @@ impl Agents {
         let tasks = Tasks::new();
         match self {
             Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
-            Self::Validate { paths, json } => validate(checked(&paths, loaded)?, Report::new(AGENT, json)),
-            Self::Apply { paths, json } => {
-                let files = checked(&paths, loaded)?;
-                apply(&Access::open(loaded, &tasks).await?, files, Report::new(AGENT, json)).await
+            Self::Validate { paths, json } => {
+                let known = basis::here(&loaded.settings);
+                validate(checked(read(&paths, &loaded.settings.agents_dir)?, &known), Report::new(AGENT, json))
             }
-            Self::List { json } => list(&Access::open(loaded, &tasks).await?, json).await,
+            Self::Apply { paths, json } => {
+                let files = read(&paths, &loaded.settings.agents_dir)?;
+                let access = Access::open(loaded, &tasks).await?;
+                let (_, known) = basis::of(&access, &loaded.settings, json).await?;
+                apply(&access, checked(files, &known), Report::new(AGENT, json)).await
+            }
+            Self::List { json } => {
+                let listed = list(&Access::open(loaded, &tasks).await?, json).await;
+                tell_broken(&loaded.settings.agents_dir);
+                listed
+            }
             Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
         }
     }
@@ -107,15 +115,20 @@ type Read = (PathBuf, Result<AgentRecord, AgentError>);
 /// An agent that can be used with the texts that it answers from, or why there is none; and what is told of its file.
 type Checked = (FileReport, Result<(AgentRecord, Vec<NamedText>), AgentError>);
 
-/// The named files, or those of `agents_dir`.
-fn checked(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<Vec<Checked>> {
-    let known = Known::new(&loaded.settings, Flows::builtin().ids()).with_flows(run::known_ids(&loaded.settings));
-    let files = read(paths, &loaded.settings.agents_dir)?.into_iter();
+fn checked(files: Vec<Read>, known: &Known) -> Vec<Checked> {
     let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
         Ok((agent, warnings)) => with_texts(&path, agent, warnings),
         Err(problem) => (FileReport::of(&path), Err(problem)),
     };
-    Ok(files.map(check).collect())
+    files.into_iter().map(check).collect()
+}
+
+/// Says which files of `agents_dir` are broken: what the store has of them is older, or nothing.
+fn tell_broken(agents_dir: &Path) {
+    let files = if agents_dir.is_dir() { load::read_path(agents_dir) } else { Vec::new() };
+    for (path, problem) in files.into_iter().filter_map(|(path, agent)| Some((path, agent.err()?))) {
+        eprintln!("{}", printable(&format!("warning: {} is not applied: {problem}", path.display())));
+    }
 }
 
 /// An agent that is good by itself, with the texts that it answers from.
@@ -131,6 +144,7 @@ fn with_texts(path: &Path, agent: AgentRecord, mut warnings: Vec<Finding>) -> Ch
     }
 }
 
+/// The named files, or those of `agents_dir`.
 fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
     if paths.is_empty() && !agents_dir.exists() {

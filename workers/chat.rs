@@ -45,7 +45,7 @@ pub struct Chat {
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Who you are
-    #[arg(long, value_parser = crate::id)]
+    #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
     /// How long to wait for each answer, with piped input
     #[arg(long, default_value = "60s", value_parser = duration::parse)]

@@ -22,7 +22,7 @@ use turnwheel::http_client;
 use turnwheel::knowledge::{Hit, SourceEntry};
 use turnwheel::queue::{Command, EventType, StreamEvent};
 use turnwheel::session::Session;
-use turnwheel::store::{RunQuery, SessionQuery};
+use turnwheel::store::{Process, RunQuery, SessionQuery};
 use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 use url::Url;
 
@@ -129,6 +129,14 @@ impl GatewayClient {
 
     pub async fn doctor(&self) -> anyhow::Result<Vec<Finding>> {
         self.listing(self.api(Method::GET, &["doctor"]), "findings").await
+    }
+
+    /// What runs; nothing where the gateway is of an earlier version.
+    pub async fn processes(&self) -> anyhow::Result<Vec<Process>> {
+        match self.listing(self.api(Method::GET, &["processes"]), "processes").await {
+            Err(error) if crate::failure::is_unknown(&error) => Ok(Vec::new()),
+            answer => answer,
+        }
     }
 
     pub async fn agents(&self) -> anyhow::Result<Vec<AgentSummary>> {

@@ -53,7 +53,7 @@ pub enum Dead {
 #[derive(Debug, Args)]
 pub struct Which {
     /// The letter: its number, or its job's id
-    #[arg(value_name = "SEQ|JOB_ID", value_parser = crate::id)]
+    #[arg(value_name = "SEQ|JOB_ID", value_parser = crate::dotted_id)]
     which: String,
     /// As JSON
     #[arg(long)]

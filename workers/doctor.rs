@@ -15,9 +15,10 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel doctor                                             the cluster that is set, or `dev`
   turnwheel doctor --json                                      for a monitor: `problems`, `findings`
+  turnwheel doctor --initiate                                  makes MongoDB's replica set, once
   turnwheel doctor --nats-monitor http://nats.internal:8222    asks there when NATS syncs its files
 
-It only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal \
+Without --initiate it only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal \
 and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be \
 used, lanes that do not move, timers that nobody fires, dead letters, a collector that takes no traces.
 Exit status: 0 nothing worse than advice, 1 a problem, 2 wrong use.";
@@ -28,6 +29,9 @@ pub struct Doctor {
     /// The monitoring port of nats-server; unless given, port 8222 of the server is tried
     #[arg(long, value_name = "URL")]
     nats_monitor: Option<String>,
+    /// First initiate the replica set of MongoDB, which a mongod that was started with --replSet needs once
+    #[arg(long)]
+    initiate: bool,
     /// Only advice and problems
     #[arg(long)]
     quiet: bool,
@@ -38,7 +42,11 @@ pub struct Doctor {
 
 impl Doctor {
     pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
-        let mut findings = self.findings(loaded).await?;
+        let mut findings = Vec::new();
+        if self.initiate {
+            findings.push(doctor::initiate(&loaded.settings).await);
+        }
+        findings.extend(self.findings(loaded).await?);
         findings.retain(|finding| !self.quiet || finding.level > Level::Ok);
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         let (problems, advice) = (count(Level::Problem), count(Level::Advice));

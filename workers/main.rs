@@ -6,6 +6,7 @@
 
 mod access;
 mod agents;
+mod basis;
 mod bench;
 mod chaos;
 mod chat;
@@ -41,6 +42,7 @@ mod workflows;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use turnwheel::config::load::{Loaded, Sources};
@@ -174,8 +176,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Command::Completions { shell } = cli.command {
         // Needs neither settings nor servers: a shell asks for it at its start.
-        clap_complete::generate(shell, &mut Cli::command(), "turnwheel", &mut std::io::stdout());
-        return ExitCode::SUCCESS;
+        return completions(shell);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -190,11 +191,24 @@ fn main() -> ExitCode {
     code
 }
 
+fn completions(shell: Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "turnwheel", &mut script);
+    match std::io::stdout().write_all(&script) {
+        // A reader such as `head` has seen enough.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            failure::report(&anyhow::Error::new(error).context("cannot write the completions"))
+        }
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
     // A command says by itself what it waits for.
     let default = match cli.command.is_role() {
-        true => "info,tokio_cron_scheduler=warn",
+        // The client of NATS names servers by their ports; what it says is said by the queue as well.
+        true => "info,tokio_cron_scheduler=warn,async_nats=warn",
         false => "warn,turnwheel::queue::nats=error,turnwheel::store::mongo=error",
     };
     let loaded = Settings::load(&sources)?;
@@ -249,6 +263,11 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 /// An identifier on the command line: a bad one is wrong use, not a failure.
 fn id(text: &str) -> Result<String, String> {
     turnwheel::ids::check("the id", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// The same for ids of messages and users, which may have dots.
+fn dotted_id(text: &str) -> Result<String, String> {
+    turnwheel::ids::check("job_id", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

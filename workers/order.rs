@@ -3,8 +3,10 @@
 use crate::access::Access;
 use crate::table::{print, print_json};
 use clap::Args;
+use turnwheel::clock;
 use turnwheel::gateway::intake::Order;
 use turnwheel::queue::Command;
+use turnwheel::session::{Session, Status};
 
 #[derive(Debug, Args)]
 pub struct Given {
@@ -20,7 +22,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Puts the command onto the session's lane, and prints its job's id. `name`: of the timers that it is about.
+    /// Puts the command onto the session's lane, and prints its job's id; says so when it would change nothing. `name`: of the timers that it is about.
     pub async fn order(
         self,
         access: &Access,
@@ -29,11 +31,80 @@ impl Given {
         name: Option<String>,
     ) -> anyhow::Result<()> {
         let Self { reason, by, json } = self;
+        if let Some(note) = nothing_to_do(access, session_id, command, name.as_deref()).await? {
+            match json {
+                true => print_json(&serde_json::json!({ "session_id": session_id, "changed": false, "note": note }))?,
+                false => print(note),
+            }
+            return Ok(());
+        }
         let accepted = access.control(session_id, Order { command, name, reason, by }).await?;
         if json {
             return print_json(&accepted);
         }
         print(accepted.job_id);
         Ok(())
+    }
+}
+
+/// Why the command would change nothing. A session that is unknown, or at work, gets the command.
+async fn nothing_to_do(
+    access: &Access,
+    session_id: &str,
+    command: Command,
+    name: Option<&str>,
+) -> anyhow::Result<Option<String>> {
+    let Some(session) = access.get_session(session_id).await? else { return Ok(None) };
+    if is_at_work(&session) || access.has_jobs(&session).await? {
+        return Ok(None);
+    }
+    Ok(idle(&session, command, name))
+}
+
+fn is_at_work(session: &Session) -> bool {
+    let held = session.lease.as_ref().is_some_and(|lease| lease.until > clock::now());
+    held || matches!(session.workflow_state.status, Status::Acknowledged | Status::Processing | Status::Typing)
+}
+
+fn idle(session: &Session, command: Command, name: Option<&str>) -> Option<String> {
+    let (id, status) = (&session.session_id, session.workflow_state.status);
+    let (waits, transferred) = (session.waiting.is_some(), status == Status::Transferred);
+    match command {
+        Command::Cancel if !waits && !transferred && session.timers.is_empty() => {
+            Some(format!("nothing to cancel: {id} has no turn in progress and no timers"))
+        }
+        Command::Release if !waits && !transferred => {
+            Some(format!("nothing to release: {id} is `{status}`, and no flow of it waits for an answer"))
+        }
+        Command::Close => session.closed_at.map(|at| format!("nothing to close: {id} is closed since {at}")),
+        Command::CancelTimers => match name {
+            _ if session.timers.iter().any(|timer| name.is_none_or(|name| timer.name == name)) => None,
+            Some(name) => Some(format!("nothing to cancel: {id} has no timer `{name}`")),
+            None => Some(format!("nothing to cancel: {id} has no timers")),
+        },
+        Command::Cancel | Command::Release => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwheel::clock::Timestamp;
+
+    #[test]
+    fn what_would_change_nothing_is_told() {
+        let now = Timestamp::from_millis(1_000);
+        let mut session = Session::new("s1", now);
+        let commands = [Command::Cancel, Command::Release, Command::CancelTimers];
+        for command in commands {
+            assert!(idle(&session, command, None).unwrap().contains("s1"), "{command:?}");
+        }
+        assert_eq!(idle(&session, Command::Close, None), None);
+        session.closed_at = Some(now);
+        assert!(idle(&session, Command::Close, None).unwrap().contains("closed since"));
+        session.workflow_state.status = Status::Transferred;
+        assert_eq!((idle(&session, Command::Cancel, None), idle(&session, Command::Release, None)), (None, None));
+        session.workflow_state.status = Status::Typing;
+        assert!(is_at_work(&session));
     }
 }

@@ -32,10 +32,10 @@ pub struct Send {
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
     /// The message's id: the same id again is no second turn
-    #[arg(long, value_parser = crate::id)]
+    #[arg(long, value_parser = crate::dotted_id)]
     job_id: Option<String>,
     /// The user
-    #[arg(long, value_parser = crate::id)]
+    #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
     /// The channel that replies go to
     #[arg(long, value_parser = crate::id)]

@@ -1,6 +1,7 @@
 //! `turnwheel workflows`: workflow files into the store, what is there, and runs of them.
 
 use crate::access::Access;
+use crate::basis;
 use crate::failure::Failure;
 use crate::following::Following;
 use crate::report::{FileReport, Report, WORKFLOW};
@@ -11,12 +12,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use turnwheel::agent::{AgentRecord, load};
+use turnwheel::config::Settings;
 use turnwheel::config::load::Loaded;
 use turnwheel::gateway::intake::NewRun;
 use turnwheel::gateway::workflows::Source;
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::workflow::orchestration::definition::{Workflow, WorkflowRecord};
 use turnwheel::workflow::orchestration::known::KnownRunnables;
 use turnwheel::workflow::orchestration::{read, schema, structure};
 
@@ -204,10 +206,8 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The named files, or those of `workflows_dir`, and what they can name: each other, what is in the folders of the settings,
-/// and what comes with the program.
-fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>, KnownRunnables)> {
-    let settings = &loaded.settings;
+/// The named files, or those of `workflows_dir`.
+fn read(paths: &[PathBuf], settings: &Settings) -> anyhow::Result<Vec<read::Loaded>> {
     let default = [settings.workflows_dir.clone()];
     let paths = if paths.is_empty() { &default } else { paths };
     let files = read::read_paths(paths);
@@ -216,19 +216,26 @@ fn read(paths: &[PathBuf], loaded: &Loaded) -> anyhow::Result<(Vec<read::Loaded>
         let message = format!("there is no workflow file in {}", folders.join(", "));
         return Err(Failure::new(message, "workflow files end in .yaml, .yml or .json").into());
     }
+    Ok(files)
+}
+
+fn good(files: &[read::Loaded]) -> Vec<Arc<Workflow>> {
+    files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()
+}
+
+/// What files can name as far as it is known here: each other, what is in the folders of the settings, and what comes with the
+/// program.
+fn known_here(files: &[read::Loaded], settings: &Settings) -> KnownRunnables {
     let agents: Vec<_> =
         load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
+    let default = [settings.workflows_dir.clone()];
     let others = if settings.workflows_dir.is_dir() { read::read_paths(&default) } else { Vec::new() };
-    let good = |files: &[read::Loaded]| -> Vec<_> {
-        files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()
-    };
-    let known = KnownRunnables::new(Flows::builtin().ids())
+    KnownRunnables::new(Flows::builtin().ids())
         .with_builtin()
         .with_models(settings.models.keys().cloned())
         .with_agents(&agents)
         .with_workflows(good(&others))
-        .with_workflows(good(&files));
-    Ok((files, known))
+        .with_workflows(good(files))
 }
 
 /// What a file holds, and what is told of it.
@@ -240,14 +247,22 @@ fn checked((path, read): read::Loaded, known: &KnownRunnables) -> (FileReport, O
 }
 
 fn validate(paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
-    let (files, known) = read(paths, loaded)?;
+    let files = read(paths, &loaded.settings)?;
+    let known = known_here(&files, &loaded.settings);
     let mut report = Report::new(WORKFLOW, json);
     files.into_iter().for_each(|file| report.tell(checked(file, &known).0));
     report.end()
 }
 
 async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
-    let (files, known) = read(paths, loaded)?;
+    let files = read(paths, &loaded.settings)?;
+    let (crew, _) = basis::of(access, &loaded.settings, json).await?;
+    let known = match crew.is_empty() {
+        true => known_here(&files, &loaded.settings),
+        false => {
+            KnownRunnables::new(crew.flows()).with_builtin().with_models(crew.models()).with_workflows(good(&files))
+        }
+    };
     let known = registered(access, known).await?;
     let mut report = Report::new(WORKFLOW, json);
     let mut good = Vec::new();

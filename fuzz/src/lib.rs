@@ -54,7 +54,7 @@ pub fn job(data: &[u8]) {
     };
     let Ok(job) = Job::decode(&message(data.to_vec())) else { return };
     job.check().expect("what was decoded is legal");
-    assert!(ids::is_legal(&job.job_id), "a turn has a legal id");
+    assert!(ids::is_legal_job(&job.job_id), "a turn has a legal id");
     let again = Job::decode(&message(job.encode().to_vec())).expect("what was encoded can be decoded");
     assert_eq!(again, job);
 }

@@ -59,6 +59,8 @@ pub struct Settings {
     pub worker: Worker,
     /// Lanes.
     pub lane: Lane,
+    /// The sizes of the streams on NATS.
+    pub streams: Streams,
     /// The HTTP gateway.
     pub gateway: Gateway,
     /// `${NAME}` in agent files.
@@ -119,8 +121,26 @@ pub struct Worker {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lane {
-    /// Messages that may wait in one session; 1,000 unless given.
+    /// User messages that may wait in one session; 1,000 unless given. Commands, timers and wake-ups fit in beyond it.
     pub max_depth: u64,
+}
+
+/// See [`Settings::streams`]. In MiB; 0 is no limit. JetStream reserves these bytes for each stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Streams {
+    /// Jobs; 1,024 unless given. A full stream refuses publishers.
+    pub jobs_max_mib: u64,
+    /// Replies and events; 4,096 unless given. A full stream drops its oldest.
+    pub out_max_mib: u64,
+    /// Dead letters; 512 unless given. A full stream drops its oldest.
+    pub dead_max_mib: u64,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { jobs_max_mib: 1_024, out_max_mib: 4_096, dead_max_mib: 512 }
+    }
 }
 
 /// See [`Settings::gateway`].
@@ -129,7 +149,7 @@ pub struct Lane {
 pub struct Gateway {
     /// `127.0.0.1:8080` unless given.
     pub listen: SocketAddr,
-    /// `127.0.0.1:8081` unless given.
+    /// `127.0.0.1:8081` unless given. Nothing listens there: gRPC is not served yet.
     pub grpc_listen: SocketAddr,
     /// Bearer tokens; without any the gateway listens on loopback only.
     pub tokens: Vec<String>,
@@ -309,6 +329,7 @@ impl Default for Settings {
                 drain_timeout: Text(Duration::from_secs(30)),
             },
             lane: Lane { max_depth: 1_000 },
+            streams: Streams::default(),
             gateway: Gateway {
                 listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
                 grpc_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),

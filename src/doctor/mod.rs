@@ -1,10 +1,12 @@
-//! What is wrong with a deployment, and what to change. It only looks: nothing is made, and nothing mended.
+//! What is wrong with a deployment, and what to change. It only looks: nothing is made, and nothing mended, but for the replica
+//! set that [`initiate()`] makes.
 //!
 //! [`cluster`] asks the servers (`nats`, `mongo`) and, where they are as they should be, goes on to [`fn@work`]: agents, lanes,
 //! timers and dead letters, over the two traits. [`fn@files`] looks at prompts and models' keys, [`unapplied`] at agent files,
 //! [`fn@telemetry`] asks the collector of traces.
 
 mod files;
+mod initiate;
 mod mongo;
 mod nats;
 mod replicas;
@@ -12,6 +14,7 @@ mod telemetry;
 mod work;
 
 pub use files::{files, unapplied};
+pub use initiate::initiate;
 pub use telemetry::telemetry;
 pub use work::work;
 
@@ -105,7 +108,7 @@ pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) 
         let tasks = Tasks::new();
         match tokio::time::timeout(LIMIT, opened(settings, &tasks)).await {
             Ok(Ok((queue, store))) => {
-                findings.extend(work(&queue, &store, &known).await);
+                findings.extend(work(&queue, &store, (settings, &known)).await);
                 findings.extend(unapplied(&store, settings).await);
             }
             Ok(Err(problem)) => findings.push(Finding::problem("queue and store", problem, "see the lines above")),

@@ -1,5 +1,6 @@
 //! MongoDB: connection, version, replica set, journal, old versions, indexes, clock, and who leads the timers.
 
+use super::initiate::{is_uninitiated, not_initiated, uninitiated};
 use super::{Finding, in_time, version};
 use crate::clock::{self, Timestamp};
 use crate::config::Settings;
@@ -29,11 +30,15 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     };
     let (client, hello, here) = match in_time(opened).await {
         Ok(opened) => opened,
+        Err(_) if uninitiated(settings).await => return (vec![not_initiated(&place)], false),
         Err(error) => {
             let remedy = "start mongod as a replica set, or correct mongodb.uri (MONGODB_URI)";
             return (vec![Finding::problem(place, error, remedy)], false);
         }
     };
+    if is_uninitiated(&hello) {
+        return (vec![not_initiated(&place)], false);
+    }
     let mut findings = vec![build(&client, &place).await];
     findings.extend(replica_set(&client, &hello).await);
     findings.push(storage(&client).await);
@@ -68,7 +73,7 @@ async fn replica_set(client: &Client, hello: &Document) -> Vec<Finding> {
     let place = "replica set";
     let Ok(name) = hello.get_str("setName") else {
         let what = "this mongod is no member of a replica set: writes by majority are refused";
-        let remedy = "start it with `--replSet rs0`, and once `mongosh --eval 'rs.initiate()'`; one member is enough";
+        let remedy = "start it with `--replSet rs0`, then `turnwheel doctor --initiate` once; one member is enough";
         return vec![Finding::problem(place, what, remedy)];
     };
     let count = |field: &str| hello.get_array(field).map_or(0, Vec::len);
@@ -215,7 +220,7 @@ async fn leader(database: &Database, hello: &Document) -> Finding {
         }
         Ok(_) => {
             let remedy = "start `turnwheel scheduler`, and a second one that stands by";
-            Finding::advice(place, "none leads: no timer fires, and no abandoned lane is woken", remedy)
+            Finding::problem(place, "none leads: no timer fires, and no abandoned lane is woken", remedy)
         }
         Err(error) => Finding::unknown(place, "who leads", &error),
     }

@@ -6,7 +6,8 @@ use crate::config::Settings;
 use crate::config::show::masked_address;
 use crate::queue::nats;
 use crate::queue::nats::streams::{CONSUMER, Difference, differences, wanted, wanted_consumer};
-use async_nats::jetstream::stream::{Info, StorageType};
+use async_nats::jetstream::account::Account;
+use async_nats::jetstream::stream::{DiscardPolicy, Info, State, StorageType};
 use async_nats::jetstream::{self, Context};
 use serde_json::Value;
 use std::time::Duration;
@@ -41,10 +42,13 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
         _ => Finding::ok(&place, format!("nats-server {} answers", server.version)),
     }];
     let context = jetstream::new(client);
-    if let Err(error) = in_time(context.query_account()).await {
-        let remedy = "start nats-server with `-js`, or set `jetstream` in its file, and allow it to this account";
-        findings.push(Finding::problem(place, format!("JetStream does not answer: {error}"), remedy));
-        return (findings, false);
+    match in_time(context.query_account()).await {
+        Ok(account) => findings.push(storage(&account)),
+        Err(error) => {
+            let remedy = "start nats-server with `-js`, or set `jetstream` in its file, and allow it to this account";
+            findings.push(Finding::problem(place, format!("JetStream does not answer: {error}"), remedy));
+            return (findings, false);
+        }
     }
     let servers = Servers::known_to(&server);
     let mut replicas = usize::MAX;
@@ -79,6 +83,24 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
     (findings, complete)
 }
 
+/// How much the account stores and has reserved.
+fn storage(account: &Account) -> Finding {
+    let place = "JetStream storage";
+    let (used, reserved) = (account.storage >> 20, account.reserved_storage >> 20);
+    let Some(limit) = account.limits.max_storage.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0)
+    else {
+        return Finding::ok(
+            place,
+            format!("{used} MiB used, {reserved} MiB reserved; the account has no limit of its own"),
+        );
+    };
+    let (limit, what) = (limit >> 20, format!("{used} MiB used, {reserved} MiB reserved of {} MiB", limit >> 20));
+    match used.max(reserved) < limit / 10 * 9 {
+        true => Finding::ok(place, what),
+        false => Finding::advice(place, what, "raise the account's `max_file`, or lower the streams' `max_bytes`"),
+    }
+}
+
 fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Finding> {
     let (name, config) = (&info.config.name, &info.config);
     let mut findings: Vec<_> = differing
@@ -88,7 +110,7 @@ fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Fi
             let remedy = format!("`nats stream edit {name}`, or change the setting that it comes from");
             // How long things are kept is the operator's to decide; the rest is what the promises stand on.
             match *field {
-                "max_age" | "duplicate_window" => Finding::advice(name, what, remedy),
+                "max_age" | "duplicate_window" | "max_bytes" => Finding::advice(name, what, remedy),
                 "num_replicas" => replicas::differs(name, found, wanted),
                 _ => Finding::problem(name, what, remedy),
             }
@@ -98,11 +120,35 @@ fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Fi
         let remedy = "its storage cannot be changed: drain it, delete it, and let a process make it anew";
         findings.push(Finding::problem(name, "it is kept in memory: a restart of the server loses it", remedy));
     }
+    findings.extend(fill(info));
     findings.extend(replicas::of_stream(info, !differing.iter().any(|found| found.field == "num_replicas"), servers));
     if findings.is_empty() {
-        findings.push(Finding::ok(name, format!("{} messages, {} replicas", info.state.messages, config.num_replicas)));
+        let State { messages, bytes, .. } = info.state;
+        findings
+            .push(Finding::ok(name, format!("{messages} messages, {bytes} bytes, {} replicas", config.num_replicas)));
     }
     findings
+}
+
+/// A stream that is nearly full of bytes.
+fn fill(info: &Info) -> Option<Finding> {
+    let (name, bytes) = (&info.config.name, info.state.bytes);
+    let limit = u64::try_from(info.config.max_bytes).ok().filter(|limit| *limit > 0)?;
+    if bytes < limit / 5 * 4 {
+        return None;
+    }
+    let what = format!("it holds {bytes} of {limit} bytes");
+    Some(match info.config.discard {
+        DiscardPolicy::New => {
+            let remedy =
+                "start workers, or raise `streams.jobs_max_mib` and the stream's `max_bytes` (`nats stream edit`)";
+            Finding::problem(name, format!("{what}: it refuses users' messages, or soon will"), remedy)
+        }
+        DiscardPolicy::Old => {
+            let remedy = format!("raise the limit in `[streams]` and by `nats stream edit {name} --max-bytes`");
+            Finding::advice(name, format!("{what}: it drops its oldest messages before their time"), remedy)
+        }
+    })
 }
 
 async fn consumer(settings: &Settings, context: &Context, stream: &str) -> Finding {

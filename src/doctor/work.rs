@@ -3,9 +3,11 @@
 
 use super::Finding;
 use crate::agent::validate::Known;
+use crate::config::Settings;
+use crate::crew::Crew;
 use crate::gateway::letters;
 use crate::queue::Queue;
-use crate::store::{Damaged, Listed, Store};
+use crate::store::{Damaged, Listed, Store, StoreError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,12 +20,49 @@ const LIMIT: usize = 1_000;
 /// The most that is named.
 const NAMED: usize = 5;
 
-/// Looks at what there is; agents are checked against `known`.
-pub async fn work(queue: &dyn Queue, store: &dyn Store, known: &Known) -> Vec<Finding> {
-    let mut findings = agents(store, known).await;
+/// Looks at what there is. Agents are checked against what the running workers have; without any, against what is known here.
+pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known)) -> Vec<Finding> {
+    let mut findings = match checked(store, here).await {
+        Ok((crew, known)) => {
+            let mut findings = workers(&crew, here.0);
+            findings.extend(agents(store, &known).await);
+            findings
+        }
+        Err(error) => vec![away("workers", &error)],
+    };
     findings.push(lanes(store).await);
     findings.push(timers(store).await);
     findings.push(dead_letters(queue).await);
+    findings
+}
+
+async fn checked(store: &dyn Store, here: (&Settings, &Known)) -> Result<(Crew, Known), StoreError> {
+    let crew = Crew::of(store).await?;
+    let local = here.1.clone().with_private(here.0.http.allow_private.clone());
+    let (known, _) = crew.check_against(store, &local).await?;
+    Ok((crew, known))
+}
+
+/// Which workers run, and whether they run with the same.
+fn workers(crew: &Crew, settings: &Settings) -> Vec<Finding> {
+    if crew.is_empty() {
+        let what = "none runs: agents are checked against the settings here";
+        return vec![Finding::advice("workers", what, "start `turnwheel worker`")];
+    }
+    let mut findings: Vec<_> = crew
+        .differences()
+        .into_iter()
+        .map(|what| {
+            let remedy = "give all workers the same settings and the same version";
+            Finding::advice("workers", format!("they differ in {what}"), remedy)
+        })
+        .collect();
+    if findings.is_empty() {
+        let differing = crew.differing(settings);
+        let note =
+            if differing.is_empty() { String::new() } else { format!("; other than here: {}", differing.join("; ")) };
+        findings.push(Finding::ok("workers", format!("{} run{note}", crew.len())));
+    }
     findings
 }
 

@@ -44,6 +44,7 @@ mod answer;
 mod backend;
 mod builder;
 mod error;
+mod presence;
 mod workflows;
 
 pub use crate::action::function::{IntoTool, NoParams, ToolCall};
@@ -76,6 +77,7 @@ use crate::turn::{Services, ShownPlans};
 use crate::worker::Worker;
 use crate::workflow::Flows;
 use answer::Awaited;
+use presence::Presence;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -113,6 +115,7 @@ pub struct Engine {
     knowledge: Library,
     /// Ids of the workflows that were registered here.
     registered: Mutex<BTreeSet<String>>,
+    presence: Arc<Presence>,
     patience: Duration,
     backend: Tasks,
     roles: Tasks,
@@ -153,7 +156,7 @@ impl Engine {
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
         let EngineBuilder { settings, env, tools, flows, models, patience, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
-        let (asked, registered, roles) = (Arc::default(), Mutex::default(), Tasks::new());
+        let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
         Self {
             queue,
             store,
@@ -165,6 +168,7 @@ impl Engine {
             asked,
             knowledge,
             registered,
+            presence,
             patience,
             backend,
             roles,
@@ -225,6 +229,7 @@ impl Engine {
         let worker = Worker::new(self.services()?, &self.settings);
         let (settings, stop) = (Arc::clone(&self.settings), self.roles.stop_token());
         self.roles.spawn("worker", OnPanic::Shutdown, async move { worker.run(&settings, stop).await });
+        self.announce("worker");
         Ok(())
     }
 
@@ -232,6 +237,7 @@ impl Engine {
     pub fn start_scheduler(&self) {
         let scheduler = Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), &self.settings);
         self.roles.spawn("scheduler", OnPanic::Shutdown, scheduler.run(self.roles.stop_token()));
+        self.announce("scheduler");
     }
 
     /// Serves HTTP on `gateway.listen` until [`Engine::stop`]; answers where, which is of use with port 0.
@@ -248,6 +254,7 @@ impl Engine {
                 stop.cancel();
             }
         });
+        self.announce("gateway");
         Ok(address)
     }
 

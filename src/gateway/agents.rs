@@ -4,14 +4,13 @@ use super::input::{Body, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject, models};
 use crate::agent::validate::Finding;
-use crate::agent::validate::Known;
 use crate::agent::{AgentRecord, StoredAgent};
 use crate::budget::Limits;
 use crate::clock::{self, Timestamp};
 use crate::config;
+use crate::crew::Crew;
 use crate::ids;
 use crate::model::registry::ModelInfo;
-use crate::run;
 use crate::store::{Damaged, Listed, Store};
 use axum::Json;
 use axum::extract::State;
@@ -172,9 +171,8 @@ pub(super) async fn apply(
         let message = format!("id: the document has `{}`, the path `{agent_id}`", agent.id());
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
-    let workflows = state.store.workflows().await?;
-    let of_store = workflows.good.iter().map(|workflow| workflow.id().to_owned());
-    let known = Known::clone(&state.known).with_flows(of_store.chain(run::builtin_workflows()));
+    let store = state.store.as_ref();
+    let (known, _) = Crew::of(store).await?.check_against(store, &state.known).await?;
     let (agent, warnings) = known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;

@@ -41,7 +41,7 @@ impl Origins {
         let header = HeaderName::from_static;
         let cors = CorsLayer::new()
             .allow_origin(origins)
-            .allow_methods([Method::GET, Method::POST, Method::PUT])
+            .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
             .allow_headers([
                 AUTHORIZATION,
                 CONTENT_TYPE,

@@ -4,7 +4,7 @@
 pub use super::run_orders::{NewRun, StartedRun, cancel_run, resume_run, start_run};
 
 use super::Reject;
-use super::openapi::Id;
+use super::openapi::{DottedId, Id};
 use crate::clock::{self, Timestamp};
 use crate::ids;
 use crate::queue::{Attachment, CancelHint, Command, Job, JobBody, Publish, Published, Queue, UserMessage};
@@ -31,11 +31,11 @@ pub struct NewMessage {
     #[serde(default)]
     pub text: String,
     /// The same id twice is one turn; a fresh one unless given.
-    #[schema(value_type = Option<Id>)]
+    #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     /// The user.
-    #[schema(value_type = Option<Id>)]
+    #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// The channel.
@@ -212,7 +212,10 @@ pub(super) async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, Publ
     // Where a request's span is the current one.
     Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
     let publish = Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload };
-    let published = queue.publish(publish).await?;
+    let published = match job.body {
+        JobBody::UserMessage(_) => queue.publish_message(publish).await?,
+        _ => queue.publish(publish).await?,
+    };
     Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
 }
 

@@ -161,7 +161,11 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
     .map_err(|error| would_return(kept.seq, &error.to_string()))?;
     can_be_handled(store, kept.seq, &job).await?;
     let msg_id = Some(format!("{session_id}:{job_id}"));
-    queue.publish(Publish { session_id: session_id.clone(), msg_id, payload }).await?;
+    let publish = Publish { session_id: session_id.clone(), msg_id, payload };
+    match job.body {
+        JobBody::UserMessage(_) => queue.publish_message(publish).await?,
+        _ => queue.publish(publish).await?,
+    };
     // Should this fail the letter stays, and putting it back again is dropped as a repeat.
     queue.remove_letter(kept.seq).await?;
     Ok(Replayed { seq: kept.seq, job_id, session_id })
@@ -288,6 +292,6 @@ mod tests {
             assert_eq!(renamed(&kept(7, known, text)).0, expected, "{text}");
         }
         let long = "消".repeat(ids::MAX_BYTES / 3);
-        assert!(ids::is_legal(&renamed(&kept(u64::MAX, Some(&long), "{}")).0));
+        assert!(ids::is_legal_job(&renamed(&kept(u64::MAX, Some(&long), "{}")).0));
     }
 }

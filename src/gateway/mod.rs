@@ -24,6 +24,7 @@ mod messages;
 mod metrics;
 pub mod models;
 mod openapi;
+mod processes;
 pub mod reject;
 mod run_feed;
 mod run_orders;
@@ -185,6 +186,7 @@ fn api_routes() -> Routes {
         .add::<letters::__path_get_one>(get(letters::get_one))
         .add::<letters::__path_post_replay>(post(letters::post_replay))
         .add::<doctor::__path_examine>(get(doctor::examine))
+        .add::<processes::__path_list>(get(processes::list))
         .add::<agents::__path_list>(get(agents::list))
         .add::<agents::__path_show>(get(agents::show))
         .add::<agents::__path_apply>(put(agents::apply))

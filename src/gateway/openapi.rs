@@ -3,8 +3,8 @@
 
 use super::reject::{Fault, Refusal};
 use super::{
-    GatewayState, agents, control, doctor, health, intake, knowledge, letters, models, run_stream, runs, sessions,
-    timers, workflows,
+    GatewayState, agents, control, doctor, health, intake, knowledge, letters, models, processes, run_stream, runs,
+    sessions, timers, workflows,
 };
 use crate::ids;
 use crate::queue::{Reply, StatusEvent, StepEvent};
@@ -41,10 +41,10 @@ const BEARER: &str = "bearer";
         (name = "operation", description = "Whether it runs, and how"),
     ),
     components(schemas(
-        Id, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
+        Id, DottedId, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
         sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
         models::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
-        letters::Letter, letters::Replayed, doctor::Findings, knowledge::SourceList, knowledge::HitList,
+        letters::Letter, letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
         knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
         RunEvent, StoredWorkflow, workflows::WorkflowList, workflows::Registered, run_stream::RunRequest,
         intake::StartedRun, runs::RunList, runs::RunDetails, runs::Cancellation, runs::Restart,
@@ -54,6 +54,25 @@ struct Description;
 
 /// An identifier (CONTRACT.md), for descriptions only: handlers check ids as they use them.
 pub(super) enum Id {}
+
+/// The same for the ids of messages and users, which may have dots: `job_id`, `turn_id`, `user_id`.
+pub(super) enum DottedId {}
+
+impl utoipa::PartialSchema for DottedId {
+    fn schema() -> RefOr<Schema> {
+        let described = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
+            ))
+            .min_length(Some(1))
+            .max_length(Some(ids::MAX_BYTES))
+            .pattern(Some(r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$"));
+        described.into()
+    }
+}
+
+impl utoipa::ToSchema for DottedId {}
 
 impl utoipa::PartialSchema for Id {
     fn schema() -> RefOr<Schema> {

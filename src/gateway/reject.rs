@@ -256,7 +256,7 @@ mod tests {
             (Reject::from(QueueError::Refused("x".into())), 500),
             (Reject::from(StoreError::Unavailable("x".into())), 503),
             (Reject::from(JobError::Empty), 400),
-            (Reject::from(ids::check("job_id", "a.b").unwrap_err()), 400),
+            (Reject::from(ids::check("job_id", "a/b").unwrap_err()), 400),
         ] {
             assert_eq!(reject.status.as_u16(), status, "{reject:?}");
             assert!(!reject.hint.is_empty(), "{reject:?}");

@@ -1,7 +1,7 @@
 //! Sessions and their turns, to be read.
 
 use super::input::{Filter, Params};
-use super::openapi::Id;
+use super::openapi::{DottedId, Id};
 use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
@@ -168,7 +168,7 @@ pub(super) async fn turns(
 
 /// One turn with its steps.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns/{turn_id}", operation_id = "show_turn", tag = "sessions",
-    params(("session_id" = Id, Path), ("turn_id" = Id, Path)),
+    params(("session_id" = Id, Path), ("turn_id" = DottedId, Path)),
     responses((status = 200, description = "The turn", body = TurnDetails)))]
 pub(super) async fn turn(
     State(state): State<GatewayState>,

@@ -4,11 +4,11 @@ use super::input::{Body, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject};
 use crate::clock::{self, Timestamp};
+use crate::crew::Crew;
 use crate::document::Finding;
 use crate::ids;
 use crate::run;
 use crate::store::{Damaged, Listed, Store};
-use crate::workflow::Flows;
 use crate::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 use crate::workflow::orchestration::structure;
 use axum::Json;
@@ -110,14 +110,16 @@ pub struct Registered {
     pub warnings: Vec<Finding>,
 }
 
-/// Registers a workflow whose stages can run: every run that starts afterwards uses it. `flows` are registered in Rust,
-/// `models` those that stages may name.
+/// Registers a workflow whose stages can run: every run that starts afterwards uses it. Checked against the flows and models that
+/// every running worker has; without a worker against those that are known `here`.
 pub async fn register(
     store: &dyn Store,
-    (flows, models): (&Flows, &[String]),
+    here: (Vec<String>, Vec<String>),
     workflow: WorkflowRecord,
 ) -> Result<Registered, Reject> {
-    let known = run::runnables(store, flows.ids()).await?.with_models(models.iter().cloned());
+    let crew = Crew::of(store).await?;
+    let (flows, models) = if crew.is_empty() { here } else { (crew.flows(), crew.models()) };
+    let known = run::runnables(store, flows).await?.with_models(models);
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
     let changed = store.put_workflow(workflow).await?;
@@ -180,5 +182,6 @@ pub(super) async fn put(
         let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
         return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
     }
-    Ok(Json(register(state.store.as_ref(), (&state.flows, state.known.models()), workflow).await?))
+    let here = (state.flows.ids(), state.known.models().to_vec());
+    Ok(Json(register(state.store.as_ref(), here, workflow).await?))
 }

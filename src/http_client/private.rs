@@ -75,6 +75,17 @@ impl Guard {
         self.admits(address).then_some(()).ok_or_else(|| PrivateTarget { host: address.to_string(), address })
     }
 
+    /// The host of an address that is written as numbers, or as `localhost`, and may not be called.
+    pub fn refuses(&self, url: &Url) -> Option<String> {
+        match url.host()? {
+            Host::Domain(name) if name == "localhost" || name.ends_with(".localhost") => {
+                let loopback = self.admits(Ipv4Addr::LOCALHOST.into()) || self.admits(Ipv6Addr::LOCALHOST.into());
+                (!self.knows(name) && !loopback).then(|| name.to_owned())
+            }
+            _ => self.check(url).err().map(|refused| refused.host),
+        }
+    }
+
     fn admits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.all || !is_private(address) || self.ranges.iter().any(|range| range.contains(&address))

@@ -2,8 +2,8 @@
 
 use super::{gauge, metrics, registered};
 use crate::clock;
-use crate::queue::Queue;
-use prometheus::{Gauge, Registry, TextEncoder};
+use crate::queue::{Queue, Storage};
+use prometheus::{Gauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use std::time::Duration;
 use tracing::warn;
 
@@ -35,7 +35,30 @@ pub async fn text(queue: &dyn Queue) -> String {
         Ok(Err(problem)) => warn!("the metrics leave out what waits in the queue: {problem}"),
         Err(_) => warn!("the metrics leave out what waits in the queue: no answer within {LIMIT:?}"),
     }
+    match tokio::time::timeout(LIMIT, queue.storage()).await {
+        Ok(Ok(parts)) => text.push_str(&encode(&storage(&parts))),
+        Ok(Err(problem)) => warn!("the metrics leave out the storage used: {problem}"),
+        Err(_) => warn!("the metrics leave out the storage used: no answer within {LIMIT:?}"),
+    }
     text
+}
+
+/// How much each stream holds; without a limit its maximum is left out.
+fn storage(parts: &[Storage]) -> Registry {
+    let registry = Registry::new();
+    let family = |name: &str, help: &str| registered(&registry, IntGaugeVec::new(Opts::new(name, help), &["part"]));
+    let used = family("turnwheel_storage_bytes", "Bytes that the stream, or the embedded file, holds.");
+    let most = family("turnwheel_storage_max_bytes", "Bytes that the stream may hold.");
+    for Storage { part, bytes, max_bytes } in parts {
+        let set = |family: &IntGaugeVec, bytes: u64| {
+            family.with_label_values(&[*part]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        };
+        set(&used, *bytes);
+        if let Some(max_bytes) = max_bytes {
+            set(&most, *max_bytes);
+        }
+    }
+    registry
 }
 
 pub(super) fn encode(registry: &Registry) -> String {

@@ -197,7 +197,7 @@ impl Job {
         if job.job_id.is_empty() {
             job.job_id = match (&job.body, &message.msg_id) {
                 (JobBody::Timer { timer_id, generation, .. }, _) => format!("{timer_id}-{generation}"),
-                (_, Some(id)) if ids::is_legal(id) => id.clone(),
+                (_, Some(id)) if ids::is_legal_job(id) => id.clone(),
                 _ => message.default_id.clone(),
             };
         }

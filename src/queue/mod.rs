@@ -44,6 +44,16 @@ pub enum QueueError {
     Refused(String),
 }
 
+/// Places of each lane beyond `lane.max_depth`, which users' messages leave to operators' commands, due timers and wake-ups.
+pub const LANE_RESERVE: u64 = 128;
+
+/// The refusal of a user's message by a lane that holds `depth` jobs.
+fn lane_is_full(session_id: &str, depth: u64, max_depth: u64) -> QueueError {
+    QueueError::Full(format!(
+        "session `{session_id}` has {depth} jobs waiting, and `lane.max_depth` is {max_depth}; send again when some are done, or raise it"
+    ))
+}
+
 /// A result of the queue.
 pub type Result<T> = std::result::Result<T, QueueError>;
 
@@ -211,6 +221,17 @@ pub struct Backlog {
     pub oldest: Option<Timestamp>,
 }
 
+/// How much one stream, or the embedded file, holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// `jobs`, `out`, `dead`, or `file`.
+    pub part: &'static str,
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// The most bytes that it may hold, if it has a limit.
+    pub max_bytes: Option<u64>,
+}
+
 /// A timer was armed that is due before the scheduler's next sweep would see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerHint;
@@ -228,8 +249,15 @@ pub struct CancelHint {
 /// server's fsync interval make it (in the embedded queue: synced to the file).
 #[async_trait]
 pub trait Queue: Send + Sync + 'static {
-    /// Puts a job on its session's lane, as a part of the current trace. Durable on return.
+    /// Puts a job on its session's lane, as a part of the current trace. Durable on return. For operators' commands, timers and
+    /// wake-ups: it may use the lane's reserve, [`LANE_RESERVE`] places beyond `lane.max_depth`.
     async fn publish(&self, job: Publish) -> Result<Published>;
+
+    /// Puts a user's message on its session's lane like [`Queue::publish`], but refuses it when `lane.max_depth` jobs wait there, or
+    /// the stream is nearly full. On NATS a few messages too many may pass, as many as other processes publish meanwhile.
+    async fn publish_message(&self, job: Publish) -> Result<Published> {
+        self.publish(job).await
+    }
 
     /// Waits up to `wait` for a wake-up, then answers it with what else is there at once, `max` at most; empty when
     /// there was none. Without a `wait` it answers what is there. A delivery that is neither acknowledged nor kept alive comes again after the ack wait. Never
@@ -252,6 +280,11 @@ pub trait Queue: Send + Sync + 'static {
 
     /// How much is not handled yet, over all lanes.
     async fn backlog(&self) -> Result<Backlog>;
+
+    /// How much each stream, or the embedded file, holds now.
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        Ok(Vec::new())
+    }
 
     /// The most bytes of a payload that the queue takes now.
     fn max_payload(&self) -> usize;

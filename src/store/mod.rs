@@ -9,10 +9,13 @@ pub(crate) mod group;
 mod known;
 mod lane;
 pub mod mongo;
+mod process;
 pub mod runs;
 pub mod types;
 mod versioned;
 
+pub(crate) use process::ANNOUNCE;
+pub use process::{ANNOUNCED, Process};
 pub use runs::*;
 pub use types::*;
 pub use versioned::{Damaged, Listed};
@@ -197,6 +200,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Gives the leadership back, so that a standby takes over at once.
     async fn resign(&self, role: &str, owner: &str) -> Result<()>;
+
+    /// Says what a process runs with; it counts for [`ANNOUNCED`]. Not durable.
+    async fn announce(&self, _process: Process) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes an announcement back.
+    async fn depart(&self, _process_id: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// The processes that have announced themselves lately, by their start.
+    async fn processes(&self) -> Result<Vec<Process>> {
+        Ok(Vec::new())
+    }
 
     /// An error when the store cannot be reached.
     async fn ping(&self) -> Result<()>;

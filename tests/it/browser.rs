@@ -53,7 +53,9 @@ async fn a_listed_page_is_answered_before_it_shows_its_token_and_may_read_the_an
     assert!(preflight.status().is_success(), "{}", preflight.status());
     let headers = preflight.headers();
     assert_eq!(allowed(headers), Some(PAGE));
-    assert!(lists(headers, "access-control-allow-methods", "post"));
+    for method in ["get", "post", "put", "delete"] {
+        assert!(lists(headers, "access-control-allow-methods", method), "{method}");
+    }
     assert!(["authorization", "content-type", "last-event-id", "traceparent", "tracestate"].iter().all(|name| lists(
         headers,
         "access-control-allow-headers",

@@ -7,7 +7,7 @@ use crate::support::engine::{DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::process::{Process, toml};
 use crate::support::script::{Answer, ScriptedModel, plan};
-use crate::support::servers::{Server, free_port, private};
+use crate::support::servers::{self, Server, free_port, private};
 use async_nats::jetstream;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -186,7 +186,7 @@ async fn doctor_of_a_cluster_tells_advice_from_problems() {
     let ill = doctor().await;
     assert_eq!(ill.code, 1, "{ill:?}");
     let (level, what) = (found(&ill.json(), &stream, "max_messages_per_subject").unwrap().0.to_owned(), ill.out);
-    assert!(level == "problem" && what.contains("should be 1000") && what.contains("nats stream edit"), "{what}");
+    assert!(level == "problem" && what.contains("should be 1128") && what.contains("nats stream edit"), "{what}");
     drop(worker);
 }
 
@@ -203,9 +203,10 @@ async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
     let (other, monitor) = Server::nats_monitored();
     let doctor = folder.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();
     assert!(found(&doctor, "sync_interval", "another server").is_some(), "{doctor:#}");
-    let of_other = Settings {
-        nats: turnwheel::config::Nats { url: other.address(), ..handles.settings().nats },
-        ..handles.settings()
+    let of_other = {
+        let mut settings = handles.settings();
+        settings.nats.url = other.address();
+        settings
     };
     let second = Folder::with(of_other);
     let scheduler = Process::start(second.path(), &second.settings, &["scheduler"]);
@@ -306,4 +307,117 @@ async fn worker_told_to_stop_gives_back_what_it_cannot_finish_in_time() {
     assert_eq!(turn.attempts, 1, "a turn that is given back is no failed attempt");
     let texts: Vec<String> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["您好", "好的"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_change_nothing_say_so() {
+    let folder = Folder::embedded();
+    folder.write("agents/timed.json", &timed());
+    let _dev = folder.dev().await;
+    let sent = folder.run(&["send", "--session", "s1", "--agent", "timed", "--wait", "你好"], "").await;
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let named = folder.run(&["timers", "cancel", "--session", "s1", "--name", "nosuch"], "").await;
+    assert_eq!((named.code, named.out.trim()), (0, "nothing to cancel: s1 has no timer `nosuch`"), "{named:?}");
+    let released = folder.run(&["sessions", "release", "s1"], "").await;
+    assert!(released.code == 0 && released.out.starts_with("nothing to release: s1 is `ready`"), "{released:?}");
+    // Its timers go.
+    let cancelled = folder.run(&["sessions", "cancel", "s1", "--json"], "").await;
+    assert_eq!((cancelled.code, &cancelled.json()["session_id"]), (0, &json!("s1")));
+    assert!(cancelled.json()["job_id"].is_string(), "{cancelled:?}");
+    let status = async || folder.run(&["sessions", "show", "s1", "--json"], "").await.json();
+    eventually(DEADLINE, "it is cancelled", || async { status().await["workflow_state"]["status"] == "cancelled" })
+        .await;
+    let again = folder.run(&["sessions", "cancel", "s1"], "").await;
+    assert!(again.out.starts_with("nothing to cancel: s1 has no turn in progress"), "{again:?}");
+    let json = folder.run(&["sessions", "cancel", "s1", "--json"], "").await.json();
+    assert_eq!((&json["changed"], &json["session_id"]), (&json!(false), &json!("s1")));
+
+    let closed = folder.run(&["sessions", "close", "s1", "--by", "li"], "").await;
+    assert!(closed.code == 0 && !closed.out.contains("nothing"), "{closed:?}");
+    eventually(DEADLINE, "it is closed", || async { status().await["closed_at"].is_string() }).await;
+    let again = folder.run(&["sessions", "close", "s1"], "").await;
+    assert!(again.code == 0 && again.out.starts_with("nothing to close: s1 is closed since"), "{again:?}");
+    let sent = folder.run(&["send", "--session", "s1", "--wait", "还在吗"], "").await;
+    assert!(sent.code == 0 && sent.out.contains("好的"), "the next message opens it again: {sent:?}");
+    let unknown = folder.run(&["sessions", "cancel", "nobody"], "").await;
+    assert!(unknown.code == 1 && unknown.err.contains("nobody"), "{unknown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_completions_may_leave_early() {
+    let folder = Folder::with(Settings::default());
+    folder.write("turnwheel.toml", "");
+    let mut child =
+        folder.command(&["completions", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_agent_file_is_told_through_dev() {
+    let folder = Folder::embedded();
+    folder.write("agents/timed.json", &timed());
+    folder.write("agents/broken.yaml", "id: broken\ntone: [\n");
+    folder.write("turnwheel.toml", "");
+    let _dev = folder.dev().await;
+    let ill = folder.run(&["doctor", "--json"], "").await;
+    assert_eq!(
+        (ill.code, found(&ill.json(), "broken.yaml", "").map(|(level, _)| level)),
+        (1, Some("problem")),
+        "{ill:?}"
+    );
+    let listed = folder.run(&["agents", "list"], "").await;
+    assert!(listed.code == 0 && listed.err.contains("broken.yaml is not applied"), "{listed:?}");
+    folder.write("agents/broken.yaml", &timed().replace("timed", "mended"));
+    eventually(DEADLINE, "it is applied", || async {
+        folder.run(&["agents", "list"], "").await.out.contains("mended")
+    })
+    .await;
+    let well = folder.run(&["doctor"], "").await;
+    assert_eq!(well.code, 0, "{well:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_set_that_is_not_initiated_is_recognised_and_made() {
+    let (nats, mongod) = (Server::nats(), Server::mongod());
+    let mut settings = Settings::default();
+    settings.nats.url = nats.address();
+    settings.mongodb.uri = mongod.address().replace("/?directConnection=true", "");
+    let folder = Folder::with(settings);
+    folder.write("turnwheel.toml", &toml(&folder.settings));
+    let ill = folder.run(&["doctor"], "").await;
+    assert_eq!(ill.code, 1, "{ill:?}");
+    assert!(ill.out.contains("not initiated") && ill.out.contains("turnwheel doctor --initiate"), "{ill:?}");
+    assert!(!ill.out.contains("Topology") && !ill.out.contains("labels"), "{ill:?}");
+    let made = folder.run(&["doctor", "--initiate"], "").await;
+    assert!(made.code == 0 && made.out.contains("the replica set `rs0` is initiated"), "{made:?}");
+    let again = folder.run(&["doctor", "--initiate"], "").await;
+    assert!(again.code == 0 && again.out.contains("is initiated already"), "{again:?}");
+    // Once the streams and indexes are there, a cluster without a scheduler is no good.
+    let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
+    eventually(DEADLINE, "the missing scheduler is a problem", || async {
+        let doctor = folder.run(&["doctor", "--json"], "").await;
+        found(&doctor.json(), "scheduler", "none leads")
+            .is_some_and(|(level, _)| level == "problem" && doctor.code == 1)
+    })
+    .await;
+    drop(worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_of_mongodb_are_told_in_words() {
+    let mut settings = servers::cluster().await.settings();
+    let address = settings.mongodb.uri.replace("mongodb://", "mongodb://nobody:hidden@");
+    settings.mongodb.uri = address;
+    let folder = Folder::with(settings);
+    folder.write("turnwheel.toml", &toml(&folder.settings));
+    let ill = folder.run(&["doctor", "--json"], "").await;
+    let findings = ill.json();
+    let (level, what) = found(&findings, "mongodb.uri", "").unwrap();
+    assert_eq!(level, "problem", "{findings:#}");
+    assert!(what.contains("the login is refused") && what.contains("check user, password"), "{what}");
+    for part in ["Some(", "Kind:", "labels", "hidden"] {
+        assert!(!what.contains(part), "{part}: {what}");
+    }
 }

@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// The commands and sayings of a part of the README.
-struct Text(String);
+pub struct Text(String);
 
 impl Text {
-    fn section(title: &str) -> Self {
+    pub fn section(title: &str) -> Self {
         let readme = include_str!("../../README.md");
         let begin = readme.find(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("the README has no `{title}`"));
         let text = &readme[begin + 1..];
@@ -29,8 +29,15 @@ impl Text {
         Self(text[..text.find(&format!("\n{}. **", number + 1)).unwrap_or(text.len())].to_owned())
     }
 
+    /// The lines of the first code block, without their comments.
+    pub fn block(&self) -> impl Iterator<Item = String> {
+        let block = self.0.split("```").nth(1).unwrap_or_default();
+        let lines = block.lines().skip(1).map(|line| line.split("  #").next().unwrap_or_default().trim().to_owned());
+        lines.filter(|line| !line.is_empty())
+    }
+
     /// What stands in backticks, and the lines of code blocks without their comments.
-    fn code(&self) -> Vec<String> {
+    pub fn code(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (at, part) in self.0.split("```").enumerate() {
             if at % 2 == 1 {

@@ -113,7 +113,7 @@ fn address(check: &mut Check<'_>, path: &str, template: &str) {
                 "",
             );
         }
-        Ok(_) => {}
+        Ok(url) => private(check, path, template, &url),
         Err(error) => {
             let problem = format!("`{template}` is no address: {error}");
             check.report.error(path, problem, "write it as https://api.example.com/orders/{order_id}");
@@ -124,6 +124,18 @@ fn address(check: &mut Check<'_>, path: &str, template: &str) {
     if !placeholders(host).is_empty() {
         let problem = "the host is filled from parameters, so a user could choose whom the agent calls";
         check.report.warn(path, problem, "write the host out");
+    }
+}
+
+/// An address that is written out, and that no worker may call.
+fn private(check: &mut Check<'_>, path: &str, template: &str, url: &Url) {
+    let host = template.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    if host.is_none_or(|host| host.contains('{')) {
+        return;
+    }
+    if let Some(host) = check.context.private.and_then(|guard| guard.refuses(url)) {
+        let hint = format!("add `{host}` to `http.allow_private` where workers run, and restart them");
+        check.report.warn(path, format!("`{host}` is a private address, which workers may not call"), hint);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::budget::Budget;
 use crate::config::Settings;
 use crate::config::nearest::question;
 use crate::document::finding::quoted;
+use crate::http_client::private::Guard;
 use crate::ids;
 use crate::model::ModelNames;
 use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
@@ -39,13 +40,14 @@ pub struct Known {
     secrets_allow: Vec<String>,
     models: Vec<String>,
     functions: Vec<String>,
+    private: Option<Guard>,
 }
 
 impl Known {
     /// With `flows` and what the settings have.
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
-        Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new() }
+        Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new(), private: None }
     }
 
     /// The models that agents may name, beside `default` and `offline`.
@@ -71,6 +73,21 @@ impl Known {
         self
     }
 
+    /// Also with these environment variables, which agents may name as secrets.
+    pub fn with_secrets(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.secrets_allow.extend(names);
+        self
+    }
+
+    /// Also with the private hosts that workers may call; agents that call others are warned of. An entry that means nothing is
+    /// passed over.
+    pub fn with_private(mut self, hosts: impl IntoIterator<Item = String>) -> Self {
+        let hosts: Vec<String> =
+            hosts.into_iter().filter(|host| Guard::new(std::slice::from_ref(host)).is_ok()).collect();
+        self.private = Guard::new(&hosts).ok();
+        self
+    }
+
     /// The agent, with what is probably a mistake in it; an error when it cannot work.
     pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
         let context = Context {
@@ -78,6 +95,7 @@ impl Known {
             secrets_allow: &self.secrets_allow,
             models: &self.models,
             functions: &self.functions,
+            private: self.private.as_ref(),
         };
         let mut report = validate(&agent.config, &agent.document, context);
         if let Some(text) = &agent.source {
@@ -98,6 +116,8 @@ pub struct Context<'a> {
     pub models: &'a [String],
     /// Ids of the functions that are registered here.
     pub functions: &'a [String],
+    /// The private hosts that workers may call; `None` when they are not known here.
+    pub private: Option<&'a Guard>,
 }
 
 /// Checks `config`, read from `document`.

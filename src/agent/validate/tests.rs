@@ -25,7 +25,13 @@ fn report(document: &Value) -> Report {
     let flows = ["parallel_analysis".to_owned()];
     let models = ["fast".to_owned()];
     let functions = ["registered".to_owned()];
-    let context = Context { known_flows: Some(&flows), secrets_allow: &allow, models: &models, functions: &functions };
+    let context = Context {
+        known_flows: Some(&flows),
+        secrets_allow: &allow,
+        models: &models,
+        functions: &functions,
+        private: None,
+    };
     validate(&config, document, context)
 }
 
@@ -259,4 +265,25 @@ fn what_is_wrong_is_found_by_line_and_column() {
     assert_eq!(json, "line 2, column 17: double_text: unknown variant `both`, expected `queue` or `merge`");
     let stored = known.check(AgentRecord::from_document(json!({"id": "a"}), crate::clock::now()).unwrap());
     assert!(stored.unwrap_err().to_string().starts_with("sop: "), "without a text there is no line");
+}
+
+#[test]
+fn a_private_host_that_workers_may_not_call_is_warned_of() {
+    let agent = |url: &str| {
+        let document = json!({"id": "a", "sop": "x", "skills": [
+            {"id": "s", "description": "d", "params": {"type": "object"}, "http": {"url": url}}]});
+        AgentRecord::from_document(document, crate::clock::Timestamp::from_millis(0)).unwrap()
+    };
+    let warned = |known: &Known, url: &str| !known.check(agent(url)).unwrap().1.is_empty();
+    let some = Known::default().with_private(["10.0.0.0/8".to_owned(), "no host!".to_owned()]);
+    for url in ["http://127.0.0.1:8090/x", "http://localhost/x", "https://api.localhost/x", "http://[::1]:1/x"] {
+        assert!(warned(&some, url), "{url}");
+        assert!(!warned(&Known::default(), url), "not known here: {url}");
+        assert!(!warned(&Known::default().with_private(["*".to_owned()]), url), "{url}");
+    }
+    for url in ["http://10.1.2.3/x", "https://api.example.com/x", "${BASE}/x"] {
+        let known = some.clone().with_secrets(["BASE".to_owned()]);
+        assert!(!warned(&known, url), "{url}");
+    }
+    assert!(!warned(&Known::default().with_private(["127.0.0.1".to_owned()]), "http://localhost/x"));
 }

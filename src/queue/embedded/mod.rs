@@ -39,14 +39,13 @@ pub struct EmbeddedQueue {
     hints: broadcast::Sender<TimerHint>,
     cancels: broadcast::Sender<CancelHint>,
     ack_wait: Duration,
-    max_depth: u64,
     keep_events: Duration,
 }
 
 impl EmbeddedQueue {
     /// The queue in `file`: all jobs that were not acknowledged are delivered again. Its housekeeping is one of `tasks`.
     pub async fn new(file: Arc<EmbeddedFile>, settings: &crate::config::Settings, tasks: &Tasks) -> Result<Arc<Self>> {
-        let state = Arc::new(State::load(&file).await?);
+        let state = Arc::new(State::load(&file, settings.lane.max_depth).await?);
         file.set_publisher(Arc::<State>::clone(&state));
         let queue = Arc::new(Self {
             file,
@@ -54,7 +53,6 @@ impl EmbeddedQueue {
             hints: broadcast::channel(16).0,
             cancels: broadcast::channel(256).0,
             ack_wait: settings.worker.ack_wait.0,
-            max_depth: settings.lane.max_depth,
             keep_events: settings.retention.out.0,
         });
         let (housekeeper, stop) = (Arc::downgrade(&queue), tasks.stop_token());
@@ -138,6 +136,20 @@ impl EmbeddedQueue {
         Ok(deliveries)
     }
 
+    /// Publishes a job unless `places` of its lane are taken.
+    async fn publish_within(&self, job: Publish, places: u64) -> Result<Published> {
+        check_size(&job.payload)?;
+        let (state, ready) = (Arc::clone(&self.state), Arc::clone(&self.state));
+        let (session, trace) = (job.session_id.clone(), TraceContext::current());
+        let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, places);
+        let then = move |published: &Result<Published>| {
+            if let Ok(Published { seq, duplicate: false }) = published {
+                ready.published(&session, *seq, trace);
+            }
+        };
+        self.file.write_then(work, then).await?
+    }
+
     fn postpone(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
         let taken = parse(token)?;
         self.state.lock().deliveries.postpone(taken, Instant::now() + delay);
@@ -196,16 +208,11 @@ fn prune_ids(tables: &mut Tables<'_>, ids: i64, letters: i64) -> std::result::Re
 #[async_trait]
 impl Queue for EmbeddedQueue {
     async fn publish(&self, job: Publish) -> Result<Published> {
-        check_size(&job.payload)?;
-        let (state, max_depth) = (Arc::clone(&self.state), self.max_depth);
-        let (ready, session, trace) = (Arc::clone(&self.state), job.session_id.clone(), TraceContext::current());
-        let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, max_depth);
-        let then = move |published: &Result<Published>| {
-            if let Ok(Published { seq, duplicate: false }) = published {
-                ready.published(&session, *seq, trace);
-            }
-        };
-        self.file.write_then(work, then).await?
+        self.publish_within(job, self.state.max_depth.saturating_add(LANE_RESERVE)).await
+    }
+
+    async fn publish_message(&self, job: Publish) -> Result<Published> {
+        self.publish_within(job, self.state.max_depth).await
     }
 
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
@@ -265,6 +272,10 @@ impl Queue for EmbeddedQueue {
         let Some(first) = first else { return Ok(Backlog::default()) };
         let message = self.file.read(|read| self.message(&read.open_table(JOBS)?, first))?;
         Ok(Backlog { jobs, oldest: message.map(|message| message.at) })
+    }
+
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        Ok(self.file.bytes().map(|bytes| Storage { part: "file", bytes, max_bytes: None }).into_iter().collect())
     }
 
     fn max_payload(&self) -> usize {

@@ -5,7 +5,7 @@ use super::deliveries::Deliveries;
 use super::events;
 use super::window::{WINDOW, Window};
 use crate::clock::{self, Timestamp};
-use crate::queue::{From, OutEvent, Publish, Published, QueueError};
+use crate::queue::{From, OutEvent, Publish, Published, QueueError, lane_is_full};
 use crate::store::embedded::{
     DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables,
 };
@@ -29,6 +29,8 @@ pub(super) struct State {
     pub(super) wake: Notify,
     /// When the job stream began, in milliseconds.
     pub(super) created: u64,
+    /// The setting `lane.max_depth`.
+    pub(super) max_depth: u64,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +80,7 @@ impl Counter {
 
 impl State {
     /// What the file holds.
-    pub(super) async fn load(file: &EmbeddedFile) -> Result<Self, Fault> {
+    pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, Fault> {
         let now = clock::now();
         let created = file
             .write(move |tables| {
@@ -89,19 +91,19 @@ impl State {
             })
             .await?;
         let inner = file.read(|read| Inner::load(read, now.minus(WINDOW)))?;
-        Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created })
+        Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created, max_depth })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a job, unless its lane is full or it is a repeat.
+    /// Stores a job, unless `places` of its lane are taken or it is a repeat.
     pub(super) fn publish(
         &self,
         tables: &mut Tables<'_>,
         job: &Publish,
-        max_depth: u64,
+        places: u64,
     ) -> Result<Result<Published, QueueError>, Fault> {
         let (now, session, id) = (clock::now(), job.session_id.as_str(), job.msg_id.as_deref());
         let seq = {
@@ -110,10 +112,8 @@ impl State {
                 return Ok(Ok(Published { seq, duplicate: true }));
             }
             let depth = inner.deliveries.depth(session) + inner.reserved.get(session).copied().unwrap_or(0);
-            if depth >= max_depth {
-                return Ok(Err(QueueError::Full(format!(
-                    "session `{session}` has {depth} jobs waiting, and `lane.max_depth` is {max_depth}; send again when some are done, or raise it"
-                ))));
+            if depth >= places {
+                return Ok(Err(lane_is_full(session, depth, self.max_depth)));
             }
             *inner.reserved.entry(session.to_owned()).or_default() += 1;
             inner.jobs.next(id, now).seq

@@ -5,6 +5,9 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use std::fmt::Display;
 
+/// What the server says when a stream, or its own storage, is full.
+const FULL: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];
+
 /// A failure of the connection or the server.
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
 pub(super) fn unavailable(error: impl Display) -> QueueError {
@@ -23,9 +26,10 @@ pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueE
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => QueueError::TooLarge { bytes, limit },
         _ if text.contains("maximum messages per subject") => {
-            QueueError::Full("the session has `lane.max_depth` messages waiting".into())
+            let places = "`lane.max_depth` and the 128 places beyond it for commands and timers";
+            QueueError::Full(format!("the session's lane has no place left: {places} are taken"))
         }
-        _ if text.contains("maximum messages") || text.contains("maximum bytes") => QueueError::Full(text),
+        _ if FULL.iter().any(|part| text.contains(part)) => QueueError::Full(text),
         PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),
         _ => QueueError::Unavailable(text),
     }

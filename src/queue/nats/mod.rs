@@ -3,11 +3,12 @@
 mod error;
 mod lane;
 mod out;
+mod room;
 pub(crate) mod streams;
 
 use super::{
     Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published,
-    Queue, QueueError, Result, StreamEvent, TimerHint,
+    Queue, QueueError, Result, Storage, StreamEvent, TimerHint,
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use error::unavailable;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use room::Room;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -46,6 +48,8 @@ pub struct NatsQueue {
     settings: Settings,
     /// When the job stream was made, in ms: part of default job ids.
     created: Arc<AtomicI64>,
+    /// What users' messages may take.
+    room: Room,
     /// The workers' consumer, once looked up.
     cached: Arc<RwLock<Option<PullConsumer>>>,
 }
@@ -74,7 +78,8 @@ impl NatsQueue {
         context.set_timeout(REQUEST_TIMEOUT);
         let names = Names::new(&settings.namespace);
         let (created, cached) = (Arc::default(), Arc::default());
-        let queue = Self { client, context, names, settings: settings.clone(), created, cached };
+        let room = Room::new(settings);
+        let queue = Self { client, context, names, settings: settings.clone(), created, room, cached };
         queue.ensure_streams().await?;
         info!("connected to NATS at {}", masked_address(&settings.nats.url));
         Ok(queue)
@@ -110,6 +115,10 @@ impl Queue for NatsQueue {
         self.publish_job(job).await
     }
 
+    async fn publish_message(&self, job: Publish) -> Result<Published> {
+        self.publish_user_message(job).await
+    }
+
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
         self.pull_jobs(max, wait).await
     }
@@ -137,6 +146,10 @@ impl Queue for NatsQueue {
 
     async fn backlog(&self) -> Result<Backlog> {
         self.unhandled().await
+    }
+
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        self.stored_bytes().await
     }
 
     fn max_payload(&self) -> usize {

@@ -2,8 +2,8 @@
 
 use super::NatsQueue;
 use super::error::{is_missing, unavailable};
-use crate::config::Settings;
-use crate::queue::{QueueError, Result};
+use crate::config::{Settings, Streams};
+use crate::queue::{LANE_RESERVE, QueueError, Result, Storage};
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
@@ -18,6 +18,8 @@ const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
 const DEAD_AGE: Duration = Duration::from_secs(30 * 86_400);
 /// Readers of events at once: a consumer for each. Left open, nats-server takes 1,000 from its version 2.15 on.
 const MAX_READERS: i32 = 100_000;
+/// The fewest bytes that a stream is made with.
+const LEAST_BYTES: i64 = 1 << 20;
 /// The consumer that all workers share.
 pub(crate) const CONSUMER: &str = "workers";
 
@@ -61,7 +63,11 @@ impl Names {
 /// The streams of these settings: jobs, events, dead letters.
 pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
     let names = Names::new(&settings.namespace);
-    let depth = i64::try_from(settings.lane.max_depth).unwrap_or(i64::MAX);
+    let depth = i64::try_from(settings.lane.max_depth.saturating_add(LANE_RESERVE)).unwrap_or(i64::MAX);
+    let (jobs_bytes, out_bytes, dead_bytes) = {
+        let Streams { jobs_max_mib, out_max_mib, dead_max_mib } = settings.streams;
+        (bytes(jobs_max_mib), bytes(out_max_mib), bytes(dead_max_mib))
+    };
     let jobs = Config {
         name: names.jobs.clone(),
         subjects: vec![names.job("*")],
@@ -69,6 +75,7 @@ pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
         discard: DiscardPolicy::New,
         discard_new_per_subject: true,
         max_messages_per_subject: depth,
+        max_bytes: jobs_bytes,
         duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,
         num_replicas: settings.nats.replicas,
@@ -79,6 +86,7 @@ pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
         subjects: vec![names.event("*", "*", "*")],
         max_messages_per_subject: -1,
         max_age: settings.retention.out.0,
+        max_bytes: out_bytes,
         max_consumers: MAX_READERS,
         duplicate_window: DUPLICATE_WINDOW.min(settings.retention.out.0),
         allow_direct: true,
@@ -90,12 +98,21 @@ pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
         subjects: vec![names.dead_letter("*")],
         max_messages_per_subject: -1,
         max_age: DEAD_AGE,
+        max_bytes: dead_bytes,
         duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,
         num_replicas: settings.nats.replicas,
         ..Config::default()
     };
     [jobs, out, dead]
+}
+
+/// A setting in MiB as JetStream has it: -1 is no limit.
+fn bytes(mib: u64) -> i64 {
+    match i64::try_from(mib.saturating_mul(1 << 20)) {
+        Ok(0) => -1,
+        bytes => bytes.unwrap_or(i64::MAX),
+    }
 }
 
 /// The consumer of these settings.
@@ -117,6 +134,7 @@ impl NatsQueue {
             self.ensure(wanted).await?;
         }
         let jobs = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        self.room.set_limit(limit(jobs.cached_info().config.max_bytes));
         let created = jobs.cached_info().created.unix_timestamp_nanos() / 1_000_000;
         self.created.store(i64::try_from(created).unwrap_or(0), Ordering::Relaxed);
         Ok(())
@@ -132,15 +150,51 @@ impl NatsQueue {
             Err(error) if is_missing(&error) => {}
             Err(error) => return Err(refused_or_away(&error.to_string())),
         }
-        match self.context.create_stream(wanted).await {
-            Ok(_) => {
-                info!(stream = name, "stream made");
-                Ok(())
-            }
+        match self.create(wanted).await {
+            Ok(()) => Ok(()),
             // Another process was first.
             Err(_) if self.context.get_stream(&name).await.is_ok() => Ok(()),
-            Err(error) => Err(not_made(&name, self.settings.nats.replicas, &error)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Makes a stream. Where the server cannot reserve the bytes that it may hold, it gets a quarter of what fits, so that the
+    /// others fit as well.
+    async fn create(&self, mut config: Config) -> Result<()> {
+        let (name, asked) = (config.name.clone(), config.max_bytes);
+        while let Err(error) = self.context.create_stream(config.clone()).await {
+            if !lacks_room(&error) || config.max_bytes <= 0 {
+                return Err(not_made(&name, config.num_replicas, &error));
+            }
+            if config.max_bytes / 2 < LEAST_BYTES {
+                return Err(QueueError::Unavailable(format!(
+                    "the stream `{name}` needs at least {LEAST_BYTES} bytes, which JetStream cannot reserve: {error}; raise its `max_file_store`, or lower `streams.*_max_mib` and edit the other streams"
+                )));
+            }
+            config.max_bytes /= 2;
+        }
+        if config.max_bytes != asked {
+            config.max_bytes = (config.max_bytes / 4).max(LEAST_BYTES);
+            let reserved = config.max_bytes;
+            self.context.update_stream(config).await.map_err(|error| refused_or_away(&error.to_string()))?;
+            warn!(
+                stream = name,
+                "it holds {reserved} bytes instead of {asked}, for which JetStream has no room; raise its `max_file_store`, then edit the stream"
+            );
+        }
+        info!(stream = name, "stream made");
+        Ok(())
+    }
+
+    /// What each of the streams holds.
+    pub(super) async fn stored_bytes(&self) -> Result<Vec<Storage>> {
+        let mut found = Vec::with_capacity(3);
+        for (part, name) in [("jobs", &self.names.jobs), ("out", &self.names.out), ("dead", &self.names.dead)] {
+            let stream = self.context.get_stream(name).await.map_err(unavailable)?;
+            let info = stream.cached_info();
+            found.push(Storage { part, bytes: info.state.bytes, max_bytes: limit(info.config.max_bytes) });
+        }
+        Ok(found)
     }
 
     /// The workers' consumer, made when missing.
@@ -165,6 +219,21 @@ impl NatsQueue {
     }
 }
 
+/// A stream's limit; -1 is none.
+pub(super) fn limit(max_bytes: i64) -> Option<u64> {
+    u64::try_from(max_bytes).ok().filter(|bytes| *bytes > 0)
+}
+
+/// True when the server has no room for what a stream may hold.
+fn lacks_room(error: &CreateStreamError) -> bool {
+    let CreateStreamErrorKind::JetStream(refusal) = error.kind() else { return false };
+    match refusal.error_code() {
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED => true,
+        ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => refusal.to_string().contains("storage"),
+        _ => false,
+    }
+}
+
 fn report(found: &Config, wanted: &Config) {
     for Difference { field, found, wanted: value } in differences(found, wanted) {
         warn!(stream = wanted.name, "{field} is {found}, wanted {value}; change the stream, or the setting");
@@ -186,6 +255,7 @@ pub(crate) fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
             ("retention", format!("{:?}", config.retention)),
             ("discard", format!("{:?}", config.discard)),
             ("max_messages_per_subject", config.max_messages_per_subject.to_string()),
+            ("max_bytes", config.max_bytes.to_string()),
             ("max_age", format!("{:?}", config.max_age)),
             ("duplicate_window", format!("{:?}", config.duplicate_window)),
             ("allow_direct", config.allow_direct.to_string()),

@@ -10,7 +10,7 @@ use super::tables::{self, LAYOUT, Tables};
 use crate::metrics::{metrics, observe_items};
 use prometheus::Histogram;
 use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -48,6 +48,7 @@ pub struct EmbeddedFile {
     writer: Mutex<Option<JoinHandle<()>>>,
     publisher: Mutex<Option<Arc<dyn Publisher>>>,
     broken: Arc<OnceLock<String>>,
+    path: PathBuf,
 }
 
 impl std::fmt::Debug for EmbeddedFile {
@@ -98,7 +99,7 @@ impl EmbeddedFile {
             .spawn(move || writer.run(&receiver))
             .map_err(|error| unusable(error.to_string()))?;
         let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
-        Ok(Arc::new(Self { database, operations, writer, publisher: Mutex::default(), broken }))
+        Ok(Arc::new(Self { database, operations, writer, publisher: Mutex::default(), broken, path: path.to_owned() }))
     }
 
     /// From now on commits publish by this queue.
@@ -169,6 +170,11 @@ impl EmbeddedFile {
     /// Reads what is committed as of now.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Fault> {
         work(&self.database.begin_read()?)
+    }
+
+    /// The size of the file; `None` for one in memory.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        std::fs::metadata(&self.path).ok().map(|file| file.len())
     }
 
     /// An error when writing has failed.

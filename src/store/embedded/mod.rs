@@ -35,7 +35,9 @@ use crate::session::history::MAX_ENTRIES;
 use catalog::Catalog;
 use known::{Known, left};
 use sessions::Sessions;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The name of the file within `data_dir`.
@@ -56,6 +58,8 @@ pub struct EmbeddedStore {
     catalog: Arc<Catalog>,
     /// `retention.turns`.
     keep_turns: Duration,
+    /// This process alone: nothing of it outlives it.
+    processes: Mutex<BTreeMap<String, (Instant, Process)>>,
 }
 
 impl EmbeddedStore {
@@ -63,7 +67,12 @@ impl EmbeddedStore {
     pub fn new(file: Arc<EmbeddedFile>, settings: &crate::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
         let (known, catalog, keep_turns) = (Known::new(), Arc::default(), settings.retention.turns.0);
-        Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns }))
+        let processes = Mutex::default();
+        Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns, processes }))
+    }
+
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Process)>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -302,6 +311,21 @@ impl Store for EmbeddedStore {
     async fn resign(&self, role: &str, owner: &str) -> Result<()> {
         let (role, owner) = (role.to_owned(), owner.to_owned());
         Ok(self.file.write(move |tables| catalog::resign(tables, &role, &owner)).await?)
+    }
+
+    async fn announce(&self, process: Process) -> Result<()> {
+        self.processes().insert(process.process_id.clone(), (Instant::now() + ANNOUNCED, process));
+        Ok(())
+    }
+
+    async fn depart(&self, process_id: &str) -> Result<()> {
+        self.processes().remove(process_id);
+        Ok(())
+    }
+
+    async fn processes(&self) -> Result<Vec<Process>> {
+        let now = Instant::now();
+        Ok(self.processes().values().filter(|(until, _)| *until > now).map(|(_, process)| process.clone()).collect())
     }
 
     async fn ping(&self) -> Result<()> {

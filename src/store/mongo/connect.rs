@@ -3,6 +3,7 @@
 use super::clock::ServerClock;
 use super::days::DAYS;
 use super::document::failed;
+use super::processes::PROCESSES;
 use super::runs::RUNS;
 use super::shelf::Shelf;
 use super::{Commands, Db, MongoStore};
@@ -123,7 +124,7 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 pub(crate) const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 14] {
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -143,7 +144,8 @@ pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 14] 
         (RUNS, doc! {"status": 1, "created_at": -1}, None),
         (RUNS, doc! {"origin_session": 1, "created_at": -1}, None),
         (RUNS, doc! {"expires_at": 1}, Some(expiring.clone())),
-        (DAYS, doc! {"expires_at": 1}, Some(expiring)),
+        (DAYS, doc! {"expires_at": 1}, Some(expiring.clone())),
+        (PROCESSES, doc! {"expires_at": 1}, Some(expiring)),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! Free-form JSON (a step's output, a profile, an agent file) is stored as it is, unless a key or number in it is none that
 //! BSON can hold everywhere (`$…`, `a.b`, NUL, above 2^63): then it is stored as `{"_json": "<text>"}` and read back unchanged.
 
+use super::problem::sentence;
 use crate::clock::Timestamp;
 use crate::queue::Job;
 use crate::store::{StoreError, TurnRecord};
@@ -77,9 +78,9 @@ pub(super) fn failed(error: Error) -> StoreError {
         ErrorKind::InvalidArgument { .. }
         | ErrorKind::Authentication { .. }
         | ErrorKind::BsonSerialization(_)
-        | ErrorKind::BsonDeserialization(_) => StoreError::Refused(error.to_string()),
-        ErrorKind::Command(command) if !is_passing(command.code) => StoreError::Refused(error.to_string()),
-        _ => StoreError::Unavailable(error.to_string()),
+        | ErrorKind::BsonDeserialization(_) => StoreError::Refused(sentence(&error)),
+        ErrorKind::Command(command) if !is_passing(command.code) => StoreError::Refused(sentence(&error)),
+        _ => StoreError::Unavailable(sentence(&error)),
     }
 }
 

@@ -16,6 +16,8 @@ mod knowledge;
 mod lane;
 mod plain;
 mod plans;
+pub(crate) mod problem;
+mod processes;
 mod queries;
 mod runs;
 mod shelf;
@@ -28,7 +30,7 @@ pub(crate) use shelf::CURRENT;
 use super::group::Group;
 use super::known::Known;
 use super::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Listed, Record, Recorded, Result, RunQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Listed, Process, Record, Recorded, Result, RunQuery,
     RunRecord, SessionQuery, Store, StoreError, TurnRecord,
 };
 use crate::agent::AgentRecord;
@@ -227,6 +229,18 @@ impl Store for MongoStore {
 
     async fn resign(&self, role: &str, owner: &str) -> Result<()> {
         self.db.resign(role, owner).await
+    }
+
+    async fn announce(&self, process: Process) -> Result<()> {
+        self.db.announce(&process).await
+    }
+
+    async fn depart(&self, process_id: &str) -> Result<()> {
+        self.db.depart(process_id).await
+    }
+
+    async fn processes(&self) -> Result<Vec<Process>> {
+        self.db.processes().await
     }
 
     async fn ping(&self) -> Result<()> {

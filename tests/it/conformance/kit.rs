@@ -20,7 +20,7 @@ pub const SHORT: Duration = Duration::from_millis(200);
 /// How far a store may be ahead of its server's clock.
 pub const AHEAD: Duration = Duration::from_millis(100);
 /// How long a case waits for anything.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The settings of all cases: what takes time takes little.
 pub fn settings(mut settings: Settings) -> Settings {

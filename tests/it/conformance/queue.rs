@@ -195,8 +195,12 @@ pub async fn a_refused_delivery_comes_again_after_its_delay(queue: Jobs) {
 
 pub async fn a_full_lane_refuses_while_others_go_on(queue: Jobs) {
     let job = |session: &str| Publish { session_id: session.into(), msg_id: None, payload: "{}".into() };
-    let published = join_all((0..30).map(|_| queue.publish(job("flood")))).await;
+    let mut published = Vec::new();
+    for _ in 0..30 {
+        published.push(queue.publish_message(job("flood")).await);
+    }
     assert_eq!(published.iter().filter(|one| one.is_ok()).count(), 20);
+    assert!(queue.publish(job("flood")).await.is_ok(), "what is no user's message fits in");
     for refused in published.into_iter().filter_map(std::result::Result::err) {
         assert!(matches!(refused, QueueError::Full(_)), "{refused:?}");
         assert!(refused.to_string().contains("lane.max_depth"), "{refused}");
@@ -205,7 +209,11 @@ pub async fn a_full_lane_refuses_while_others_go_on(queue: Jobs) {
     let delivery = next(&queue).await;
     assert_eq!(delivery.message.session_id, "flood");
     queue.ack(&delivery.token).await.unwrap();
-    eventually(DEADLINE, "the lane takes jobs again", || async { queue.publish(job("flood")).await.is_ok() }).await;
+    queue.ack(&next(&queue).await.token).await.unwrap();
+    eventually(DEADLINE, "the lane takes messages again", || async {
+        queue.publish_message(job("flood")).await.is_ok()
+    })
+    .await;
 }
 
 pub async fn concurrent_publishers_get_distinct_rising_sequences(queue: Jobs) {

@@ -20,7 +20,7 @@ use turnwheel::clock;
 use turnwheel::config::Settings;
 use turnwheel::gateway::{self, GatewayState};
 use turnwheel::queue::{Job, Queue};
-use turnwheel::store::Store;
+use turnwheel::store::{Outcome, Store};
 
 /// A gateway on a port of its own; stopped when dropped.
 pub struct Gateway {
@@ -244,6 +244,18 @@ async fn a_mebibyte_of_text_passes_and_more_than_the_limit_does_not() {
     assert_eq!(gateway.post("/api/v1/messages", &text(1024 * 1024)).await.status(), 202);
     let large = gateway.post("/api/v1/messages", &text(gateway::MAX_BODY)).await;
     assert_eq!(refusal(large).await, (413, "too_large".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mebibyte_of_text_is_handled() {
+    let engine = engine(embedded().await, answer("收到"), vec![]).await;
+    let gateway = Gateway::of(&engine).await;
+    let text = "说".repeat(1024 * 1024 / 3);
+    gateway.say("s1", "m-1", &text).await;
+    assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Answered);
+    assert!(engine.said("s1").await.iter().any(|(_, said)| said == "收到"));
+    let asked = engine.model.asked();
+    assert!(asked[0].user.contains("说说说"), "{} bytes were shown to the model", asked[0].user.len());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Jobs on the wire.
 
-use super::{fields, id, text, value};
+use super::{fields, id, job_id, text, value};
 use proptest::prelude::*;
 use proptest::sample::select;
 use turnwheel::action::{Action, ActionKind};
@@ -78,7 +78,7 @@ fn message(session_id: &str, payload: bytes::Bytes) -> Message {
 
 proptest! {
     #[test]
-    fn a_job_is_decoded_as_it_was_encoded(session_id in id(), job_id in id(), body in body()) {
+    fn a_job_is_decoded_as_it_was_encoded(session_id in id(), job_id in job_id(), body in body()) {
         let job = Job { session_id: session_id.clone(), job_id, body };
         prop_assert_eq!(Job::decode(&message(&session_id, job.encode())).unwrap(), job);
     }
@@ -87,7 +87,7 @@ proptest! {
     fn a_job_without_an_id_is_given_a_legal_one(session_id in id(), body in body()) {
         let job = Job { session_id: session_id.clone(), job_id: String::new(), body };
         let decoded = Job::decode(&message(&session_id, job.encode())).unwrap();
-        prop_assert!(turnwheel::ids::is_legal(&decoded.job_id));
+        prop_assert!(turnwheel::ids::is_legal_job(&decoded.job_id));
         let again = Job::decode(&message(&session_id, decoded.encode())).unwrap();
         prop_assert_eq!(again, decoded, "the id stays");
     }

@@ -19,6 +19,11 @@ fn id() -> impl Strategy<Value = String> {
     string_regex("[A-Za-z0-9_:一-龥-]{1,20}").unwrap()
 }
 
+/// Ids of messages, as platforms give them.
+fn job_id() -> impl Strategy<Value = String> {
+    string_regex("\\.{0,2}[A-Za-z0-9_:@=一-龥-][A-Za-z0-9_:@=.一-龥-]{0,20}").unwrap()
+}
+
 /// A finite number whose text says the same as its value.
 fn number() -> impl Strategy<Value = Value> {
     prop_oneof![

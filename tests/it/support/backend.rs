@@ -51,7 +51,18 @@ async fn on_file(settings: Settings) -> (Arc<EmbeddedFile>, Backend) {
 
 /// NATS and MongoDB, with a namespace and a database of the test's own.
 pub async fn cluster() -> Backend {
-    let settings = quick(super::servers::cluster().await.settings());
+    cluster_with(|_| ()).await
+}
+
+/// The same with settings that are changed before anything is made.
+pub async fn cluster_with(change: impl FnOnce(&mut Settings)) -> Backend {
+    let mut settings = quick(super::servers::cluster().await.settings());
+    change(&mut settings);
+    cluster_of(settings).await
+}
+
+/// On the servers of these settings.
+pub async fn cluster_of(settings: Settings) -> Backend {
     let tasks = Tasks::new();
     Backend {
         queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),

@@ -28,7 +28,7 @@ use turnwheel::worker::Worker;
 use turnwheel::workflow::Flows;
 
 /// How long a test waits for what must happen.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Queue, store and settings of one test.
 pub struct Backend {

@@ -40,6 +40,11 @@ impl Process {
         Self { child }
     }
 
+    /// A command as a process.
+    pub fn of(command: &mut Command) -> Self {
+        Self { child: command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap() }
+    }
+
     /// What it has written so far.
     pub fn log(dir: &Path) -> String {
         std::fs::read_to_string(dir.join("log")).unwrap_or_default()
@@ -87,6 +92,8 @@ pub fn toml(settings: &Settings) -> String {
          namespace = \"{}\"\n\
          [nats]\nurl = \"{}\"\nreplicas = {}\n\
          [mongodb]\nuri = \"{}\"\ndatabase = \"{}\"\n\
+         [lane]\nmax_depth = {}\n\
+         [streams]\njobs_max_mib = {}\nout_max_mib = {}\ndead_max_mib = {}\n\
          [worker]\nack_wait = \"2s\"\nmax_attempts = {}\n\
          [gateway]\nlisten = \"{}\"\n\
          [http]\nallow_private = [\"*\"]\n\
@@ -96,6 +103,10 @@ pub fn toml(settings: &Settings) -> String {
         settings.nats.replicas,
         settings.mongodb.uri,
         settings.mongodb.database,
+        settings.lane.max_depth,
+        settings.streams.jobs_max_mib,
+        settings.streams.out_max_mib,
+        settings.streams.dead_max_mib,
         settings.worker.max_attempts,
         settings.gateway.listen,
     )

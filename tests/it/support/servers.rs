@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::config::{Backend, Settings};
+use turnwheel::config::{Backend, Settings, Streams};
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(60);
@@ -27,6 +27,8 @@ impl ClusterHandles {
         settings.nats.url.clone_from(&self.nats_url);
         settings.mongodb.uri.clone_from(&self.mongodb_uri);
         settings.mongodb.database.clone_from(&self.database);
+        // The servers reserve what streams may hold, and hundreds of tests share them.
+        settings.streams = Streams { jobs_max_mib: 0, out_max_mib: 0, dead_max_mib: 0 };
         settings
     }
 }
@@ -140,6 +142,17 @@ impl Server {
         (server, format!("http://127.0.0.1:{monitor}"))
     }
 
+    /// One whose streams may hold so many bytes together.
+    pub fn nats_holding(bytes: u64) -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let config = dir.path().join("nats.conf");
+        let store = dir.path().join("store");
+        std::fs::write(&config, format!("jetstream {{ store_dir: {store:?}, max_file_store: {bytes} }}")).unwrap();
+        let config = config.display().to_string();
+        let args = ["-c", &config, "-a", "127.0.0.1", "-p", &port.to_string()].map(str::to_owned).to_vec();
+        Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
+    }
+
     pub fn mongod() -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let path = dir.path().display().to_string();
@@ -229,7 +242,7 @@ pub fn free_port() -> u16 {
 }
 
 /// By variable, else what `tests/run` installed, else from PATH.
-fn binary(name: &str, program: &str) -> PathBuf {
+pub fn binary(name: &str, program: &str) -> PathBuf {
     if let Some(path) = variable(name) {
         return path.into();
     }

@@ -1,0 +1,164 @@
+//! The running workers, and what agents and workflows can count on with them: what every one of them has.
+//!
+//! Workers announce what they run with (see [`Store::announce`]). A command whose own settings differ from theirs would else
+//! store an agent that no worker can run, or refuse one that all of them can.
+
+use crate::agent::validate::Known;
+use crate::config::Settings;
+use crate::run;
+use crate::store::{Process, Result, Store};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// The workers that run now.
+#[derive(Clone, Debug, Default)]
+pub struct Crew {
+    workers: Vec<Process>,
+}
+
+/// What an agent or workflow was checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// What every running worker has.
+    Workers,
+    /// The settings of the process that checks: no worker runs.
+    Settings,
+}
+
+impl Crew {
+    /// Those that have announced themselves.
+    pub async fn of(store: &dyn Store) -> Result<Self> {
+        Ok(Self::new(store.processes().await?))
+    }
+
+    /// The workers among these processes.
+    pub fn new(processes: Vec<Process>) -> Self {
+        Self { workers: processes.into_iter().filter(Process::is_worker).collect() }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// True when no worker runs.
+    pub fn is_empty(&self) -> bool {
+        self.workers.is_empty()
+    }
+
+    /// What every worker has of this.
+    fn common(&self, list: impl Fn(&Process) -> &[String]) -> BTreeSet<String> {
+        let mut lists = self.workers.iter().map(|worker| list(worker).iter().cloned().collect::<BTreeSet<_>>());
+        let first = lists.next().unwrap_or_default();
+        lists.fold(first, |common, list| &common & &list)
+    }
+
+    /// The models that every worker can ask, beside `default` and `offline`.
+    pub fn models(&self) -> Vec<String> {
+        self.common(|worker| &worker.models).into_iter().collect()
+    }
+
+    /// The flows that are registered in Rust with every worker.
+    pub fn flows(&self) -> Vec<String> {
+        self.common(|worker| &worker.flows).into_iter().collect()
+    }
+
+    /// What agents can count on, with these workflows.
+    fn known(&self, workflows: impl IntoIterator<Item = String>) -> Known {
+        Known::default()
+            .with_models(self.models())
+            .with_flows(self.flows().into_iter().chain(workflows))
+            .with_functions(self.common(|worker| &worker.functions))
+            .with_secrets(self.common(|worker| &worker.secrets))
+            .with_private(self.common(|worker| &worker.allow_private))
+    }
+
+    /// In what the workers differ from each other, in words.
+    pub fn differences(&self) -> Vec<String> {
+        let lists: [(&str, fn(&Process) -> &[String]); 5] = [
+            ("models", |worker| &worker.models),
+            ("flows", |worker| &worker.flows),
+            ("functions", |worker| &worker.functions),
+            ("secrets.allow", |worker| &worker.secrets),
+            ("http.allow_private", |worker| &worker.allow_private),
+        ];
+        let mut found = Vec::new();
+        for (name, list) in lists {
+            let all: BTreeSet<String> = self.workers.iter().flat_map(|worker| list(worker).iter().cloned()).collect();
+            let common = self.common(list);
+            let partial: Vec<String> = all.difference(&common).map(|name| format!("`{name}`")).collect();
+            if !partial.is_empty() {
+                found.push(format!("{name}: only some have {}", partial.join(", ")));
+            }
+        }
+        let versions: BTreeSet<&str> = self.workers.iter().map(|worker| worker.version.as_str()).collect();
+        if versions.len() > 1 {
+            found.push(format!("versions: {}", versions.into_iter().collect::<Vec<_>>().join(", ")));
+        }
+        found
+    }
+
+    /// In what these settings differ from what the workers have, in words.
+    pub fn differing(&self, settings: &Settings) -> Vec<String> {
+        let pairs = [
+            ("models", settings.models.keys().cloned().collect::<BTreeSet<_>>(), self.common(|worker| &worker.models)),
+            ("secrets.allow", settings.secrets.allow.iter().cloned().collect(), self.common(|worker| &worker.secrets)),
+        ];
+        let mut found = Vec::new();
+        for (name, here, there) in pairs {
+            let named = |names: BTreeSet<String>| {
+                names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            };
+            let (only_here, only_there) = (&here - &there, &there - &here);
+            if !only_here.is_empty() {
+                found.push(format!("{name}: {} only here", named(only_here)));
+            }
+            if !only_there.is_empty() {
+                found.push(format!("{name}: {} only with the workers", named(only_there)));
+            }
+        }
+        found
+    }
+
+    /// What agents are checked against: what the workers have in common, else what is known `here`; with the workflows of the store.
+    pub async fn check_against(&self, store: &dyn Store, here: &Known) -> Result<(Known, Basis)> {
+        let stored = store.workflows().await?;
+        let workflows = stored.good.iter().map(|workflow| workflow.id().to_owned()).chain(run::builtin_workflows());
+        Ok(self.checked_with(workflows, here))
+    }
+
+    /// The same, with these workflows.
+    pub fn checked_with(&self, workflows: impl IntoIterator<Item = String>, here: &Known) -> (Known, Basis) {
+        match self.is_empty() {
+            true => (here.clone().with_flows(workflows), Basis::Settings),
+            false => (self.known(workflows), Basis::Workers),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(models: &[&str], allow_private: &[&str]) -> Process {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let roles = names(&["worker"]);
+        Process { roles, models: names(models), allow_private: names(allow_private), ..Process::default() }
+    }
+
+    #[test]
+    fn only_what_every_worker_has_counts() {
+        let scheduler = Process { roles: vec!["scheduler".into()], ..Process::default() };
+        let crew = Crew::new(vec![worker(&["default", "writer"], &["*"]), scheduler, worker(&["default"], &["*"])]);
+        assert_eq!((crew.len(), crew.models()), (2, vec!["default".to_owned()]));
+        assert_eq!(crew.differences(), ["models: only some have `writer`"]);
+        let mut settings = Settings::default();
+        settings.secrets.allow.push("KEY".into());
+        assert_eq!(
+            crew.differing(&settings),
+            ["models: `default` only with the workers", "secrets.allow: `KEY` only here"]
+        );
+        assert!(Crew::new(Vec::new()).is_empty() && Crew::default().models().is_empty());
+    }
+}

@@ -1,0 +1,20 @@
+//! The processes that run now, with what they run with.
+
+use super::{GatewayState, Reject};
+use crate::store::Process;
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+/// Processes, by their start.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct ProcessList {
+    processes: Vec<Process>,
+}
+
+/// The processes that run now, with the names of models, flows, functions, secrets and private hosts that they have.
+#[utoipa::path(get, path = "/api/v1/processes", operation_id = "list_processes", tag = "operation",
+    responses((status = 200, description = "Processes", body = ProcessList)))]
+pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<ProcessList>, Reject> {
+    Ok(Json(ProcessList { processes: state.store.processes().await? }))
+}

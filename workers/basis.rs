@@ -1,0 +1,43 @@
+//! What files are checked against before they are applied: the running workers, else the settings here.
+
+use crate::access::Access;
+use turnwheel::agent::validate::Known;
+use turnwheel::config::Settings;
+use turnwheel::crew::{Basis, Crew};
+use turnwheel::run;
+use turnwheel::workflow::Flows;
+
+/// What the settings and folders here have.
+pub fn here(settings: &Settings) -> Known {
+    Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings))
+}
+
+/// The running workers, and what agents are checked against that are applied now. People are told which it was.
+pub async fn of(access: &Access, settings: &Settings, json: bool) -> anyhow::Result<(Crew, Known)> {
+    let crew = access.crew().await?;
+    let listed = access.list_workflows().await?.into_iter().filter(|workflow| workflow.error.is_none());
+    let workflows = listed.map(|workflow| workflow.workflow_id);
+    let local = here(settings).with_private(settings.http.allow_private.clone());
+    let (known, basis) = crew.checked_with(workflows, &local);
+    if !json {
+        tell(&crew, basis, settings);
+    }
+    Ok((crew, known))
+}
+
+fn tell(crew: &Crew, basis: Basis, settings: &Settings) {
+    match basis {
+        Basis::Settings => eprintln!("no worker is running: checked against the settings here"),
+        Basis::Workers => {
+            let (count, differing) = (crew.len(), crew.differing(settings));
+            let workers =
+                if count == 1 { "the running worker".to_owned() } else { format!("the {count} running workers") };
+            if !differing.is_empty() {
+                eprintln!("checked against {workers}, and not against the settings here ({})", differing.join("; "));
+            }
+        }
+    }
+    for difference in crew.differences() {
+        eprintln!("warning: the running workers differ in {difference}");
+    }
+}
