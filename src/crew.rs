@@ -1,7 +1,7 @@
-//! The running workers, and what agents and workflows can count on with them: what every one of them has.
+//! The running workers, and the models, flows, functions, secrets and private hosts that all of them have.
 //!
-//! Workers announce what they run with (see [`Store::announce`]). A command whose own settings differ from theirs would else
-//! store an agent that no worker can run, or refuse one that all of them can.
+//! Workers announce themselves by [`Store::announce`]. A command may run with other settings than the workers: checked against
+//! its own settings, it would store an agent that no worker can run, or refuse one that every worker can run.
 
 use crate::agent::validate::Known;
 use crate::config::Settings;
@@ -16,18 +16,18 @@ pub struct Crew {
     workers: Vec<Process>,
 }
 
-/// What an agent or workflow was checked against.
+/// The settings that an agent or workflow was checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// What every running worker has.
+    /// The settings that all running workers share.
     Workers,
     /// The settings of the process that checks: no worker runs.
     Settings,
 }
 
 impl Crew {
-    /// Those that have announced themselves.
+    /// The workers that are announced in the store.
     pub async fn of(store: &dyn Store) -> Result<Self> {
         Ok(Self::new(store.processes().await?))
     }
@@ -47,14 +47,14 @@ impl Crew {
         self.workers.is_empty()
     }
 
-    /// What every worker has of this.
+    /// The names that are in this list of every worker.
     fn common(&self, list: impl Fn(&Process) -> &[String]) -> BTreeSet<String> {
         let mut lists = self.workers.iter().map(|worker| list(worker).iter().cloned().collect::<BTreeSet<_>>());
         let first = lists.next().unwrap_or_default();
         lists.fold(first, |common, list| &common & &list)
     }
 
-    /// The models that every worker can ask, beside `default` and `offline`.
+    /// The names of models that every worker has in its settings.
     pub fn models(&self) -> Vec<String> {
         self.common(|worker| &worker.models).into_iter().collect()
     }
@@ -64,7 +64,7 @@ impl Crew {
         self.common(|worker| &worker.flows).into_iter().collect()
     }
 
-    /// What agents can count on, with these workflows.
+    /// The names that agents may use with these workers and workflows.
     fn known(&self, workflows: impl IntoIterator<Item = String>) -> Known {
         Known::default()
             .with_models(self.models())
@@ -74,7 +74,7 @@ impl Crew {
             .with_private(self.common(|worker| &worker.allow_private))
     }
 
-    /// In what the workers differ from each other, in words.
+    /// The differences between the workers, as sentences.
     pub fn differences(&self) -> Vec<String> {
         let lists: [(&str, fn(&Process) -> &[String]); 5] = [
             ("models", |worker| &worker.models),
@@ -99,7 +99,7 @@ impl Crew {
         found
     }
 
-    /// In what these settings differ from what the workers have, in words.
+    /// The differences between these settings and those of the workers, as sentences.
     pub fn differing(&self, settings: &Settings) -> Vec<String> {
         let pairs = [
             ("models", settings.models.keys().cloned().collect::<BTreeSet<_>>(), self.common(|worker| &worker.models)),
@@ -121,7 +121,8 @@ impl Crew {
         found
     }
 
-    /// What agents are checked against: what the workers have in common, else what is known `here`; with the workflows of the store.
+    /// Returns the names that agents may use: those of all workers and of the store's workflows. Without a worker, the names `here` take
+    /// the workers' place.
     pub async fn check_against(&self, store: &dyn Store, here: &Known) -> Result<(Known, Basis)> {
         let stored = store.workflows().await?;
         let workflows = stored.good.iter().map(|workflow| workflow.id().to_owned()).chain(run::builtin_workflows());

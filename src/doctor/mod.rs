@@ -1,5 +1,4 @@
-//! What is wrong with a deployment, and what to change. It only looks: nothing is made, and nothing mended, but for the replica
-//! set that [`initiate()`] makes.
+//! Faults of a deployment and their remedies. Only [`initiate()`] changes anything.
 //!
 //! [`cluster`] asks the servers (`nats`, `mongo`) and, where they are as they should be, goes on to [`fn@work`]: agents, lanes,
 //! timers and dead letters, over the two traits. [`fn@files`] looks at prompts and models' keys, [`unapplied`] at agent files,

@@ -20,7 +20,8 @@ const LIMIT: usize = 1_000;
 /// The most that is named.
 const NAMED: usize = 5;
 
-/// Looks at what there is. Agents are checked against what the running workers have; without any, against what is known here.
+/// Examines agents, lanes, timers and dead letters. Agents are checked against the running workers; while none runs, against the
+/// settings `here`.
 pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known)) -> Vec<Finding> {
     let mut findings = match checked(store, here).await {
         Ok((crew, known)) => {

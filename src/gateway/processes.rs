@@ -1,4 +1,4 @@
-//! The processes that run now, with what they run with.
+//! The running processes, as they announce themselves.
 
 use super::{GatewayState, Reject};
 use crate::store::Process;

@@ -111,7 +111,7 @@ pub struct Registered {
 }
 
 /// Registers a workflow whose stages can run: every run that starts afterwards uses it. Checked against the flows and models that
-/// every running worker has; without a worker against those that are known `here`.
+/// every running worker has; while none runs, against the flows and models `here`.
 pub async fn register(
     store: &dyn Store,
     here: (Vec<String>, Vec<String>),

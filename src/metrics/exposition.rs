@@ -43,7 +43,7 @@ pub async fn text(queue: &dyn Queue) -> String {
     text
 }
 
-/// How much each stream holds; without a limit its maximum is left out.
+/// The bytes of each stream. One without a limit has no maximum.
 fn storage(parts: &[Storage]) -> Registry {
     let registry = Registry::new();
     let family = |name: &str, help: &str| registered(&registry, IntGaugeVec::new(Opts::new(name, help), &["part"]));

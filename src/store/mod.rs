@@ -201,7 +201,7 @@ pub trait Store: Send + Sync + 'static {
     /// Gives the leadership back, so that a standby takes over at once.
     async fn resign(&self, role: &str, owner: &str) -> Result<()>;
 
-    /// Says what a process runs with; it counts for [`ANNOUNCED`]. Not durable.
+    /// Lists a process for [`ANNOUNCED`], or renews it. Not durable.
     async fn announce(&self, _process: Process) -> Result<()> {
         Ok(())
     }

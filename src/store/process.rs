@@ -1,4 +1,4 @@
-//! The processes that run now: each announces what it runs with, so that commands can check against that.
+//! The running processes: each announces its settings by name, so that commands can check agents against them.
 
 use crate::clock::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ pub(crate) const ANNOUNCE: Duration = Duration::from_secs(5);
 /// How long an announcement counts. A process that was killed is listed for so long.
 pub const ANNOUNCED: Duration = Duration::from_secs(20);
 
-/// What a process runs with. Names only: no value of a secret, no address.
+/// The settings of a process by name: no value of a secret, no address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Process {
     /// Fresh with each start.

@@ -4,10 +4,9 @@
 use crate::conformance::kit;
 use crate::scenarios::{answer, on_both_backends, sales};
 use crate::support::backend::{cluster, embedded};
-use crate::support::engine::{Backend, Engine};
+use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::ScriptedModel;
 use serde_json::json;
-use std::time::Duration;
 use turnwheel::clock;
 use turnwheel::queue::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
 use turnwheel::session::Status;
@@ -65,7 +64,7 @@ async fn left_behind(backend: Backend) -> Engine {
     let plan = crate::conformance::catalog::plan("sales", &agent.hash, "您好");
     engine.store.put_plan(plan).await.unwrap();
     engine.publish("s", "m-1", "在吗").await;
-    let taken = engine.queue.pull(1, Duration::from_secs(5)).await.unwrap();
+    let taken = engine.queue.pull(1, DEADLINE).await.unwrap();
     let seq = taken[0].message.seq;
     let grant = kit::grant(&engine.store, "s", seq).await;
     let mut change = Change { outbox: outbox().into(), ..kit::change(&grant.session, "m-1") };
@@ -113,7 +112,7 @@ async fn redelivered_message_publishes_what_its_turn_has_said(backend: Backend) 
 async fn message_that_was_removed_leaves_nothing_to_publish() {
     let engine = left_behind(cluster().await).await;
     // As if it had been published: its message is acknowledged, and so in the stream no more.
-    let again = engine.queue.pull(1, Duration::from_secs(10)).await.unwrap();
+    let again = engine.queue.pull(1, DEADLINE).await.unwrap();
     engine.queue.ack(&again[0].token).await.unwrap();
     engine.turn("s", "m-1").await;
     engine.start_worker();

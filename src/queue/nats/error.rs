@@ -5,7 +5,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use std::fmt::Display;
 
-/// What the server says when a stream, or its own storage, is full.
+/// Words of the server's errors for a full stream or full storage.
 const FULL: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];
 
 /// A failure of the connection or the server.

@@ -27,7 +27,7 @@ const fn reserved(max_bytes: u64) -> u64 {
     max_bytes / 16
 }
 
-/// See the module. Cheap to clone.
+/// Counts of published messages and bytes since the last look at the server. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Room {
     max_depth: u64,

@@ -224,7 +224,7 @@ pub(super) fn limit(max_bytes: i64) -> Option<u64> {
     u64::try_from(max_bytes).ok().filter(|bytes| *bytes > 0)
 }
 
-/// True when the server has no room for what a stream may hold.
+/// True when the server cannot reserve the stream's `max_bytes`.
 fn lacks_room(error: &CreateStreamError) -> bool {
     let CreateStreamErrorKind::JetStream(refusal) = error.kind() else { return false };
     match refusal.error_code() {

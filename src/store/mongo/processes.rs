@@ -25,7 +25,7 @@ impl Db {
         collection.delete_one(doc! {"_id": process_id}).await.map(|_| ()).map_err(failed)
     }
 
-    /// Those that have not expired; one that cannot be read belongs to a later version and is left out.
+    /// Processes that have not expired. A document that cannot be read belongs to a later version and is skipped.
     pub(super) async fn processes(&self) -> Result<Vec<Process>> {
         let now = bson::DateTime::from_millis(self.clock.earliest().as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);

@@ -15,7 +15,7 @@ const LONGEST: usize = 400;
 /// How many runs go on at once. Most of their time they wait for a lease to end.
 const AT_ONCE: usize = 16;
 /// How long a run may take to come to rest.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The same where a message may be lost for good, as it is meant to.
 const IMPATIENCE: Duration = Duration::from_secs(2);
 

@@ -89,7 +89,7 @@ async fn message_that_arrives_before_the_one_that_makes_its_session_waits_for_it
     let job = json!({"type": "user_message", "session_id": "s1", "job_id": "m-1", "text": "1"});
     engine.publish_job("s1", job).await;
     // The first one is with a worker that does not come to it; the second names no agent, and there is no session yet.
-    let first = engine.queue.pull(1, Duration::from_secs(5)).await.unwrap();
+    let first = engine.queue.pull(1, DEADLINE).await.unwrap();
     assert_eq!(first.len(), 1);
     engine.start_worker();
     engine.turn("s1", "m-1").await;

@@ -1,7 +1,7 @@
 //! S-12 and the turn's other ends: limits, cancellation, handoff held, merged messages, dead letters.
 
 use super::{acts, answer, engine, on_both_backends, sales_with};
-use crate::support::engine::{Backend, Engine, statuses};
+use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
 use crate::support::eventually;
 use crate::support::script::{Answer, action, decision, plan};
 use serde_json::{Value, json};
@@ -105,7 +105,7 @@ async fn held(backend: Backend, handoff: Value) -> Engine {
 }
 
 async fn status_becomes(engine: &Engine, status: Status) {
-    eventually(Duration::from_secs(20), &format!("the status becomes {status}"), || async {
+    eventually(DEADLINE, &format!("the status becomes {status}"), || async {
         (engine.session("s1").await.workflow_state.status == status).then_some(())
     })
     .await;
@@ -180,7 +180,7 @@ async fn double_text(backend: Backend, mode: &str) -> Engine {
         Answer::After(Duration::from_millis(if asked.index == 0 { 700 } else { 0 }), Box::new(Answer::json(&answer)))
     });
     engine.publish("s1", "m-1", "第一").await;
-    eventually(Duration::from_secs(10), "the first turn asks the model", || async {
+    eventually(DEADLINE, "the first turn asks the model", || async {
         (!engine.model.asked().is_empty()).then_some(())
     })
     .await;

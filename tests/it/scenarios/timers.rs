@@ -1,11 +1,10 @@
 //! S-09: timers fire once, never early, and not once the user has written.
 
 use super::{acts, answer, engine, on_both_backends, sales_with};
-use crate::support::engine::{Backend, Engine};
+use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, plan};
 use serde_json::json;
-use std::time::Duration;
 use turnwheel::queue::{JobBody, ReplyKind};
 use turnwheel::store::{Outcome, TurnRecord};
 
@@ -26,7 +25,7 @@ async fn with_timer(backend: Backend, delay: &str) -> Engine {
 
 /// The turn of the session's only armed timer, once it has fired.
 async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
-    eventually(Duration::from_secs(20), "the timer fires", || async {
+    eventually(DEADLINE, "the timer fires", || async {
         let turns = engine.store.turns(session_id, 10).await.unwrap();
         let timer = turns
             .into_iter()
@@ -39,7 +38,7 @@ async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
 
 /// How many follow-ups there are once there is one: a turn is published a moment after its commit.
 async fn follow_ups(engine: &Engine, session_id: &str) -> usize {
-    eventually(Duration::from_secs(20), "the follow-up is published", || async {
+    eventually(DEADLINE, "the follow-up is published", || async {
         let said = engine.said(session_id).await;
         let count = said.into_iter().filter(|(kind, _)| *kind == ReplyKind::Timer).count();
         (count > 0).then_some(count)
@@ -96,10 +95,7 @@ async fn timers_due_while_no_scheduler_runs_fire_once_afterwards(backend: Backen
         engine.say(session_id, "m-1", "你好").await;
     }
     let due = engine.session("s3").await.timers[0].due_at;
-    eventually(Duration::from_secs(10), "all timers are overdue", || async {
-        (turnwheel::clock::now() > due).then_some(())
-    })
-    .await;
+    eventually(DEADLINE, "all timers are overdue", || async { (turnwheel::clock::now() > due).then_some(()) }).await;
     engine.start_scheduler();
     for session_id in sessions {
         fired(&engine, session_id).await;

@@ -166,7 +166,7 @@ impl ModelServer {
                 changed.await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(20), enough).await;
+        let waited = tokio::time::timeout(super::engine::DEADLINE, enough).await;
         assert!(waited.is_ok(), "{} calls came, {count} were waited for", self.calls().len());
     }
 }
