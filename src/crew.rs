@@ -10,6 +10,9 @@ use crate::store::{Process, Result, Store};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
+/// A list of names in an announcement.
+type NamesOf = fn(&Process) -> &[String];
+
 /// The workers that run now.
 #[derive(Clone, Debug, Default)]
 pub struct Crew {
@@ -76,7 +79,7 @@ impl Crew {
 
     /// The differences between the workers, as sentences.
     pub fn differences(&self) -> Vec<String> {
-        let lists: [(&str, fn(&Process) -> &[String]); 5] = [
+        let lists: [(&str, NamesOf); 5] = [
             ("models", |worker| &worker.models),
             ("flows", |worker| &worker.flows),
             ("functions", |worker| &worker.functions),

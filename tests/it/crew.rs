@@ -110,7 +110,7 @@ async fn agents_and_workflows_are_checked_against_what_the_workers_have() {
     // The workers' folder has no such file, and the doctor there does not miss it.
     for folder in [&author, &workers] {
         let lines = doctor(folder).await;
-        assert!(!lines.iter().any(|line| line.starts_with("problem")), "{lines:#?}");
+        assert!(!lines.iter().any(|line| line.starts_with("problem ")), "{lines:#?}");
     }
     let named = json!({"id": "two", "type": "pipeline",
         "stages": [{"id": "answer", "runnable": "code_agent", "input": "{query}", "model": "writer"}]});

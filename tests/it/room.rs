@@ -5,7 +5,7 @@ use crate::scenarios::{answer, sales_with};
 use crate::support::backend::{cluster_of, cluster_with, embedded_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
-use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, cluster};
 use serde_json::{Value, json};
 use turnwheel::config::{Settings, Streams};
@@ -20,6 +20,11 @@ async fn refused(gateway: &Gateway, session_id: &str, job_id: &str) -> Option<St
         503 => Some(response.json::<Value>().await.unwrap()["error"]["message"].as_str().unwrap().to_owned()),
         other => panic!("{other}"),
     }
+}
+
+fn answering(asked: &Asked, text: &str) -> Value {
+    let reply = answer(text);
+    if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply }
 }
 
 /// A slow turn in a lane of one place, and what an operator orders meanwhile.
@@ -40,7 +45,7 @@ async fn commands_fit_into_a_full_lane(backend: Backend) {
     }
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!((turn.outcome, turn.reason.as_deref()), (Outcome::Cancelled, Some("operator: li")));
-    engine.model.script(|_| Answer::json(&answer("好的")));
+    engine.model.script(|asked| Answer::json(&answering(asked, "好的")));
     eventually(DEADLINE, "the lane takes messages again", || async { refused(&gateway, "s1", "m-4").await.is_none() })
         .await;
     assert_eq!(engine.turn("s1", "m-4").await.outcome, Outcome::Answered);
@@ -96,11 +101,7 @@ fn used(parts: &[Storage], part: &str) -> Storage {
 
 /// Answers with 64 KiB of text, so that the events of the turns do not fit into their stream either.
 async fn verbose() -> ScriptedModel {
-    ScriptedModel::start(|asked| {
-        let reply = answer(&"说".repeat(20_000));
-        Answer::json(&if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply })
-    })
-    .await
+    ScriptedModel::start(|asked| Answer::json(&answering(asked, &"说".repeat(20_000)))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,8 +30,8 @@ pub(crate) use shelf::CURRENT;
 use super::group::Group;
 use super::known::Known;
 use super::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Listed, Process, Record, Recorded, Result, RunQuery,
-    RunRecord, SessionQuery, Store, StoreError, TurnRecord,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Listed, Process, Record, Recorded, Result,
+    RunQuery, RunRecord, SessionQuery, Store, StoreError, TurnRecord,
 };
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;

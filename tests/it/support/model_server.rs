@@ -3,7 +3,7 @@ use super::connections::Connections;
 use super::model_stream::Stream;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -119,7 +119,9 @@ pub struct ModelServer {
 impl ModelServer {
     pub async fn start() -> Self {
         let inner = Arc::<Inner>::default();
-        let router = Router::new().route("/v1/chat/completions", post(handle)).with_state(Arc::clone(&inner));
+        let router = Router::new().route("/v1/chat/completions", post(handle));
+        // A mebibyte of text is more than a mebibyte of JSON, and stands in a request more than once.
+        let router = router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&inner));
         let (connections, listener) = Connections::listen().await;
         let tasks = Tasks::new();
         let stop = tasks.stop_token();
