@@ -28,6 +28,9 @@ pub(super) fn check(
     check.problems
 }
 
+/// Fields of a request that `extra` cannot change.
+const OF_THE_ENGINE: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
+
 struct Check<'a> {
     origins: &'a BTreeMap<String, Origin>,
     problems: Vec<Problem>,
@@ -137,12 +140,31 @@ impl Check<'_> {
                 "allowed is an http or https address, such as `https://api.example.com/v1`",
             );
         }
+        self.fields(name, model);
         if let Some(variable) = &model.api_key_env
             && !client_only
             && env.get(variable).is_none()
         {
             let found = format!("names the environment variable `{variable}`, which is not set");
             self.say(&key("api_key_env"), found, format!("set `{variable}` to the key, or take `api_key_env` out"));
+        }
+    }
+
+    fn fields(&mut self, name: &str, model: &Model) {
+        let key = |field: &str| format!("models.{name}.{field}");
+        if let Some(field) = OF_THE_ENGINE.iter().find(|field| model.extra.contains_key(**field)) {
+            let found = format!("holds `{field}`, which the engine writes itself");
+            self.say(&key("extra"), found, format!("take `{field}` out"));
+        }
+        if let Some(header) = &model.api_key_header
+            && (header.is_empty() || !header.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
+        {
+            let found = format!("found `{header}`");
+            self.say(&key("api_key_header"), found, "allowed is the name of a header, such as `api-key`");
+        }
+        if model.max_tokens.is_some() && model.max_completion_tokens.is_some() {
+            let remedy = "servers take one of the two: take the other one out";
+            self.say(&key("max_completion_tokens"), "is given beside `max_tokens`", remedy);
         }
     }
 

@@ -256,6 +256,9 @@ fn model_name(path: &mut [String], file: Option<&Dict>) {
 fn split(key: &str) -> Vec<String> {
     let parts: Vec<&str> = key.split('.').collect();
     match parts.as_slice() {
+        ["models", name @ .., "extra", field] if !name.is_empty() => {
+            vec!["models".into(), name.join("."), "extra".into(), (*field).into()]
+        }
         ["models", name @ .., field] if name.len() > 1 => vec!["models".into(), name.join("."), (*field).into()],
         parts => parts.iter().map(|part| (*part).to_owned()).collect(),
     }
@@ -338,7 +341,9 @@ impl Reading {
 
     fn leaf(&mut self, key: &schema::Key, path: &[String], raw: &Raw) {
         let origin = self.origin(raw);
-        let plain = matches!(origin, Some(Origin::Env(_) | Origin::Flag));
+        let is_plain = |raw: &Raw| matches!(self.origin(raw), Some(Origin::Env(_) | Origin::Flag));
+        // A table may have some of its fields from a file and some from the environment.
+        let plain = raw.as_dict().map_or_else(|| is_plain(raw), |fields| fields.values().any(is_plain));
         let dotted = path.join(".");
         let Some(mut value) = key.kind.read(raw, plain) else {
             let found = if key.secret { "found something else".into() } else { format!("found {}", brief(raw)) };

@@ -240,3 +240,41 @@ fn every_line_of_the_example_loads() {
     let all: BTreeSet<String> = schema::KEYS.iter().map(|key| key.path.to_owned()).collect();
     assert_eq!(seen, all);
 }
+
+#[test]
+fn extra_fields_of_a_model_come_from_files_flags_and_the_environment() {
+    let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"http://a/v1\"\nmodel = \"m\"\nmax_completion_tokens = 900\n\
+                extra = { top_p = 0.9, thinking = { type = \"enabled\" }, stop = [\"a\"] }\n";
+    let extra = |env: &[(&str, &str)], flags: &[(&str, &str)]| {
+        serde_json::to_value(&load(toml, env, flags).unwrap().settings.models["default"].extra).unwrap()
+    };
+    let file = serde_json::json!({"top_p": 0.9, "thinking": {"type": "enabled"}, "stop": ["a"]});
+    assert_eq!(extra(&[], &[]), file);
+    let mut mixed = file.clone();
+    mixed["top_p"] = 0.5.into();
+    mixed["effort"] = "low".into();
+    let one = [("TURNWHEEL_MODELS__DEFAULT__EXTRA__TOP_P", "0.5"), ("TURNWHEEL_MODELS__DEFAULT__EXTRA__EFFORT", "low")];
+    assert_eq!(extra(&one, &[]), mixed);
+    assert_eq!(extra(&[], &[("models.default.extra.top_p", "0.5"), ("models.default.extra.effort", "low")]), mixed);
+    let whole = serde_json::json!({"seed": 7});
+    assert_eq!(extra(&[("TURNWHEEL_MODELS__DEFAULT__EXTRA", r#"{"seed":7}"#)], &[]), whole);
+    assert_eq!(extra(&[], &[("models.default.extra", r#"{"seed":7}"#)]), whole);
+}
+
+#[test]
+fn fields_that_cannot_be_sent_are_refused() {
+    let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"http://a/v1\"\nmodel = \"m\"\n";
+    let text =
+        refusal(&format!("{toml}max_tokens = 1\nmax_completion_tokens = 1\nextra = {{ stream = true }}\n"), &[], &[]);
+    assert!(
+        text.contains("`models.default.max_completion_tokens`") && text.contains("given beside `max_tokens`"),
+        "{text}"
+    );
+    assert!(
+        text.contains("`models.default.extra`") && text.contains("holds `stream`, which the engine writes itself"),
+        "{text}"
+    );
+    let text = refusal(&format!("{toml}extra = 7\napi_key_header = \"a b\"\n"), &[], &[]);
+    assert!(text.contains("found `7`; allowed is a table such as"), "{text}");
+    assert!(text.contains("`models.default.api_key_header`") && text.contains("found `a b`"), "{text}");
+}

@@ -21,6 +21,7 @@ pub use secrets::{SecretError, SecretValues};
 
 use duration::Text;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -217,6 +218,16 @@ pub struct Model {
     /// Sent when given.
     #[serde(default)]
     pub max_tokens: Option<u32>,
+    /// Sent when given, to servers that know no `max_tokens`.
+    #[serde(default)]
+    pub max_completion_tokens: Option<u32>,
+    /// Fields that are added to each request, or take the place of the engine's own.
+    #[serde(default)]
+    pub extra: Map<String, Value>,
+    /// The header that carries the key as it is. Unless given: `api-key` where `base_url` has an `api-version`, as at Azure
+    /// OpenAI, else `Authorization` with `Bearer`.
+    #[serde(default)]
+    pub api_key_header: Option<String>,
 }
 
 /// See [`Settings::retention`].

@@ -4,7 +4,7 @@
 use super::duration;
 use super::nearest::nearest;
 use figment::value::{Num, Value as Raw};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub enum Kind {
     List,
     /// An IP address and a port.
     Address,
+    /// A table of anything.
+    Table,
 }
 
 /// One setting.
@@ -90,6 +92,9 @@ pub const KEYS: &[Key] = &[
     key("models.*.max_retries", Kind::Whole(0, 100)),
     key("models.*.temperature", Kind::Decimal),
     key("models.*.max_tokens", Kind::Whole(1, u32::MAX as u64)),
+    key("models.*.max_completion_tokens", Kind::Whole(1, u32::MAX as u64)),
+    key("models.*.extra", Kind::Table),
+    key("models.*.api_key_header", Kind::Text),
     key("workflow.max_stages", SOME),
     key("workflow.max_depth", Kind::Whole(1, 64)),
     key("workflow.timeout", Kind::Duration(1)),
@@ -165,6 +170,9 @@ impl Kind {
             ),
             Self::List => "a list of texts, such as [\"a\", \"b\"] (in an environment variable also `a,b`)".into(),
             Self::Address => "an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".into(),
+            Self::Table => {
+                "a table such as `{ seed = 7 }` (in an environment variable or a flag JSON: `{\"seed\":7}`)".into()
+            }
         }
     }
 
@@ -191,6 +199,7 @@ impl Kind {
             }
             Self::List => list(raw, text.filter(|_| plain)),
             Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
+            Self::Table => table(raw, plain).map(Value::from),
         }
     }
 }
@@ -227,6 +236,20 @@ fn decimal(raw: &Raw) -> Option<f64> {
     }
 }
 
+/// Flags and environment variables hold JSON: the whole table, or one of its fields.
+fn table(raw: &Raw, plain: bool) -> Option<Map<String, Value>> {
+    if let Some(text) = raw.as_str().filter(|_| plain) {
+        return serde_json::from_str(text).ok();
+    }
+    let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(raw.as_dict()?).ok()?).ok()?;
+    for field in fields.values_mut().filter(|_| plain) {
+        if let Some(read) = field.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+            *field = read;
+        }
+    }
+    Some(fields)
+}
+
 fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
     if let Raw::Array(_, items) = raw {
         return items.iter().map(|item| item.as_str().map(Value::from)).collect::<Option<Vec<_>>>().map(Value::from);
@@ -245,7 +268,7 @@ mod tests {
 
     fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
         match value {
-            Value::Object(fields) => {
+            Value::Object(fields) if !fields.is_empty() => {
                 for (name, field) in fields {
                     let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                     leaves(field, &path, found);

@@ -1,7 +1,7 @@
 //! What a prompt is made of: messages, the tools that a model may call, and its calls.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// Who speaks in a prompt.
@@ -31,12 +31,21 @@ pub struct PromptMessage {
     /// The call that a tool's message is the result of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// Fields of the model's own, such as `reasoning_content`. They go back to the server as they came.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
 }
 
 impl PromptMessage {
     /// Words, and no more.
     pub fn new(role: PromptRole, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), tool_calls: Vec::new(), tool_call_id: None }
+        Self { role, content: content.into(), tool_calls: Vec::new(), tool_call_id: None, extra: Map::new() }
+    }
+
+    /// The same with these fields of the model's own.
+    #[must_use]
+    pub fn with_extra(self, extra: Map<String, Value>) -> Self {
+        Self { extra, ..self }
     }
 
     /// What the model has said, and what it wants called.
@@ -71,6 +80,21 @@ pub struct ToolCall {
     pub name: String,
     /// The parameters as the model has written them: JSON, if it keeps to it.
     pub arguments: String,
+    /// Further fields, such as `extra_content` with the signature of a thought. They go back to the server as they came.
+    pub extra: Map<String, Value>,
+}
+
+impl ToolCall {
+    /// A call without further fields.
+    pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
+        Self { id: id.into(), name: name.into(), arguments: arguments.into(), extra: Map::new() }
+    }
+
+    /// The call as readers see it, without the fields that are for the model's server only.
+    #[must_use]
+    pub fn without_extra(&self) -> Self {
+        Self::new(self.id.clone(), self.name.clone(), self.arguments.clone())
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +103,8 @@ struct Written {
     #[serde(rename = "type", default)]
     kind: Kind,
     function: Function,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -95,14 +121,14 @@ struct Function {
 }
 
 impl From<Written> for ToolCall {
-    fn from(Written { id, function: Function { name, arguments }, .. }: Written) -> Self {
-        Self { id, name, arguments }
+    fn from(Written { id, function: Function { name, arguments }, extra, .. }: Written) -> Self {
+        Self { id, name, arguments, extra }
     }
 }
 
 impl From<ToolCall> for Written {
-    fn from(ToolCall { id, name, arguments }: ToolCall) -> Self {
-        Self { id, kind: Kind::Function, function: Function { name, arguments } }
+    fn from(ToolCall { id, name, arguments, extra }: ToolCall) -> Self {
+        Self { id, kind: Kind::Function, function: Function { name, arguments }, extra }
     }
 }
 
@@ -113,14 +139,22 @@ mod tests {
 
     #[test]
     fn messages_have_the_form_of_the_protocol_and_are_read_back() {
-        let call = ToolCall { id: "c1".into(), name: "eta".into(), arguments: "{\"order\":\"A1\"}".into() };
+        let call = ToolCall::new("c1", "eta", "{\"order\":\"A1\"}");
         let called =
             json!({"id": "c1", "type": "function", "function": {"name": "eta", "arguments": "{\"order\":\"A1\"}"}});
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let signed = ToolCall { extra: map(json!({"extra_content": {"google": {"x": 1}}})), ..call.clone() };
+        let mut called_signed = called.clone();
+        called_signed["extra_content"] = json!({"google": {"x": 1}});
         for (message, written) in [
             (PromptMessage::new(PromptRole::User, "你好"), json!({"role": "user", "content": "你好"})),
             (
                 PromptMessage::assistant("", vec![call]),
                 json!({"role": "assistant", "content": "", "tool_calls": [called]}),
+            ),
+            (
+                PromptMessage::assistant("", vec![signed]).with_extra(map(json!({"reasoning_content": "想"}))),
+                json!({"role": "assistant", "content": "", "tool_calls": [called_signed], "reasoning_content": "想"}),
             ),
             (
                 PromptMessage::tool("c1", "{\"ok\":true}"),

@@ -1,6 +1,6 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
 //! deterministic rule model; [`registry`] finds what an agent [`names`], a `chain` of several where it names several, as far as
-//! its budget lasts (`budgeted`); [`circuit`] stops asking one that is dead, [`metered`] counts. `answer` reads structures,
+//! its budget lasts (`budgeted`); [`circuit`] stops asking one that is dead, [`metered`] counts. `answer` reads structures, `thoughts` takes out how a model came to its answer,
 //! [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
 //! Retries are those of [`crate::http_client`].
 
@@ -17,6 +17,7 @@ pub mod openai;
 pub mod paced;
 pub mod recorded;
 pub mod registry;
+pub(crate) mod thoughts;
 
 pub use delta::DeltaSink;
 pub use message::{PromptMessage, PromptRole, ToolCall, ToolSpec};
@@ -29,7 +30,7 @@ use crate::journal::Tokens;
 use crate::knowledge::Hit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 use thiserror::Error;
@@ -127,6 +128,8 @@ pub struct ModelReply {
     pub content: String,
     /// What it wants called; none unless tools were offered.
     pub tool_calls: Vec<ToolCall>,
+    /// The model's own fields of an answer with calls, which go back with the results.
+    pub extra: Map<String, Value>,
     /// The model that answered, as it names itself.
     pub model: String,
     /// Its name in the settings; [`Models`] says it.
@@ -145,6 +148,7 @@ impl ModelReply {
         Self {
             content: content.into(),
             tool_calls: Vec::new(),
+            extra: Map::new(),
             model: model.into(),
             name: None,
             charged: None,

@@ -4,6 +4,7 @@
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
 use crate::journal::{Done, Journal, JournalError, Label, StepError, Stepped, Tokens};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::convert::Infallible;
 
 /// What is recorded: the answer as it is, or why there is none.
@@ -23,6 +24,9 @@ pub struct Spoken {
     /// What it wants called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// The model's own fields of an answer with calls. Recorded, so that a repeated run sends them back, too.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
     /// What it used; here, too, since a repeated run counts it against its limits.
     pub tokens: Tokens,
 }
@@ -128,15 +132,16 @@ async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
 ) -> Result<Stepped<Spoken>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
     let step = journal.deferred_step(key, label, input, |idempotency_key| async move {
-        let spoken =
-            |ModelReply { content, tool_calls, tokens, .. }| Outcome::Spoken(Spoken { content, tool_calls, tokens });
+        let spoken = |ModelReply { content, tool_calls, extra, tokens, .. }| {
+            Outcome::Spoken(Spoken { content, tool_calls, extra, tokens })
+        };
         Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
     });
     let Stepped { output, ok, ms, key, target } = recorded(step.await)?;
     match output {
         Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key, target }),
         Outcome::Content(content) => {
-            let output = Spoken { content, tool_calls: Vec::new(), tokens: Tokens::default() };
+            let output = Spoken { content, tool_calls: Vec::new(), extra: Map::new(), tokens: Tokens::default() };
             Ok(Stepped { output, ok, ms, key, target })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
@@ -179,18 +184,19 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_they_were_recorded_also_those_of_plain_text() {
-        let call = ToolCall { id: "c1".into(), name: "eta".into(), arguments: "{}".into() };
+        let call = ToolCall::new("c1", "eta", "{}");
+        let extra = Map::from_iter([("reasoning_content".to_owned(), json!("想"))]);
         let tokens = Tokens { prompt: 3, completion: 2 };
         let failed = ModelError::Refused { model: "m".into(), problem: "no".into() };
         for (outcome, record) in [
             (Outcome::Content("好".into()), json!("好")),
             (
-                Outcome::Spoken(Spoken { content: "好".into(), tool_calls: Vec::new(), tokens }),
+                Outcome::Spoken(Spoken { content: "好".into(), tool_calls: Vec::new(), extra: Map::new(), tokens }),
                 json!({"content": "好", "tokens": {"prompt": 3, "completion": 2}}),
             ),
             (
-                Outcome::Spoken(Spoken { content: String::new(), tool_calls: vec![call.clone()], tokens }),
-                json!({"content": "", "tool_calls": [json!(call)], "tokens": {"prompt": 3, "completion": 2}}),
+                Outcome::Spoken(Spoken { content: String::new(), tool_calls: vec![call.clone()], extra, tokens }),
+                json!({"content": "", "tool_calls": [json!(call)], "extra": {"reasoning_content": "想"}, "tokens": {"prompt": 3, "completion": 2}}),
             ),
             (Outcome::Failed(failed), json!({"refused": {"model": "m", "problem": "no"}})),
         ] {

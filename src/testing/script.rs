@@ -254,10 +254,8 @@ fn called(request: &ModelRequest, calls: Vec<(String, Value)>) -> Result<ModelRe
         let problem = "its script calls a tool, but none was offered; tool calls are for task agents with `tools`";
         return Err(refused(problem));
     }
-    let calls = calls.into_iter().enumerate().map(|(at, (name, params))| ToolCall {
-        id: format!("call_{}_{}", request.messages.len(), at + 1),
-        name,
-        arguments: params.to_string(),
+    let calls = calls.into_iter().enumerate().map(|(at, (name, params))| {
+        ToolCall::new(format!("call_{}_{}", request.messages.len(), at + 1), name, params.to_string())
     });
     Ok(ModelReply { tool_calls: calls.collect(), ..ModelReply::text("", NAME) })
 }

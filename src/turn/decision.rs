@@ -4,6 +4,7 @@ use crate::action::{Action, ActionKind};
 use crate::http_client::bounded;
 use crate::model::ResponseSchema;
 use crate::model::answer::{kind, object};
+use crate::model::thoughts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
@@ -166,7 +167,9 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
 fn decision(answer: &Map<String, Value>) -> Result<Decision, String> {
     let next_status = next_status(answer);
     let action = action(answer.get("action"));
-    let response = optional_text(answer, "response", "");
+    // A model that is held to a structure may think within its texts.
+    let response = optional_text(answer, "response", "").map(|text| text.map(|text| thoughts::without(&text)));
+    let response = response.map(|text| text.filter(|text| !text.trim().is_empty()));
     // All that is wrong in one text: each question back to the model costs a call.
     let errors: Vec<String> =
         [next_status.as_ref().err().cloned(), action.as_ref().err().cloned(), response.as_ref().err().cloned()]

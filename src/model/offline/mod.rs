@@ -94,7 +94,7 @@ fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
             ));
         }
         let id = format!("call_{}", request.messages.len());
-        reply.tool_calls.push(ToolCall { id, name: action.target, arguments: json!(action.params).to_string() });
+        reply.tool_calls.push(ToolCall::new(id, action.target, json!(action.params).to_string()));
     } else if decision["response"].is_null() {
         match &decision["output"] {
             Value::Null => return Err(format!("rule {number} has neither `response` nor `action`; give it one")),

@@ -1,64 +1,13 @@
 //! What a question looks like on the wire.
 
 use super::OpenAi;
+use super::form::{Form, Format, REASONING, Streaming};
 use crate::model::{ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
 /// The longest name that a tool may have there.
 const MAX_NAME: usize = 64;
-
-/// How a structure is asked for, from the best to the last resort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Format {
-    Schema,
-    Object,
-    Prompt,
-}
-
-impl Format {
-    pub(super) fn next(self) -> Option<Self> {
-        match self {
-            Self::Schema => Some(Self::Object),
-            Self::Object => Some(Self::Prompt),
-            Self::Prompt => None,
-        }
-    }
-
-    pub(super) fn from_u8(code: u8) -> Self {
-        match code {
-            0 => Self::Schema,
-            1 => Self::Object,
-            _ => Self::Prompt,
-        }
-    }
-}
-
-/// How a stream is asked for, from the best to the last resort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Streaming {
-    WithUsage,
-    Plain,
-    Not,
-}
-
-impl Streaming {
-    pub(super) fn next(self) -> Option<Self> {
-        match self {
-            Self::WithUsage => Some(Self::Plain),
-            Self::Plain => Some(Self::Not),
-            Self::Not => None,
-        }
-    }
-
-    pub(super) fn from_u8(code: u8) -> Self {
-        match code {
-            0 => Self::WithUsage,
-            1 => Self::Plain,
-            _ => Self::Not,
-        }
-    }
-}
 
 /// What a request's tools are called on the wire, where names are ASCII: an id that is no such name goes by its place.
 pub(super) struct Names<'r> {
@@ -106,16 +55,11 @@ impl<'r> Names<'r> {
 }
 
 impl OpenAi {
-    pub(super) fn body(
-        &self,
-        request: &ModelRequest,
-        names: &Names<'_>,
-        (format, streaming): (Format, Streaming),
-    ) -> Value {
-        let mut messages: Vec<Value> = request.messages.iter().map(|message| written(message, names)).collect();
+    pub(super) fn body(&self, request: &ModelRequest, names: &Names<'_>, form: &Form) -> Value {
+        let mut messages: Vec<Value> = request.messages.iter().map(|message| written(message, names, form)).collect();
         let mut body = Map::new();
         if let Some(schema) = &request.schema {
-            match format {
+            match form.format {
                 Format::Schema => {
                     let wanted = json!({"name": schema.name, "strict": schema.strict, "schema": schema.schema});
                     body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": wanted}));
@@ -132,10 +76,10 @@ impl OpenAi {
         if !names.is_empty() {
             body.insert("tools".into(), names.tools.iter().map(|tool| offered(tool, names)).collect());
         }
-        if streaming != Streaming::Not {
+        if form.streaming != Streaming::Not {
             body.insert("stream".into(), json!(true));
         }
-        if streaming == Streaming::WithUsage {
+        if form.streaming == Streaming::WithUsage {
             body.insert("stream_options".into(), json!({"include_usage": true}));
         }
         if let Some(temperature) = self.settings.temperature {
@@ -144,12 +88,19 @@ impl OpenAi {
         if let Some(max_tokens) = self.settings.max_tokens {
             body.insert("max_tokens".into(), json!(max_tokens));
         }
+        if let Some(max_tokens) = self.settings.max_completion_tokens {
+            body.insert("max_completion_tokens".into(), json!(max_tokens));
+        }
+        body.extend(self.settings.extra.clone());
         Value::Object(body)
     }
 }
 
-fn written(message: &PromptMessage, names: &Names<'_>) -> Value {
-    let mut value = json!(message);
+fn written(message: &PromptMessage, names: &Names<'_>, form: &Form) -> Value {
+    let mut value = if form.dropped.is_empty() { json!(message) } else { json!(stripped(message, form)) };
+    if form.fills && message.role == PromptRole::Assistant && !message.extra.contains_key(REASONING) {
+        value[REASONING] = json!("");
+    }
     if message.tool_calls.is_empty() {
         return value;
     }
@@ -161,6 +112,14 @@ fn written(message: &PromptMessage, names: &Names<'_>) -> Value {
         written["function"]["name"] = json!(names.on_wire(&call.name));
     }
     value
+}
+
+/// Without the fields that the server refuses.
+fn stripped(message: &PromptMessage, form: &Form) -> PromptMessage {
+    let mut message = message.clone();
+    let calls = message.tool_calls.iter_mut().map(|call| &mut call.extra);
+    calls.chain([&mut message.extra]).for_each(|extra| extra.retain(|name, _| !form.dropped.contains(name)));
+    message
 }
 
 fn offered(tool: &ToolSpec, names: &Names<'_>) -> Value {

@@ -3,21 +3,22 @@
 //! The limits are for the wait before the first words and for that between two events, so that a long answer may take its time;
 //! a server's comments, which only keep a connection open, do not count. A server that does not know `stream` answers in one piece: that is read as such.
 
-use super::reply::{CallPart, Found, Message, Usage, message_of, read_whole};
+use super::calls::Calls;
+use super::reply::{Found, Message, Usage, grow, message_of, or_null, read_whole, reason};
 use super::{MAX_ANSWER, too_large};
 use crate::config::duration;
 use crate::config::mask::Masker;
 use crate::config::mask::pieces::Pieces;
 use crate::http_client::retry::Fault;
 use crate::http_client::{self, bounded};
-use crate::model::{DeltaSink, ToolCall};
+use crate::model::DeltaSink;
+use crate::model::thoughts::{self, Shown, Thoughts};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use reqwest::Response;
 use serde::Deserialize;
 use serde_json::Value;
 use sse_stream::SseStream;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(super) async fn read(
     mut response: Response,
     patience: Patience,
     masker: &Masker,
-    deltas: &DeltaSink,
+    (deltas, reader): (&DeltaSink, Reader),
 ) -> Result<Found, Fault> {
     let (headers, limit) = (response.headers().clone(), patience.limit(false));
     let (mut head, mut first) = (Vec::new(), None);
@@ -68,12 +69,11 @@ pub(super) async fn read(
             }),
         );
         let text = masker.mask(&http_client::decode(&headers, bytes.await?).await);
-        let found = read_whole(&text)?;
+        let found = read_whole(&text, reader.structured)?;
         deltas.whole(&masker.mask(&found.content));
         return Ok(found);
     }
-    let pieces = Pieces::new(masker);
-    let mut answer = Answer { masker, pieces, deltas, found: Found::default(), calls: BTreeMap::new() };
+    let mut answer = Answer::new(masker, deltas, reader);
     match events(body, patience, &mut answer).await {
         // What comes after the reason is no part of the answer, and some servers leave it out.
         Err(_) if answer.found.finish_reason.is_some() => Ok(answer.finish()),
@@ -142,7 +142,7 @@ async fn within<T>(
 
 #[derive(Deserialize)]
 struct Chunk {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     choices: Vec<ChunkChoice>,
     #[serde(default)]
     usage: Option<Usage>,
@@ -154,10 +154,19 @@ struct Chunk {
 
 #[derive(Deserialize)]
 struct ChunkChoice {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     delta: Message,
     #[serde(default)]
     finish_reason: Option<String>,
+}
+
+/// How an answer's words are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader {
+    /// They are to be a structure.
+    pub(super) structured: bool,
+    /// They begin with a thought that has no opening tag, as far as is known of the model.
+    pub(super) thinks_first: bool,
 }
 
 /// An answer as far as it has come.
@@ -165,11 +174,24 @@ struct Answer<'a> {
     masker: &'a Masker,
     pieces: Pieces<'a>,
     deltas: &'a DeltaSink,
+    reader: Reader,
+    thoughts: Thoughts,
+    /// Words that may be a thought yet.
+    held: Option<String>,
+    /// All words as they came, of an answer that is to be a structure.
+    raw: String,
     found: Found,
-    calls: BTreeMap<u64, ToolCall>,
+    calls: Calls,
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
+    fn new(masker: &'a Masker, deltas: &'a DeltaSink, reader: Reader) -> Self {
+        let held = reader.thinks_first.then(String::new);
+        let (pieces, thoughts, found, calls) =
+            (Pieces::new(masker), Thoughts::default(), Found::default(), Calls::default());
+        Self { masker, pieces, deltas, reader, thoughts, held, raw: String::new(), found, calls }
+    }
+
     fn has_begun(&self) -> bool {
         !self.found.content.is_empty() || !self.calls.is_empty()
     }
@@ -184,48 +206,61 @@ impl Answer<'_> {
         }
         self.found.usage = chunk.usage.or(self.found.usage.take());
         self.found.model = chunk.model.or(self.found.model.take());
-        let Some(ChunkChoice { delta, finish_reason }) = chunk.choices.into_iter().next() else { return Ok(()) };
+        let Some(ChunkChoice { mut delta, finish_reason }) = chunk.choices.into_iter().next() else { return Ok(()) };
+        for (name, piece) in delta.extra() {
+            // A server that takes the thoughts out by itself leaves none among the words.
+            if name.contains("reason") {
+                self.let_go();
+            }
+            grow(&mut self.found.extra, name, piece);
+        }
         let text = delta.text();
-        self.deltas.send(&self.pieces.push(&text));
-        self.found.content.push_str(&text);
+        if self.reader.structured {
+            self.raw.push_str(&text);
+        }
+        let shown = self.thoughts.push(&text);
+        self.say(shown);
         if let Some(refusal) = delta.refusal {
             self.found.refusal.get_or_insert_default().push_str(&refusal);
         }
-        delta.tool_calls.into_iter().flatten().for_each(|part| self.call(part));
-        self.found.finish_reason = finish_reason.or(self.found.finish_reason.take());
+        delta.tool_calls.into_iter().flatten().for_each(|part| self.calls.take(part));
+        self.found.finish_reason = finish_reason.and_then(reason).or(self.found.finish_reason.take());
         Ok(())
     }
 
-    fn call(&mut self, CallPart { index, id, function }: CallPart) {
-        let last = self.calls.last_key_value().map(|(index, call)| (*index, call.id.clone()));
-        let id = id.unwrap_or_default();
-        // Without an index, another id begins another call.
-        let index = index.unwrap_or_else(|| match last {
-            None => 0,
-            Some((last, known)) if id.is_empty() || id == known => last,
-            Some((last, _)) => last.saturating_add(1),
-        });
-        let arguments = function.arguments();
-        let name = function.name.unwrap_or_default();
-        let call = self.calls.entry(index).or_insert_with(|| ToolCall {
-            id: String::new(),
-            name: String::new(),
-            arguments: String::new(),
-        });
-        // Some servers repeat both in every piece.
-        if call.id.is_empty() {
-            call.id = id;
+    fn say(&mut self, Shown { text, void }: Shown) {
+        if void {
+            self.found.content.clear();
+            self.held = None;
+            self.pieces = Pieces::new(self.masker);
+            self.deltas.restart();
+        } else if self.thoughts.found() {
+            self.let_go();
         }
-        if call.name.is_empty() {
-            call.name = name;
+        self.found.content.push_str(&text);
+        match &mut self.held {
+            Some(held) => held.push_str(&text),
+            None => self.deltas.send(&self.pieces.push(&text)),
         }
-        call.arguments.push_str(&arguments);
     }
 
-    fn finish(self) -> Found {
+    /// Sends the words that were held back: they are no thought.
+    fn let_go(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.deltas.send(&self.pieces.push(&held));
+        }
+    }
+
+    fn finish(mut self) -> Found {
+        let last = self.thoughts.finish();
+        self.say(last);
+        self.let_go();
         self.deltas.send(&self.pieces.finish());
+        if self.reader.structured {
+            self.found.content = thoughts::before_structure(&self.raw).into_owned();
+        }
         let refusal = self.found.refusal.map(|refusal| self.masker.mask(&refusal));
-        Found { calls: self.calls.into_values().collect(), refusal, ..self.found }
+        Found { calls: self.calls.finish(), thoughts: self.thoughts, refusal, ..self.found }
     }
 }
 

@@ -59,11 +59,12 @@ impl<'a> Conversation<'a> {
     /// Asks and calls until an answer calls nothing: that is the output.
     async fn hold(mut self) -> Result<Arc<str>, Failure> {
         for iteration in 0..self.agent.config.max_iterations {
-            let Spoken { content, tool_calls, .. } = Box::pin(self.ask(iteration)).await?;
+            let Spoken { content, tool_calls, extra, .. } = Box::pin(self.ask(iteration)).await?;
             if tool_calls.is_empty() {
                 return Ok(content.into());
             }
-            Arc::make_mut(&mut self.messages).push(PromptMessage::assistant(content, tool_calls.clone()));
+            let said = PromptMessage::assistant(content, tool_calls.clone()).with_extra(extra);
+            Arc::make_mut(&mut self.messages).push(said);
             for (at, call) in tool_calls.into_iter().enumerate() {
                 Box::pin(self.call(&format!("{iteration}/tool[{}]", at + 1), call)).await?;
             }
@@ -100,7 +101,7 @@ impl<'a> Conversation<'a> {
         drop(busy);
         let spoken = answered.map_err(|error| Failure::of_model(part, error))?.output;
         part.tokens(spoken.tokens)?;
-        let calls = spoken.tool_calls.iter().map(|call| json!(call)).collect();
+        let calls = spoken.tool_calls.iter().map(|call| json!(call.without_extra())).collect();
         let snapshot = Snapshot {
             role: "assistant".into(),
             content: spoken.content.clone(),

@@ -20,6 +20,9 @@ fn entry(base_url: String) -> config::Model {
         max_retries: 0,
         temperature: None,
         max_tokens: None,
+        max_completion_tokens: None,
+        extra: serde_json::Map::new(),
+        api_key_header: None,
     }
 }
 

@@ -1,8 +1,13 @@
 //! The OpenAI-compatible client against a server on a local port.
 
+mod carried;
 mod chain;
+mod cut;
+mod fields;
 mod stream;
+mod thoughts;
 mod tools;
+mod vendors;
 
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use serde_json::{Value, json};
@@ -26,6 +31,9 @@ fn settings(base_url: String) -> config::Model {
         max_retries: 3,
         temperature: None,
         max_tokens: None,
+        max_completion_tokens: None,
+        extra: serde_json::Map::new(),
+        api_key_header: None,
     }
 }
 
@@ -116,13 +124,13 @@ async fn a_server_that_knows_neither_gets_the_schema_in_the_prompt_only() {
 #[tokio::test]
 async fn an_error_that_only_sounds_like_the_format_does_not_change_it_for_good() {
     let server = ModelServer::start().await;
-    let refusal = || Answer::status(400, r#"{"error":{"message":"Unsupported parameter: 'max_tokens'"}}"#);
+    let refusal = || Answer::status(400, r#"{"error":{"message":"this deployment is unsupported"}}"#);
     server.push("decision", [refusal(), Answer::typing("好")]);
     server.push("json_object", [refusal()]);
     server.push(PLAIN, [refusal()]);
     let model = model(&server);
     let error = ask(&model, true).await.unwrap_err();
-    assert!(matches!(error, ModelError::Refused { .. }) && error.to_string().contains("'max_tokens'"), "{error}");
+    assert!(matches!(error, ModelError::Refused { .. }) && error.to_string().contains("unsupported"), "{error}");
     ask(&model, true).await.unwrap();
     assert_eq!(server.calls()[3].schema(), "decision");
 }

@@ -82,6 +82,9 @@ pub fn scripted(model: &ScriptedModel) -> config::Model {
         max_retries: 1,
         temperature: None,
         max_tokens: None,
+        max_completion_tokens: None,
+        extra: serde_json::Map::new(),
+        api_key_header: None,
     }
 }
 

@@ -67,6 +67,9 @@ impl Bench {
             max_retries: 1,
             temperature: None,
             max_tokens: None,
+            max_completion_tokens: None,
+            extra: serde_json::Map::new(),
+            api_key_header: None,
         };
         let settings = Settings { models: [("default".to_owned(), model)].into(), ..Settings::default() };
         let take = Acquire {

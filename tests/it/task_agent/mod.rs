@@ -1,6 +1,7 @@
 //! Task agents: their model and their tools, over real HTTP.
 
 mod bench;
+mod reasoning;
 
 use crate::scenarios::on_both_backends;
 use crate::support::engine::Backend;

@@ -1,0 +1,280 @@
+//! Takes a reasoning model's thoughts out of its words: `<think>…</think>` and its relatives.
+//!
+//! A thought that has no closing tag lasts to the text's end. A closing tag without an opening one ends a thought that began
+//! with the text: chat templates of such models write the opening tag themselves. A tag in quotation marks or in code is text.
+
+use super::answer;
+use std::borrow::Cow;
+
+/// What a thought begins and ends with, in lower case; any case counts.
+const TAGS: [(&str, &str); 4] =
+    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("[think]", "[/think]")];
+/// The longest tag has so many bytes.
+const LONGEST: usize = 11;
+/// After so many thoughts a structure is not looked for any more.
+const MOST: usize = 8;
+/// A tag after one of these is quoted.
+const QUOTES: &[char] = &['`', '"', '\'', '\\', '“', '‘', '「', '『', '《'];
+
+/// A text without its thoughts.
+pub(crate) fn without(text: &str) -> String {
+    split(text).0
+}
+
+/// A text without its thoughts, and what was found of these.
+pub(crate) fn split(text: &str) -> (String, Thoughts) {
+    let mut thoughts = Thoughts::default();
+    let mut words = String::new();
+    for Shown { text, void } in [thoughts.push(text), thoughts.finish()] {
+        if void {
+            words.clear();
+        }
+        words.push_str(&text);
+    }
+    (words, thoughts)
+}
+
+/// An answer that is to be a structure, without the thoughts before it. Its own texts stay as they are.
+pub(crate) fn before_structure(text: &str) -> Cow<'_, str> {
+    let mut rest = text;
+    for _ in 0..=MOST {
+        if answer::is_json(rest) {
+            return rest.into();
+        }
+        let Some(end) = TAGS.iter().filter_map(|(_, close)| Some(find(rest, close)? + close.len())).min() else {
+            break;
+        };
+        rest = &rest[end..];
+    }
+    without(text).into()
+}
+
+/// Where a tag is, in any case.
+fn find(text: &str, tag: &str) -> Option<usize> {
+    let is_tag = |at: &usize| text.get(*at..at + tag.len()).is_some_and(|found| found.eq_ignore_ascii_case(tag));
+    text.match_indices(['<', '[']).map(|(at, _)| at).find(is_tag)
+}
+
+/// Words that are settled.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) text: String,
+    /// The words before these were a thought, which nobody could know.
+    pub(crate) void: bool,
+}
+
+/// One text that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Thoughts {
+    /// What is not settled: it may be the beginning of a tag.
+    kept: String,
+    /// What ends the thought that the text is in.
+    until: Option<&'static str>,
+    /// A thought has just ended: the white space after it belongs to it.
+    ended: bool,
+    /// A thought has been found, and one without an opening tag.
+    found: bool,
+    untagged: bool,
+    /// The last character of the words so far.
+    last: Option<char>,
+    /// Backticks in a row at the end of the words, and whether a block of code is open.
+    ticks: u8,
+    in_code: bool,
+    /// Opening tags that are text, whose closing tags are text, too.
+    quoted: u32,
+}
+
+/// What a text begins with.
+enum Begins {
+    Open(&'static str, usize),
+    Close(usize),
+    /// Perhaps a tag; more has to come.
+    Perhaps,
+    Text,
+}
+
+impl Thoughts {
+    /// Adds a piece; returns what is settled by now.
+    pub(crate) fn push(&mut self, piece: &str) -> Shown {
+        self.kept.push_str(piece);
+        self.settle(false)
+    }
+
+    /// The rest, at the text's end.
+    pub(crate) fn finish(&mut self) -> Shown {
+        self.settle(true)
+    }
+
+    /// True when there was a thought.
+    pub(crate) fn found(&self) -> bool {
+        self.found
+    }
+
+    /// True when the text began with a thought that had no opening tag.
+    pub(crate) fn untagged(&self) -> bool {
+        self.untagged
+    }
+
+    fn settle(&mut self, at_end: bool) -> Shown {
+        let text = std::mem::take(&mut self.kept);
+        let (mut rest, mut shown) = (text.as_str(), Shown::default());
+        while !rest.is_empty() {
+            if let Some(close) = self.until {
+                match find(rest, close) {
+                    Some(at) => {
+                        (self.until, self.ended) = (None, true);
+                        rest = &rest[at + close.len()..];
+                        continue;
+                    }
+                    None if at_end => return shown,
+                    None => {
+                        // Of a thought only the beginning of its closing tag is of use.
+                        let from = rest.ceil_char_boundary(rest.len().saturating_sub(LONGEST));
+                        self.kept = rest[from..].to_owned();
+                        return shown;
+                    }
+                }
+            }
+            let Some(at) = rest.find(['<', '[']) else {
+                self.say(rest, &mut shown);
+                break;
+            };
+            let (before, tag) = rest.split_at(at);
+            self.say(before, &mut shown);
+            rest = match begins(tag, at_end) {
+                Begins::Open(close, length) => self.open(tag, (close, length), &mut shown),
+                Begins::Close(length) => self.close(tag, length, &mut shown),
+                Begins::Perhaps => {
+                    tag.clone_into(&mut self.kept);
+                    break;
+                }
+                Begins::Text => {
+                    self.say(&tag[..1], &mut shown);
+                    &tag[1..]
+                }
+            };
+        }
+        shown
+    }
+
+    fn open<'t>(&mut self, tag: &'t str, (close, length): (&'static str, usize), shown: &mut Shown) -> &'t str {
+        if self.in_code || self.is_quoted() {
+            self.quoted += 1;
+            self.say(&tag[..length], shown);
+        } else {
+            (self.until, self.found) = (Some(close), true);
+        }
+        &tag[length..]
+    }
+
+    fn close<'t>(&mut self, tag: &'t str, length: usize, shown: &mut Shown) -> &'t str {
+        if self.quoted > 0 || self.is_quoted() {
+            self.quoted = self.quoted.saturating_sub(1);
+            self.say(&tag[..length], shown);
+        } else {
+            *self = Self { ended: true, found: true, untagged: true, ..Self::default() };
+            *shown = Shown { text: String::new(), void: true };
+        }
+        &tag[length..]
+    }
+
+    fn is_quoted(&self) -> bool {
+        self.last.is_some_and(|last| QUOTES.contains(&last))
+    }
+
+    fn say(&mut self, words: &str, shown: &mut Shown) {
+        let words = if self.ended { words.trim_start() } else { words };
+        self.ended &= words.is_empty();
+        for letter in words.chars() {
+            self.ticks = if letter == '`' { self.ticks + 1 } else { 0 };
+            if self.ticks == 3 {
+                (self.in_code, self.ticks) = (!self.in_code, 0);
+            }
+            self.last = Some(letter);
+        }
+        shown.text.push_str(words);
+    }
+}
+
+fn begins(text: &str, at_end: bool) -> Begins {
+    let head = text[..text.floor_char_boundary(LONGEST)].to_ascii_lowercase();
+    for (open, close) in TAGS {
+        if head.starts_with(open) {
+            return Begins::Open(close, open.len());
+        }
+        if head.starts_with(close) {
+            return Begins::Close(close.len());
+        }
+    }
+    let perhaps = TAGS.iter().any(|(open, close)| open.starts_with(&head) || close.starts_with(&head));
+    if perhaps && !at_end { Begins::Perhaps } else { Begins::Text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of a text that comes in pieces of so many characters.
+    fn in_pieces(text: &str, size: usize) -> String {
+        let (mut thoughts, mut words) = (Thoughts::default(), String::new());
+        let chars: Vec<char> = text.chars().collect();
+        let pieces = chars.chunks(size).map(|piece| piece.iter().collect::<String>());
+        let mut shown: Vec<Shown> = pieces.map(|piece| thoughts.push(&piece)).collect();
+        shown.push(thoughts.finish());
+        for Shown { text, void } in shown {
+            if void {
+                words.clear();
+            }
+            words.push_str(&text);
+        }
+        words
+    }
+
+    #[test]
+    fn thoughts_are_taken_out_however_they_are_written_and_cut() {
+        for (text, words) in [
+            ("<think>CONTINUE or COMPLETE?</think>\n\nCOMPLETE", "COMPLETE"),
+            ("\n<think>\n你好？\n</think>\n\n您好！<b>x</b> [1]", "\n您好！<b>x</b> [1]"),
+            ("CONTINUE or COMPLETE?\n</think>\n\nCOMPLETE", "COMPLETE"),
+            ("CONTINUE?</think>COMPLETE", "COMPLETE"),
+            ("<THINK>a</Think>b", "b"),
+            ("<thinking>a <think> b</thinking> c", "c"),
+            ("<thought>a</thought>b", "b"),
+            ("[THINK]a < b[/THINK]b", "b"),
+            ("<think>never ends", ""),
+            ("Well. <think>hm</think> Yes.<think>ok</think>", "Well. Yes."),
+            ("<think></think>", ""),
+            ("", ""),
+            ("a </think", "a </think"),
+            ("if a < b and [c] then <thin>", "if a < b and [c] then <thin>"),
+        ] {
+            assert_eq!(without(text), words, "{text}");
+            for size in 1..=text.chars().count() {
+                assert_eq!(in_pieces(text, size), words, "{text} in pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_is_quoted_or_in_code_is_text() {
+        for text in [
+            "Models write `<think>` and then `</think>`.",
+            "它以“<think>”开始，以“</think>”结束。",
+            "```xml\n<think>a</think>\n```\ndone",
+        ] {
+            assert_eq!(without(text), text);
+            assert_eq!(in_pieces(text, 1), text);
+        }
+        assert_eq!(without("<think>```\n</think>```\nx\n```"), "```\nx\n```");
+    }
+
+    #[test]
+    fn the_texts_of_a_structure_stay_as_they_are() {
+        let structure = r#"{"response": "say </think> or <think>"}"#;
+        for before in ["", "<think>{}</think>\n", "a {\"b\" </think>", "<think>a</think><think>b</think>"] {
+            assert_eq!(before_structure(&format!("{before}{structure}")).trim(), structure, "{before}");
+        }
+        assert_eq!(before_structure("<think>a</think>I cannot."), "I cannot.");
+        assert_eq!(before_structure("no structure"), "no structure");
+    }
+}
