@@ -250,7 +250,7 @@ fn extra_fields_of_a_model_come_from_files_flags_and_the_environment() {
     };
     let file = serde_json::json!({"top_p": 0.9, "thinking": {"type": "enabled"}, "stop": ["a"]});
     assert_eq!(extra(&[], &[]), file);
-    let mut mixed = file.clone();
+    let mut mixed = file;
     mixed["top_p"] = 0.5.into();
     mixed["effort"] = "low".into();
     let one = [("TURNWHEEL_MODELS__DEFAULT__EXTRA__TOP_P", "0.5"), ("TURNWHEEL_MODELS__DEFAULT__EXTRA__EFFORT", "low")];

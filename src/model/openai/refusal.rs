@@ -36,7 +36,7 @@ const OTHER_PARTS: &[&str] = &[
     "max_tokens",
     "max_completion_tokens",
 ];
-const STREAM_WORDS: &[&str] = &["stream", "streaming", "stream_options"];
+const STREAM_WORDS: &[&str] = &["stream", "streaming", "stream_options", "include_usage"];
 
 /// An answer with a status that says that the question itself is wrong.
 pub(super) struct Refusal {

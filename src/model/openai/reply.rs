@@ -230,14 +230,10 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
     }
     let is_empty = content.trim().is_empty() && calls.is_empty();
     match finish_reason.as_deref() {
+        Some("length") if !asked.structured || is_empty => return Err(asked.cut_off(is_empty)),
         // The caller corrects a structure that is not whole: small models often repeat a word until they are stopped, and
         // seldom do so twice.
-        Some("length") if asked.structured && !is_empty => {
-            if !answer::is_json(&content) {
-                warn!(model = asked.name, "{}", asked.cut_off(false));
-            }
-        }
-        Some("length") => return Err(asked.cut_off(is_empty)),
+        Some("length") if !answer::is_json(&content) => warn!(model = asked.name, "{}", asked.cut_off(false)),
         Some("content_filter") if is_empty => {
             return Err(Fault::permanent("the server's content filter withheld the answer"));
         }
