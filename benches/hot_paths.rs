@@ -80,6 +80,7 @@ fn job(c: &mut Criterion) {
     let message = Message {
         session_id: "s1".into(),
         seq: 1,
+        stream: Timestamp::from_millis(0),
         payload: payload.to_string().into(),
         msg_id: Some("s1:m-1".into()),
         default_id: "1-1".into(),

@@ -1,5 +1,6 @@
 //! Identifiers as they may appear in subjects, keys and URLs (CONTRACT.md, "Identifiers").
 
+use crate::clock::Timestamp;
 use thiserror::Error;
 
 /// The longest identifier, in bytes of UTF-8.
@@ -52,6 +53,19 @@ fn takes_dots(field: &str) -> bool {
     matches!(field, "job_id" | "turn_id" | "user_id")
 }
 
+/// The id of a turn whose job has the `id` of an earlier one that the session has forgotten: with when the stream took it.
+pub fn again(id: &str, at: Timestamp) -> String {
+    let ending = format!("@{}", at.as_millis());
+    let kept = id.floor_char_boundary(MAX_BYTES.saturating_sub(ending.len()));
+    format!("{}{ending}", &id[..kept])
+}
+
+/// True when `turn_id` is what [`again`] has made of `id`.
+pub fn is_again(turn_id: &str, id: &str) -> bool {
+    let since = turn_id.rsplit_once('@').and_then(|(_, at)| at.parse().ok());
+    since.is_some_and(|at| again(id, Timestamp::from_millis(at)) == turn_id)
+}
+
 fn is_illegal(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>' | '/' | '.')
 }
@@ -77,5 +91,11 @@ mod tests {
                 assert!(check(field, bad).is_err(), "{field} {bad}");
             }
         }
+        let at = Timestamp::from_millis(1_767_322_984_005);
+        assert_eq!(again("m-1", at), "m-1@1767322984005");
+        assert!(
+            is_again("m-1@1767322984005", "m-1") && !is_again("m-1", "m-1") && !is_again("m-2@1767322984005", "m-1")
+        );
+        assert!(is_legal_job(&again(&"会".repeat(42), at)) && again(&"会".repeat(42), at).ends_with("@1767322984005"));
     }
 }

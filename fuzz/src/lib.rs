@@ -46,6 +46,7 @@ pub fn job(data: &[u8]) {
     let message = |payload: Vec<u8>| Message {
         session_id: named.unwrap_or("s1").to_owned(),
         seq: 1,
+        stream: Timestamp::from_millis(0),
         payload: payload.into(),
         msg_id: Some("s1:m-1".into()),
         default_id: "1-1".into(),

@@ -4,7 +4,7 @@
 use crate::config::Settings;
 use crate::queue::{
     Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish,
-    Published, Queue, Result, StreamEvent, TimerHint,
+    Published, Queue, Result, StreamEvent, StreamState, TimerHint,
 };
 use crate::tasks::{OnPanic, Tasks};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -124,6 +124,10 @@ impl Queue for Tapped {
         self.queue.emit(events).await?;
         self.tell(ids.into_iter());
         Ok(())
+    }
+
+    async fn stream(&self) -> Result<StreamState> {
+        self.queue.stream().await
     }
 
     async fn backlog(&self) -> Result<Backlog> {

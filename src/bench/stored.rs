@@ -2,7 +2,7 @@
 
 use super::Progress;
 use super::agent::AGENT;
-use crate::clock;
+use crate::clock::{self, Timestamp};
 use crate::queue::{Job, JobBody, UserMessage};
 use crate::session::{Entry, Role, WorkflowState};
 use crate::store::{Acquire, Acquired, Change, Commit, NewSession, Outcome, Store, TimerChange, TurnRecord};
@@ -23,6 +23,8 @@ pub(super) struct Stored {
     pub(super) store: Arc<dyn Store>,
     /// The agent's that they are with.
     pub(super) agent_hash: String,
+    /// When the stream was made.
+    pub(super) stream: Timestamp,
     /// The job that each of them has handled.
     pub(super) last_seq: u64,
 }
@@ -56,6 +58,9 @@ impl Stored {
         let acquire = Acquire {
             session_id: session_id.clone(),
             seq: self.last_seq,
+            stream: self.stream,
+            rewind: None,
+            job_id: TURN.to_owned(),
             owner: "bench".to_owned(),
             token: format!("{TURN}-{session_id}"),
             lease: LEASE,
@@ -75,7 +80,10 @@ impl Stored {
             session_id: session_id.clone(),
             epoch: granted.session.epoch,
             last_seq: self.last_seq,
+            stream: self.stream,
+            at: self.stream,
             lease: LEASE,
+            sure_until: Some(Instant::now() + LEASE),
             change: Some(Box::new(self.change(&session_id, words, timer))),
         };
         self.store.commit(commit).await?;
@@ -110,6 +118,7 @@ impl Stored {
             outcome: Outcome::Answered,
             reason: None,
             attempts: 1,
+            queued_at: None,
             started_at: now,
             committed_at: now,
             hash: hash.clone(),

@@ -176,7 +176,8 @@ impl Arming {
         if seq != ARMED {
             return Err(Problem::new(format!("the first job has sequence {seq}"), "run it again").into());
         }
-        Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, last_seq: ARMED } })
+        let stream = ground.queue.stream().await?.made;
+        Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, stream, last_seq: ARMED } })
     }
 
     /// One timer in each session, due after `delay` of its place.

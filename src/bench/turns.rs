@@ -124,7 +124,8 @@ impl Bench<'_> {
         let options = self.options;
         let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
         let agent = agent(self.actions, self.http)?;
-        let stored = Stored { store: Arc::clone(&ground.store), agent_hash: agent.hash.clone(), last_seq: 1 };
+        let (store, stream) = (Arc::clone(&ground.store), ground.queue.stream().await?.made);
+        let stored = Stored { store, agent_hash: agent.hash.clone(), stream, last_seq: 1 };
         ground.store.put_agent(agent).await?;
         stored
             .write(0..options.stored, (|number| format!("x{number}"), true), |_, _| None, ("stored", progress))

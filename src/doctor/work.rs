@@ -7,7 +7,8 @@ use crate::config::Settings;
 use crate::crew::Crew;
 use crate::gateway::letters;
 use crate::queue::Queue;
-use crate::store::{Damaged, Listed, Store, StoreError};
+use crate::store::{Damaged, Listed, SessionQuery, Store, StoreError};
+use crate::worker::rewind;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use std::time::Duration;
 const STUCK: Duration = Duration::from_secs(30);
 /// A timer that is so late is nobody's.
 const LATE: Duration = Duration::from_secs(60);
+/// So many sessions that changed last are compared with the stream.
+const RECENT: usize = 20;
 /// The most of each that is counted.
 const LIMIT: usize = 1_000;
 /// The most that is named.
@@ -32,6 +35,7 @@ pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known
         Err(error) => vec![away("workers", &error)],
     };
     findings.push(lanes(store).await);
+    findings.push(sequences(queue, store).await);
     findings.push(timers(store).await);
     findings.push(dead_letters(queue).await);
     findings
@@ -116,6 +120,26 @@ async fn lanes(store: &dyn Store) -> Finding {
             Finding::problem("lanes", what, remedy)
         }
         Err(error) => away("lanes", &error),
+    }
+}
+
+/// Whether the sessions that changed last count in the stream as it is.
+async fn sequences(queue: &dyn Queue, store: &dyn Store) -> Finding {
+    let stream = match queue.stream().await {
+        Ok(stream) => stream,
+        Err(error) => return away("sequences", &error),
+    };
+    let sessions = match store.sessions(SessionQuery { limit: RECENT, ..SessionQuery::default() }).await {
+        Ok(sessions) => sessions,
+        Err(error) => return away("sequences", &error),
+    };
+    match rewind::difference(&stream, &sessions) {
+        None => Finding::ok("sequences", "sessions and the stream of jobs fit together"),
+        Some(what) => {
+            let remedy = "sessions follow by themselves with their next message; whoever has published jobs since the last one \
+                          that was answered should publish them again, under the same job_id";
+            Finding::problem("sequences", what, remedy)
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waiting for the end of a turn, and what it said.
 
 use super::{Engine, EngineError};
+use crate::ids;
 use crate::queue::{Event, EventType, Queue, QueueError, Reply, ReplyKind, Shown, StreamEvent, Texts};
 use crate::session::{Role, Session, Status};
 use crate::store::{Store, StoreError, TurnRecord};
@@ -109,7 +110,7 @@ impl<'a> Awaited<'a> {
         }
         match Event::decode(event.event_type, &event.payload) {
             Ok(Event::Reply(reply)) => {
-                if reply.turn_id == self.job_id {
+                if reply.turn_id == self.job_id || ids::is_again(&reply.turn_id, self.job_id) {
                     heard(&reply, self.texts.take(&reply));
                 }
                 let known = self.replies.iter().any(|known| known.reply_id == reply.reply_id);
@@ -157,12 +158,18 @@ impl<'a> Awaited<'a> {
 
     /// The message's own turn, or the one of an earlier message that it was merged with.
     async fn turn(&self, session: &Session) -> Result<Option<TurnRecord>, EngineError> {
-        if let Some(turn) = self.store.turn(self.session_id, self.job_id).await? {
+        // Where an earlier job may have had the same id, the last one is meant.
+        if !session.forgets_jobs()
+            && let Some(turn) = self.store.turn(self.session_id, self.job_id).await?
+        {
             return Ok(Some(turn));
         }
         let turns = self.store.turns(self.session_id, TURNS).await?;
+        if let Some(turn) = turns.iter().find(|turn| turn.job.job_id == self.job_id) {
+            return Ok(Some(turn.clone()));
+        }
         let until = session.recent_jobs.iter().position(|job| job == self.job_id).unwrap_or_default();
         let mut earlier = session.recent_jobs[..until].iter().rev();
-        Ok(earlier.find_map(|job| turns.iter().find(|turn| turn.turn_id == *job)).cloned())
+        Ok(earlier.find_map(|job| turns.iter().find(|turn| turn.job.job_id == *job)).cloned())
     }
 }

@@ -152,6 +152,7 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
     let job = Job::decode(&Message {
         session_id: session_id.clone(),
         seq: kept.seq,
+        stream: kept.at,
         payload: payload.clone(),
         msg_id: None,
         default_id: job_id.clone(),

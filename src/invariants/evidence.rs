@@ -185,6 +185,7 @@ fn decode(sent: &Sent) -> Option<Job> {
     let message = Message {
         session_id: sent.session_id.clone(),
         seq: sent.seq,
+        stream: clock::now(),
         payload: sent.payload.clone(),
         msg_id: None,
         default_id: format!("message-{}", sent.seq),

@@ -25,6 +25,9 @@ const SECONDS: &[f64] =
 /// Bounds for the items of one command.
 const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0];
 
+/// Why the sequences of a session are set back.
+const REWINDS: [&str; 2] = ["stream", "tail"];
+
 /// The process's own.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
@@ -41,6 +44,9 @@ pub(crate) struct Metrics {
     pub(crate) lanes_held: IntGauge,
     pub(crate) lease_losses: IntCounter,
     pub(crate) redeliveries: IntCounter,
+    /// By [`REWINDS`].
+    rewinds: [IntCounter; REWINDS.len()],
+    pub(crate) unreadable: IntCounter,
     dead_letters: [IntCounter; Cause::ALL.len()],
     pub(crate) timer_lateness: Histogram,
     pub(crate) event_streams: IntGauge,
@@ -70,6 +76,12 @@ impl Metrics {
             "Questions that no model was asked, since a token budget was spent, by budget.",
             &["limit"],
         );
+        let rewinds = counters(
+            &registry,
+            "turnwheel_rewinds_total",
+            "Sessions whose sequences were set back, since the stream of jobs has gone back, by cause.",
+            &["cause"],
+        );
         let build = registered(
             &registry,
             IntGaugeVec::new(Opts::new("turnwheel_build_info", "1, with the version as a label."), &["version"]),
@@ -92,6 +104,12 @@ impl Metrics {
                 &registry,
                 "turnwheel_redeliveries_total",
                 "Deliveries of a job that had been delivered before.",
+            ),
+            rewinds: REWINDS.map(|cause| rewinds.with_label_values(&[cause])),
+            unreadable: counter(
+                &registry,
+                "turnwheel_unreadable_total",
+                "Visits to a session that this version of Turnwheel cannot read.",
             ),
             dead_letters: Cause::ALL.map(|cause| dead_letters.with_label_values(&[cause.as_str()])),
             timer_lateness: seconds(
@@ -126,6 +144,13 @@ impl Metrics {
     /// A turn has been committed.
     pub(crate) fn turn(&self, outcome: Outcome) {
         self.turns[outcome as usize].inc();
+    }
+
+    /// The sequences of a session are set back.
+    pub(crate) fn rewound(&self, cause: &str) {
+        if let Some(place) = REWINDS.iter().position(|known| *known == cause) {
+            self.rewinds[place].inc();
+        }
     }
 
     /// An agent's knowledge has been searched for a reply.

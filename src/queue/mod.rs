@@ -84,6 +84,8 @@ pub struct Message {
     pub session_id: String,
     /// Its sequence in the stream.
     pub seq: u64,
+    /// When that stream was made, as far as this process knows.
+    pub stream: Timestamp,
     /// The bytes, not checked.
     pub payload: Bytes,
     /// The `Nats-Msg-Id` header.
@@ -212,6 +214,15 @@ impl Cause {
     }
 }
 
+/// The stream of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamState {
+    /// When it was made: tells it from a stream of the same name that was there before. A sequence says nothing without it.
+    pub made: Timestamp,
+    /// The last sequence that it has given, whether that message is still there or not; 0 when it never had one.
+    pub last_seq: u64,
+}
+
 /// The jobs that are not handled yet, waiting or in work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
@@ -277,6 +288,10 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Keeps deliveries from coming again for another ack wait.
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()>;
+
+    /// Which stream of jobs it is, and how far it has come, from the server that leads it. Messages read or delivered from
+    /// now on name this stream.
+    async fn stream(&self) -> Result<StreamState>;
 
     /// How much is not handled yet, over all lanes.
     async fn backlog(&self) -> Result<Backlog>;

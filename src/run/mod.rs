@@ -36,7 +36,7 @@ use crate::journal::{Guard, Journal, StepRecord};
 use crate::queue::{Job, JobBody, OutEvent};
 use crate::session::{Session, Status, WorkflowState};
 use crate::store::{Change, Outcome, Record, RunRecord, RunStatus, TimerChange, TurnRecord};
-use crate::turn::{CancelReason, Services, TurnError};
+use crate::turn::{CancelReason, Services, TurnError, TurnId};
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::definition::Workflow;
 use crate::workflow::orchestration::event::RunEvent;
@@ -60,6 +60,8 @@ pub struct RunInput {
     pub session: Session,
     /// The job.
     pub job: Job,
+    /// Which turn of the lane it is.
+    pub turn: TurnId,
     /// An earlier holder began the turn.
     pub resumed: bool,
     /// Whether it may still act.
@@ -125,6 +127,7 @@ struct RunTurn<'a> {
     services: &'a Services,
     session: Session,
     job: Job,
+    turn: TurnId,
     resumed: bool,
     guard: Guard,
     attempt: u32,
@@ -133,9 +136,9 @@ struct RunTurn<'a> {
 
 impl<'a> RunTurn<'a> {
     fn open(services: &'a Services, input: Box<RunInput>) -> Self {
-        let RunInput { session, job, resumed, guard } = *input;
+        let RunInput { session, job, turn, resumed, guard } = *input;
         let (attempt, begun_at) = session.turn.as_ref().map_or((1, clock::now()), |turn| (turn.attempt, turn.at));
-        Self { services, session, job, resumed, guard, attempt, begun_at }
+        Self { services, session, job, turn, resumed, guard, attempt, begun_at }
     }
 
     fn run_id(&self) -> &str {
@@ -143,7 +146,7 @@ impl<'a> RunTurn<'a> {
     }
 
     fn turn_id(&self) -> &str {
-        &self.job.job_id
+        &self.turn.id
     }
 
     fn asked(&self) -> Option<Asked<'_>> {
@@ -399,6 +402,7 @@ impl<'a> RunTurn<'a> {
             outcome,
             reason,
             attempts: self.attempt,
+            queued_at: Some(self.turn.at),
             started_at: self.begun_at,
             committed_at: clock::now(),
             hash: hash.clone(),
@@ -412,7 +416,7 @@ impl<'a> RunTurn<'a> {
             profile: None,
             history: Vec::new(),
             history_drop: 0,
-            jobs: vec![self.turn_id().to_owned()],
+            jobs: vec![self.job.job_id.clone()],
             timer_generation: session.timer_generation,
             timers: TimerChange::Keep,
             closed_at: None,

@@ -165,9 +165,15 @@ pub struct Session {
     /// Raised by every user turn, which cancels the timers of earlier generations.
     #[serde(default)]
     pub timer_generation: u64,
+    /// When the stream was made that `last_seq` and `pending_seq` count in; unknown until a job has been handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<Timestamp>,
     /// Everything up to this stream sequence has been handled.
     #[serde(default)]
     pub last_seq: u64,
+    /// When the stream took the last message that was handled: none that it took later has been handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<Timestamp>,
     /// The highest sequence that some worker was woken for.
     #[serde(default)]
     pub pending_seq: u64,
@@ -228,7 +234,9 @@ impl Session {
             transcript: Transcript::default(),
             timers: Vec::new(),
             timer_generation: 0,
+            stream: None,
             last_seq: 0,
+            last_at: None,
             pending_seq: 0,
             epoch: 0,
             lease: None,
@@ -243,6 +251,11 @@ impl Session {
             created_at: now,
             updated_at: now,
         }
+    }
+
+    /// True when the session may have handled jobs that `recent_jobs` has forgotten.
+    pub fn forgets_jobs(&self) -> bool {
+        self.recent_jobs.len() >= RECENT_JOBS
     }
 
     /// True when `job_id` is among the jobs handled last.

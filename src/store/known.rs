@@ -129,7 +129,7 @@ pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: 
     history.extend(change.history.iter().cloned());
     history.drain(..change.history_drop.min(history.len()));
     session.pending_seq = session.pending_seq.min(commit.last_seq);
-    lane::finish(&mut session, commit.last_seq, commit.lease, now);
+    lane::finish(&mut session, commit, now);
     session
 }
 

@@ -4,7 +4,7 @@
 
 use crate::clock::Timestamp;
 use crate::session::{Lease, OpenTurn, Session, Status, remember_jobs};
-use crate::store::{Acquire, Change, Committed, TimerChange};
+use crate::store::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub(crate) enum Taken {
     Busy(Timestamp),
     /// The job has been handled.
     Handled,
+    /// The session's sequences are those of another stream.
+    OtherStream,
 }
 
 /// A session as `request` finds it when it is new.
@@ -27,12 +29,19 @@ pub(crate) fn begin(request: &Acquire, now: Timestamp) -> Session {
         user_id: new.user_id.clone(),
         channel: new.channel.clone(),
         kind: new.kind,
+        stream: Some(request.stream),
         ..Session::new(&request.session_id, now)
     }
 }
 
 /// See [`Store::acquire`](crate::store::Store::acquire).
 pub(crate) fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
+    if let Some(found) = &request.rewind {
+        rewind(session, found, request.stream, now);
+    }
+    if session.stream.is_some_and(|stream| stream != request.stream) {
+        return Taken::OtherStream;
+    }
     if request.seq <= session.last_seq {
         return Taken::Handled;
     }
@@ -53,6 +62,22 @@ pub(crate) fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) 
     session.turn = Some(open_turn(session, request, now));
     announce(session, request);
     Taken::Granted { resumed: false }
+}
+
+fn rewind(session: &mut Session, found: &Rewind, stream: Timestamp, now: Timestamp) {
+    let held = session.lease.as_ref().is_some_and(|lease| now < lease.until);
+    if held || session.stream != found.stream || session.last_seq != found.last_seq {
+        return;
+    }
+    session.stream = Some(stream);
+    session.last_seq = found.to;
+    session.pending_seq = found.to;
+    if let Some(turn) = &mut session.turn {
+        // Its message is gone. A job that is published again finds its journal, and its attempts count from the beginning.
+        (turn.seq, turn.attempt) = (0, 0);
+        turn.agent_id.clear();
+        turn.hash.clear();
+    }
 }
 
 fn open_turn(session: &Session, request: &Acquire, now: Timestamp) -> OpenTurn {
@@ -112,13 +137,15 @@ pub(crate) fn forgive(session: &mut Session, begun: Timestamp) -> bool {
     }
 }
 
-/// Ends a turn whose epoch has been checked; `change` has been applied already.
-pub(crate) fn finish(session: &mut Session, last_seq: u64, lease: Duration, now: Timestamp) -> Committed {
-    session.last_seq = session.last_seq.max(last_seq);
+/// Ends the turn of `commit`, whose epoch has been checked and whose change has been applied already.
+pub(crate) fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committed {
+    session.last_seq = session.last_seq.max(commit.last_seq);
+    session.stream = Some(commit.stream);
+    session.last_at = session.last_at.max(Some(commit.at));
     session.updated_at = now;
     match &mut session.lease {
         Some(held) if session.pending_seq > session.last_seq => {
-            held.until = now.plus(lease);
+            held.until = now.plus(commit.lease);
             session.turn = Some(OpenTurn {
                 seq: 0,
                 agent_id: String::new(),
@@ -197,12 +224,65 @@ mod tests {
         Acquire {
             session_id: "s".into(),
             seq,
+            stream: at(-1_000),
+            rewind: None,
+            job_id: format!("m-{seq}"),
             owner: owner.into(),
             token: format!("{owner}-{seq}"),
             lease: LEASE,
             new_session: NewSession::default(),
             pin: Some(Pin { agent_id: "a".into(), hash: "h".into(), announce: true }),
         }
+    }
+
+    fn done(last_seq: u64, taken_at: i64) -> Commit {
+        let (stream, at) = (at(-1_000), at(taken_at));
+        Commit { session_id: "s".into(), epoch: 1, last_seq, stream, at, lease: LEASE, sure_until: None, change: None }
+    }
+
+    #[test]
+    fn sequences_of_another_stream_say_nothing_until_they_are_set_back() {
+        let mut session = begin(&request(7, "w1"), at(0));
+        acquire(&mut session, &request(7, "w1"), at(0));
+        finish(&mut session, &done(7, 5), at(1));
+        assert_eq!((session.stream, session.last_at), (Some(at(-1_000)), Some(at(5))));
+        let other = |seq, rewind| Acquire { stream: at(500), rewind, ..request(seq, "w2") };
+        for seq in [3, 9] {
+            assert_eq!(acquire(&mut session, &other(seq, None), at(2)), Taken::OtherStream);
+        }
+        assert_eq!((session.last_seq, session.pending_seq, session.epoch), (7, 7, 1), "nothing has changed");
+        let stale = Rewind { stream: session.stream, last_seq: 6, to: 0 };
+        assert_eq!(acquire(&mut session, &other(3, Some(stale)), at(2)), Taken::OtherStream);
+        let found = Rewind { last_seq: 7, ..stale };
+        assert_eq!(acquire(&mut session, &other(3, Some(found)), at(2)), Taken::Granted { resumed: false });
+        assert_eq!((session.stream, session.last_seq, session.pending_seq), (Some(at(500)), 0, 3));
+        assert_eq!(acquire(&mut session, &request(8, "w1"), at(3)), Taken::OtherStream);
+    }
+
+    #[test]
+    fn a_lane_that_is_held_is_not_set_back_and_an_open_turn_loses_its_attempts() {
+        let mut session = begin(&request(7, "w1"), at(0));
+        acquire(&mut session, &request(7, "w1"), at(0));
+        let found = Rewind { stream: session.stream, last_seq: 0, to: 2 };
+        let other = Acquire { stream: at(500), rewind: Some(found), ..request(3, "w2") };
+        assert_eq!(acquire(&mut session, &other, at(5_999)), Taken::OtherStream);
+        assert_eq!(acquire(&mut session, &other, at(6_000)), Taken::Granted { resumed: true });
+        let turn = session.turn.clone().unwrap();
+        assert_eq!((turn.seq, turn.attempt, turn.hash.as_str()), (0, 1, ""));
+        assert_eq!((session.last_seq, session.pending_seq, session.epoch), (2, 3, 2));
+    }
+
+    #[test]
+    fn a_session_that_knows_no_stream_takes_the_one_that_it_is_handled_in() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        session.stream = None;
+        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), Taken::Granted { resumed: false });
+        finish(&mut session, &done(1, 5), at(1));
+        assert_eq!(session.stream, Some(at(-1_000)));
+        session.last_at = Some(at(9));
+        acquire(&mut session, &request(2, "w1"), at(1));
+        finish(&mut session, &done(2, 8), at(2));
+        assert_eq!(session.last_at, Some(at(9)), "a stream's clock may go back, what was handled does not");
     }
 
     #[test]
@@ -231,10 +311,10 @@ mod tests {
         let mut session = begin(&request(1, "w1"), at(0));
         acquire(&mut session, &request(1, "w1"), at(0));
         acquire(&mut session, &request(3, "w2"), at(1));
-        assert_eq!(finish(&mut session, 1, LEASE, at(2)), Committed::Held);
+        assert_eq!(finish(&mut session, &done(1, 0), at(2)), Committed::Held);
         assert_eq!(session.turn.as_ref().map(|turn| (turn.seq, turn.attempt)), Some((0, 1)));
         assert!(is_open(&session) && !is_abandoned(&session, at(2)) && is_abandoned(&session, at(6_003)));
-        assert_eq!(finish(&mut session, 3, LEASE, at(3)), Committed::Released);
+        assert_eq!(finish(&mut session, &done(3, 0), at(3)), Committed::Released);
         assert!(!is_open(&session));
         assert_eq!(acquire(&mut session, &request(3, "w2"), at(4)), Taken::Handled);
     }

@@ -19,6 +19,12 @@ pub struct Acquire {
     pub session_id: String,
     /// Sequence of the job that woke the caller.
     pub seq: u64,
+    /// When the stream was made that it counts in.
+    pub stream: Timestamp,
+    /// Sets the session's sequences back first.
+    pub rewind: Option<Rewind>,
+    /// The job's id.
+    pub job_id: String,
     /// The worker process.
     pub owner: String,
     /// Unique to this call.
@@ -29,6 +35,18 @@ pub struct Acquire {
     pub new_session: NewSession,
     /// What a turn begun by this acquisition is pinned to; ignored when an unfinished turn is there already.
     pub pin: Option<Pin>,
+}
+
+/// Sets the sequences of a session back whose stream has begun again, or has lost its end. It counts only if the lane is free
+/// and the session still stands where the caller has found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rewind {
+    /// The session's stream, as found.
+    pub stream: Option<Timestamp>,
+    /// The session's `last_seq`, as found.
+    pub last_seq: u64,
+    /// What `last_seq` becomes, in the stream of the request.
+    pub to: u64,
 }
 
 /// What an unknown session starts with.
@@ -62,8 +80,10 @@ pub enum Acquired {
     Granted(Box<Grant>),
     /// Somebody else does, until then unless renewed; `pending_seq` now covers the caller's job.
     Busy(Timestamp),
-    /// The caller's job has been handled (`seq <= last_seq`); nothing has changed.
+    /// The caller's job has been handled (`seq <= last_seq`), unless the stream has lost its end; nothing has changed.
     Handled,
+    /// The session's sequences are those of another stream; nothing has changed.
+    OtherStream,
 }
 
 /// A lane held.
@@ -73,6 +93,39 @@ pub struct Grant {
     pub session: Session,
     /// An earlier holder began this turn: there may be recorded steps.
     pub resumed: bool,
+    /// Whether there is a turn on record under the id of the caller's job, where that was looked for: a session that has not
+    /// forgotten any of its jobs has none.
+    pub earlier: Option<Option<TurnMark>>,
+}
+
+/// Which message a turn on record was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct TurnMark {
+    /// When the stream took it, where the record says so.
+    #[serde(default)]
+    pub queued_at: Option<Timestamp>,
+    /// When the turn was begun.
+    pub started_at: Timestamp,
+}
+
+impl TurnMark {
+    /// How far the clocks of stream and workers may differ.
+    const SKEW: Duration = Duration::from_secs(60);
+
+    /// True when the turn is that of the message that the stream took then.
+    pub fn is_of(&self, at: Timestamp) -> bool {
+        match self.queued_at {
+            Some(queued_at) => queued_at == at,
+            // It was written by an earlier version: no turn begins before its message is there.
+            None => self.started_at.plus(Self::SKEW) >= at,
+        }
+    }
+}
+
+impl From<&TurnRecord> for TurnMark {
+    fn from(turn: &TurnRecord) -> Self {
+        Self { queued_at: turn.queued_at, started_at: turn.started_at }
+    }
 }
 
 /// Steps to be recorded.
@@ -149,7 +202,7 @@ pub struct StatusAt {
 pub struct TurnRecord {
     /// The session.
     pub session_id: String,
-    /// The id of its (first) job.
+    /// The id of its (first) job; followed by `@` and when the stream took it, if an earlier turn has that id.
     pub turn_id: String,
     /// The job.
     pub job: Job,
@@ -162,6 +215,9 @@ pub struct TurnRecord {
     pub reason: Option<String>,
     /// How often it was begun.
     pub attempts: u32,
+    /// When the stream took the job; not known of turns of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<Timestamp>,
     /// When it was begun (last).
     pub started_at: Timestamp,
     /// When it was committed.
@@ -180,8 +236,14 @@ pub struct Commit {
     pub epoch: u64,
     /// Everything up to here is handled now.
     pub last_seq: u64,
+    /// When the stream was made that this counts in.
+    pub stream: Timestamp,
+    /// When the stream took the last message that is handled now.
+    pub at: Timestamp,
     /// How long the lease goes on if it is not released.
     pub lease: Duration,
+    /// Until when the caller's lease lasts for certain, if it knows: from then on another worker may have taken the lane.
+    pub sure_until: Option<Instant>,
     /// What the turn changed; `None` when the job was nothing to be handled.
     pub change: Option<Box<Change>>,
 }

@@ -137,9 +137,9 @@ impl Turn<'_> {
                 ModelRequest::new(Arc::clone(&messages)).with_schema(schema.clone()).with_facts(facts.clone());
             // What the question depends on, and what was wrong with the answer before.
             let asked = (&input, problem.as_str());
-            let mut parsed = None;
+            let mut own = None;
             let is_last = |content: &str| {
-                let answer = parsed.insert(parse(content));
+                let (_, answer) = own.insert((content.to_owned(), parse(content)));
                 correction == 0 && answer.as_ref().is_ok_and(ends)
             };
             let asking = recorded::ask_last(&journal, &key, (&names, model.as_ref()), &asked, request, is_last);
@@ -151,7 +151,12 @@ impl Turn<'_> {
                 Err(StepError::Journal(error)) => return Err(error.into()),
                 Err(StepError::Operation(error)) => return Ok(Err(CancelReason::of_model(&error))),
             };
-            match parsed.unwrap_or_else(|| parse(&content)) {
+            // Another worker's answer may have been recorded first. The turn follows the record.
+            let decided = match own {
+                Some((told, answer)) if told == content => answer,
+                _ => parse(&content),
+            };
+            match decided {
                 Ok(answer) => return Ok(Ok(answer)),
                 Err(found) => problem = found,
             }

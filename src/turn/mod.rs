@@ -36,6 +36,7 @@ use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
 use crate::budget::Budgets;
+use crate::clock::Timestamp;
 use crate::config::WorkflowLimits;
 use crate::http_client::bounded;
 use crate::journal::{Guard, JournalError};
@@ -87,6 +88,15 @@ pub struct Services {
     pub keep_turns: Duration,
 }
 
+/// Which turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnId {
+    /// What its records go under: the id of its first job, unless an earlier turn has that.
+    pub id: String,
+    /// When the stream took that job.
+    pub at: Timestamp,
+}
+
 /// What a turn starts from.
 #[derive(Clone)]
 pub struct TurnInput {
@@ -94,19 +104,14 @@ pub struct TurnInput {
     pub session: Session,
     /// The job; with `double_text: merge`, all jobs of the turn in order.
     pub jobs: Arc<[Job]>,
+    /// Which turn it is.
+    pub turn: Arc<TurnId>,
     /// The configuration that the turn runs with.
     pub agent: Arc<AgentRecord>,
     /// An earlier holder began the turn.
     pub resumed: bool,
     /// Whether the turn may still act.
     pub guard: Guard,
-}
-
-impl TurnInput {
-    /// The turn's id: that of its first job.
-    pub fn turn_id(&self) -> &str {
-        self.jobs.first().map_or("", |job| job.job_id.as_str())
-    }
 }
 
 /// Why a turn did not come to its end.

@@ -2,7 +2,7 @@
 
 use super::published::is_answer;
 use super::speech::{Ended, Speech};
-use super::{Services, TurnError, TurnInput};
+use super::{Services, TurnError, TurnId, TurnInput};
 use crate::agent::AgentRecord;
 use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
@@ -48,7 +48,7 @@ pub(super) struct Turn<'a> {
     purse: Arc<Purse>,
     /// Tokens that the conversation had used before.
     tokens_before: u64,
-    turn_id: String,
+    id: Arc<TurnId>,
     attempt: u32,
     started_at: Timestamp,
     profile_changed: bool,
@@ -65,9 +65,8 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Begins the turn, or begins it again: from the status that it began with the first time.
     pub(super) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
-        let turn_id = input.turn_id().to_owned();
-        let TurnInput { mut session, jobs, agent, resumed, guard } = *input;
-        let (store, id) = (Arc::clone(&services.store), (session.session_id.as_str(), turn_id.as_str()));
+        let TurnInput { mut session, jobs, turn, agent, resumed, guard } = *input;
+        let (store, id) = (Arc::clone(&services.store), (session.session_id.as_str(), turn.id.as_str()));
         let journal = Journal::open(store, id, (session.epoch, guard.clone()), resumed).await?;
         let shown = session.workflow_state.status;
         let (attempt, started_at) = match &session.turn {
@@ -98,7 +97,7 @@ impl<'a> Turn<'a> {
             models,
             purse,
             tokens_before,
-            turn_id,
+            id: turn,
             attempt,
             started_at,
             profile_changed: false,
@@ -151,13 +150,13 @@ impl<'a> Turn<'a> {
             return;
         }
         if let Err(refused) = from.check(to) {
-            error!(session_id = %self.session.session_id, turn_id = %self.turn_id, "{refused}; the status stays");
+            error!(session_id = %self.session.session_id, turn_id = %self.id.id, "{refused}; the status stays");
             return;
         }
         let at = clock::now();
         let event = StatusEvent {
             session_id: self.session.session_id.clone(),
-            turn_id: self.turn_id.clone(),
+            turn_id: self.id.id.clone(),
             status: to,
             previous: from,
             reason: self.reason.clone().filter(|_| to == Status::Cancelled),
@@ -211,7 +210,7 @@ impl<'a> Turn<'a> {
             agent_id: self.session.agent_id.clone(),
             user_id: self.session.user_id.clone(),
             channel: self.session.channel.clone(),
-            turn_id: self.turn_id.clone(),
+            turn_id: self.id.id.clone(),
             kind,
             text: history::cut(text, MAX_REPLY).into_owned(),
             seq: 0,
@@ -226,7 +225,7 @@ impl<'a> Turn<'a> {
     pub(super) fn step_finished<O>(&mut self, kind: &str, target: &str, stepped: &Stepped<O>) {
         let event = StepEvent {
             session_id: self.session.session_id.clone(),
-            turn_id: self.turn_id.clone(),
+            turn_id: self.id.id.clone(),
             key: stepped.key.clone(),
             kind: kind.to_owned(),
             target: target.to_owned(),
@@ -238,7 +237,7 @@ impl<'a> Turn<'a> {
 
     /// Adds to the conversation.
     pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
-        let (at, turn_id) = (clock::now(), self.turn_id.clone());
+        let (at, turn_id) = (clock::now(), self.id.id.clone());
         let kind = kind.map(|kind| kind.as_str().to_owned());
         self.entries.push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
     }
@@ -300,7 +299,7 @@ impl<'a> Turn<'a> {
             let request = Record {
                 session_id: self.session.session_id.clone(),
                 epoch: self.session.epoch,
-                turn_id: self.turn_id.clone(),
+                turn_id: self.id.id.clone(),
                 steps: self.journal.take_notes(),
                 status: Some(status),
             };
@@ -343,12 +342,13 @@ impl<'a> Turn<'a> {
         let cancelled = self.status() == Status::Cancelled;
         let turn = TurnRecord {
             session_id: self.session.session_id.clone(),
-            turn_id: self.turn_id,
+            turn_id: self.id.id.clone(),
             job,
             statuses: self.statuses,
             outcome,
             reason: self.reason.clone(),
             attempts: self.attempt,
+            queued_at: Some(self.id.at),
             started_at: self.started_at,
             committed_at: clock::now(),
             hash: self.agent.hash.clone(),
@@ -393,7 +393,7 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn turn_id(&self) -> &str {
-        &self.turn_id
+        &self.id.id
     }
 
     /// When the turn was begun for the first time.

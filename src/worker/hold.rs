@@ -5,19 +5,21 @@
 
 use super::Shared;
 use super::intake::{self, Unfit};
-use super::lane::{Stop, acknowledge};
-use super::lanes::HeldLane;
-use super::opening::{self, Begun};
+use super::lane::{Stop, acknowledge, remove};
+use super::lanes::{HeldLane, Passed};
+use super::opening::{self, Begun, Through};
+use super::rewind::is_repeat;
 use super::work::{Subject, Work};
 use crate::clock::{self, Timestamp};
+use crate::ids;
 use crate::journal::Guard;
 use crate::metrics::{Counted, metrics, observe};
 use crate::queue::{self, Cause, EventType, Job, JobBody, Message, OutEvent};
 use crate::session::Session;
-use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange};
+use crate::store::{Change, Commit, Committed, Grant, Held, Outcome, StoreError, TimerChange, TurnMark};
 use crate::tasks::panic_text;
 use crate::timer::scheduler::HORIZON;
-use crate::turn::{CancelReason, TurnError};
+use crate::turn::{CancelReason, TurnError, TurnId};
 use futures::FutureExt;
 use futures::future::{BoxFuture, MaybeDone};
 use std::panic::AssertUnwindSafe;
@@ -42,6 +44,8 @@ pub(super) struct Hold<'a> {
     unread: bool,
     /// The job of the message that led here, by its sequence: nearly always the one that is next.
     woken_by: Option<(u64, Job)>,
+    /// Whether there is a turn on record under that job's id, by its sequence.
+    earlier: Option<(u64, Option<TurnMark>)>,
     /// Whether the lane is still surely held.
     guard: Guard,
     /// Cancelled when the lease is lost.
@@ -51,8 +55,8 @@ pub(super) struct Hold<'a> {
 
 /// What a message has come to.
 struct Handled {
-    /// The last sequence that is handled with it.
-    last_seq: u64,
+    /// The last message that is handled with it.
+    through: Through,
     /// To be committed.
     change: Option<Box<Change>>,
     /// The turn's, which its end belongs to.
@@ -61,15 +65,16 @@ struct Handled {
 
 impl Handled {
     /// It leads to no turn.
-    fn nothing(last_seq: u64) -> Self {
-        Self { last_seq, change: None, span: Span::none() }
+    fn nothing(message: &Message) -> Self {
+        Self { through: Through::of(message), change: None, span: Span::none() }
     }
 }
 
 impl<'a> Hold<'a> {
     /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message.
     pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant, woken_by: (u64, Job)) -> Box<Self> {
-        let Grant { mut session, resumed } = grant;
+        let Grant { mut session, resumed, earlier } = grant;
+        let earlier = earlier.map(|earlier| (woken_by.0, earlier));
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
         let guard = Guard::new(HeldLane {
             lanes: Arc::clone(&shared.lanes),
@@ -80,16 +85,16 @@ impl<'a> Hold<'a> {
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
         let _counted = Counted::on(&metrics().lanes_held);
         let woken_by = Some(woken_by);
-        Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, guard, lost, _counted })
+        Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, earlier, guard, lost, _counted })
     }
 
-    /// Works the lane off, with what its subject begins with. Answers up to which sequence it is handled.
-    pub(super) async fn work(mut self: Box<Self>, first: First<'_>) -> Result<u64, Stop> {
+    /// Works the lane off, with what its subject begins with. Answers how far it is handled.
+    pub(super) async fn work(mut self: Box<Self>, first: First<'_>) -> Result<Passed, Stop> {
         let mut first = Some(first);
         loop {
             match self.handle_next(&mut first).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(self.session.last_seq),
+                Ok(false) => return Ok(self.passed()),
                 Err(stop) => {
                     self.hand_back(&stop).await;
                     return Err(stop);
@@ -105,18 +110,26 @@ impl<'a> Hold<'a> {
         let Some(message) = self.next(highest, first).await? else {
             // What was delivered is in the stream no more: somebody removed it.
             self.shared.store().release(&session_id, self.session.epoch, false).await?;
-            self.session.last_seq = self.session.last_seq.max(highest);
+            remove(self.shared, self.shared.lanes.gone(&session_id, self.session.last_seq + 1..=highest)).await;
             return Ok(false);
         };
+        if self.session.stream.is_some_and(|stream| stream != message.stream) {
+            return Err(Stop::OtherStream);
+        }
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
         self.check().await?;
-        let Handled { last_seq, change, span } = self.handle(&message).await?;
-        self.conclude(message.at, last_seq, change).instrument(span).await
+        let Handled { through, change, span } = self.handle(&message).await?;
+        self.conclude(message.at, through, change).instrument(span).await
+    }
+
+    fn passed(&self) -> Passed {
+        let Session { stream, last_seq, last_at, .. } = self.session;
+        Passed { stream, seq: last_seq, at: last_at }
     }
 
     /// Commits, publishes and acknowledges what a message, which came `at` then, has come to. False when the lane is
     /// released.
-    async fn conclude(&mut self, at: Timestamp, last_seq: u64, change: Option<Box<Change>>) -> Result<bool, Stop> {
+    async fn conclude(&mut self, at: Timestamp, through: Through, change: Option<Box<Change>>) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| Arc::clone(&change.outbox)).unwrap_or_default();
@@ -125,14 +138,16 @@ impl<'a> Hold<'a> {
             Span::current().record("outcome", outcome.as_str());
         }
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
-        let committed = self.commit(last_seq, change).await?;
+        let committed = self.commit(through, change).await?;
         publish(self.shared, outbox).await?;
         count(outcome, answers.then_some(at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
-        self.session.last_seq = last_seq;
-        acknowledge(self.shared, &session_id, last_seq).await;
+        self.session.stream = Some(through.stream);
+        self.session.last_seq = through.seq;
+        self.session.last_at = self.session.last_at.max(Some(through.at));
+        acknowledge(self.shared, &session_id, &self.passed()).await;
         match committed {
             Committed::Released => Ok(false),
             Committed::Fenced => Err(Stop::Lost),
@@ -182,15 +197,18 @@ impl<'a> Hold<'a> {
         Pin::new(&mut first).take_output()?.ok().flatten().filter(|first| first.seq <= *seq)
     }
 
-    async fn commit(&mut self, last_seq: u64, change: Option<Box<Change>>) -> Result<Committed, Stop> {
+    async fn commit(&mut self, through: Through, change: Option<Box<Change>>) -> Result<Committed, Stop> {
         // Whoever keeps the session for its next turn adds to these: alone, and so without copying them.
         self.session.history = Arc::default();
         self.session.recent_jobs = Arc::default();
         let commit = Commit {
             session_id: self.session.session_id.clone(),
             epoch: self.session.epoch,
-            last_seq,
+            last_seq: through.seq,
+            stream: through.stream,
+            at: through.at,
             lease: self.shared.ack_wait,
+            sure_until: self.shared.lanes.sure_until(&self.session.session_id),
             change,
         };
         let until = Instant::now() + self.shared.ack_wait;
@@ -235,17 +253,18 @@ impl<'a> Hold<'a> {
             Ok(job) => job,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok(Handled::nothing(message.seq));
+                return Ok(Handled::nothing(message));
             }
         };
-        if self.session.has_handled(&job.job_id) || matches!(job.body, JobBody::Wake) {
-            return Ok(Handled::nothing(message.seq));
+        if is_repeat(&self.session, message, &job) || matches!(job.body, JobBody::Wake) {
+            return Ok(Handled::nothing(message));
         }
-        let (subject, through) = match Box::pin(self.subject(message, job)).await? {
+        let turn_id = self.turn_id(message, &job).await?;
+        let (subject, through) = match Box::pin(self.subject(message, job, turn_id)).await? {
             Ok(subject) => subject,
             Err(unfit) => {
                 Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok(Handled::nothing(message.seq));
+                return Ok(Handled::nothing(message));
             }
         };
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
@@ -258,16 +277,37 @@ impl<'a> Hold<'a> {
             true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
             false => self.run(message, subject, attempt).instrument(span.clone()).await?,
         };
-        Ok(Handled { last_seq: through, change, span })
+        Ok(Handled { through, change, span })
     }
 
-    /// What is to be done for a job, and the last sequence that is handled with it.
-    async fn subject(&self, message: &Message, job: Job) -> Result<Result<(Subject, u64), Unfit>, Stop> {
-        if intake::is_of_run(&job, &self.session) {
-            return Ok(intake::for_run(&job, &self.session).map(|()| (Subject::Run(Box::new(job)), message.seq)));
+    /// The id of a job's turn, under which its journal, its idempotency keys and its replies go. It is the job's, unless an
+    /// earlier job had that, which the session has forgotten, though the store has not.
+    async fn turn_id(&mut self, message: &Message, job: &Job) -> Result<TurnId, Stop> {
+        let (session, id, at) = (&self.session, job.job_id.clone(), message.at);
+        if !session.forgets_jobs() && !session.has_handled(&id) {
+            return Ok(TurnId { id, at });
         }
-        let begun = opening::begin(self.shared, &self.session, message, job).await?;
-        Ok(begun.map(|Begun { agent, jobs, through }| (Subject::Turn { agent, jobs }, through)))
+        let earlier = match self.earlier.take().filter(|(seq, _)| *seq == message.seq) {
+            Some((_, earlier)) => earlier,
+            None => self.shared.store().turn(&session.session_id, &id).await?.as_ref().map(TurnMark::from),
+        };
+        let is_another = earlier.is_some_and(|earlier| !earlier.is_of(at));
+        Ok(TurnId { id: if is_another { ids::again(&id, at) } else { id }, at })
+    }
+
+    /// What is to be done for a job, and the last message that is handled with it.
+    async fn subject(
+        &self,
+        message: &Message,
+        job: Job,
+        turn: TurnId,
+    ) -> Result<Result<(Subject, Through), Unfit>, Stop> {
+        if intake::is_of_run(&job, &self.session) {
+            let through = Through::of(message);
+            return Ok(intake::for_run(&job, &self.session).map(|()| (Subject::run(job, turn), through)));
+        }
+        let begun = opening::begin(self.shared, &self.session, message, (&turn, job)).await?;
+        Ok(begun.map(|Begun { agent, jobs, through }| (Subject::Turn { agent, jobs, turn: turn.into() }, through)))
     }
 
     fn work_on(&self, subject: Subject, guard: Guard) -> Work {
@@ -345,7 +385,7 @@ impl<'a> Hold<'a> {
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded | Stop::Unreadable(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.free(blame).await {

@@ -1,17 +1,18 @@
 //! Driving one session's lane: take it, run its turns in stream order, publish, acknowledge (DESIGN.md, "The lane").
 
-use super::hold::{Hold, publish};
+use super::hold::Hold;
 use super::intake::{self, Unfit};
+use super::lanes::Passed;
+use super::rewind::{self, Standing};
 use super::{Shared, cancelling};
 use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
-use crate::queue::{Cause, Job, JobBody, Message, QueueError};
+use crate::queue::{Cause, DeliveryToken, Job, JobBody, Message, QueueError};
 use crate::run;
 use crate::session::{Kind, Session};
-use crate::store::{Acquire, Acquired, NewSession, Pin, StoreError};
+use crate::store::{Acquire, Acquired, NewSession, Pin, Rewind, StoreError};
 use futures::FutureExt;
-use futures::future::maybe_done;
-use std::cmp::Ordering;
+use futures::future::{MaybeDone, maybe_done};
 use std::future::{Future, poll_fn};
 use std::time::{Duration, Instant};
 use tracing::{Instrument, debug, error, info_span, warn};
@@ -38,15 +39,18 @@ pub(super) enum Stop {
     Stopping,
     /// Enough turns wait for this job's model already.
     Crowded,
+    /// This version of Turnwheel cannot read the session, or what it needs: another worker may.
+    Unreadable(String),
+    /// The lane's messages are those of another stream than the session's.
+    OtherStream,
 }
 
 impl From<StoreError> for Stop {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(_) => Self::Infrastructure(error.to_string()),
-            StoreError::Damaged { .. } | StoreError::Refused(_) => {
-                Self::Failed(error.to_string(), Duration::from_secs(5))
-            }
+            StoreError::Damaged { .. } => Self::Unreadable(error.to_string()),
+            StoreError::Refused(_) => Self::Failed(error.to_string(), Duration::from_secs(5)),
         }
     }
 }
@@ -61,13 +65,14 @@ impl From<QueueError> for Stop {
 pub(super) async fn drive(shared: &Shared, session_id: &str) {
     let span = info_span!("lane", session_id);
     async {
-        let mut last_seq = 0;
-        while let Some((seq, wake)) = shared.lanes.next_or_end(session_id, last_seq) {
+        while let Some((seq, wake)) = shared.lanes.next_or_end(session_id) {
+            if shared.stopping.is_cancelled() {
+                return leave(shared, session_id, Stop::Stopping).await;
+            }
             match Box::pin(follow(shared, session_id, seq, wake)).await {
-                Ok(handled) => last_seq = last_seq.max(handled),
+                Ok(passed) => acknowledge(shared, session_id, &passed).await,
                 Err(stop) => return leave(shared, session_id, stop).await,
             }
-            acknowledge(shared, session_id, last_seq).await;
         }
     }
     .instrument(span)
@@ -93,6 +98,16 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         }
         Stop::Stopping => Duration::ZERO,
         Stop::Crowded => CROWDED,
+        Stop::Unreadable(problem) => {
+            metrics().unreadable.inc();
+            let delay = shared.ack_wait * 2;
+            error!(
+                delay_ms = delay.as_millis(),
+                "{problem}; a newer version may have written it: its jobs wait for a worker that reads it, or for its repair"
+            );
+            delay
+        }
+        Stop::OtherStream => AFTER_LEASE,
     };
     for token in shared.lanes.end(session_id) {
         if let Err(error) = shared.queue().nak(&token, delay).await {
@@ -108,8 +123,13 @@ fn patience(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration {
 }
 
 /// Acknowledges what the lane has passed. A lost acknowledgement leads to a redelivery, which the lane drops.
-pub(super) async fn acknowledge(shared: &Shared, session_id: &str, last_seq: u64) {
-    for token in shared.lanes.passed(session_id, last_seq) {
+pub(super) async fn acknowledge(shared: &Shared, session_id: &str, passed: &Passed) {
+    remove(shared, shared.lanes.passed(session_id, passed)).await;
+}
+
+/// Acknowledges these deliveries.
+pub(super) async fn remove(shared: &Shared, tokens: Vec<DeliveryToken>) {
+    for token in tokens {
         if let Err(error) = shared.queue().ack(&token).await {
             debug!("not acknowledged: {error}");
         }
@@ -117,7 +137,7 @@ pub(super) async fn acknowledge(shared: &Shared, session_id: &str, last_seq: u64
 }
 
 /// Follows one wake-up, whose message is read unless it is at hand.
-async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<u64, Stop> {
+async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<Passed, Stop> {
     let wake = match wake {
         Some(wake) => Some(wake),
         None => shared.queue().next_in_lane(session_id, seq - 1, seq).await?,
@@ -129,8 +149,8 @@ async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Messag
     }
 }
 
-/// Visits the lane for one message. Answers up to which sequence the lane is handled, as far as known.
-async fn visit(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
+/// Visits the lane for one message. Answers how far the lane is handled, as far as known.
+async fn visit(shared: &Shared, wake: &Message) -> Result<Passed, Stop> {
     let mut prepared = prepare(shared, wake).await?;
     if let Err(Unready::NoSession(_)) = prepared {
         // A message before this one may make the session, and another worker be woken for it: the order is the stream's.
@@ -166,7 +186,7 @@ async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Pre
 }
 
 /// Enters the lane with a message before `wake`; `None` when there is none that a session can begin with.
-async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<u64>, Stop> {
+async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>, Stop> {
     match earlier(shared, wake).await? {
         Some((first, prepared)) => enter(shared, &first, prepared).await.map(Some),
         None => Ok(None),
@@ -174,36 +194,74 @@ async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<u64>, S
 }
 
 /// Takes the lane for a message and works it off.
-async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<u64, Stop> {
+async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Passed, Stop> {
     let Prepared { job, pin, model, kind } = prepared;
     let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
-    let request = Acquire {
-        session_id: wake.session_id.clone(),
-        seq: wake.seq,
-        owner: shared.owner.clone(),
-        token: uuid::Uuid::new_v4().simple().to_string(),
-        lease: shared.ack_wait,
-        new_session: NewSession {
-            agent_id: pin.agent_id.clone(),
-            user_id: user_of(&job).unwrap_or_default(),
-            channel: channel_of(&job).unwrap_or_else(|| "default".into()),
-            kind,
-        },
-        pin: Some(pin),
-    };
+    let request = wish(shared, wake, &job, (pin, kind));
     let until = Instant::now() + shared.ack_wait;
     // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.
     let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
     let acquired = beside(shared.store().acquire(request), &mut first).await;
     match acquired? {
         Acquired::Granted(grant) => Box::pin(Hold::new(shared, *grant, until, (wake.seq, job)).work(first)).await,
-        Acquired::Handled => Box::pin(repair(shared, wake)).await,
-        Acquired::Busy(until) => {
-            debug!(%until, "the lane is held elsewhere");
-            cancelling::pass_on(shared, &job, wake.seq).await;
-            Err(Stop::Busy(until))
+        Acquired::Handled | Acquired::OtherStream => {
+            drop(first);
+            match Box::pin(rewind::standing(shared, wake, &job)).await? {
+                Standing::Handled => discard(shared, &wake.session_id, wake.seq).await,
+                Standing::New { stream, rewind } => Box::pin(enter_again(shared, wake, (stream, rewind))).await,
+            }
         }
+        Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
     }
+}
+
+fn wish(shared: &Shared, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) -> Acquire {
+    Acquire {
+        session_id: wake.session_id.clone(),
+        seq: wake.seq,
+        stream: wake.stream,
+        rewind: None,
+        job_id: job.job_id.clone(),
+        owner: shared.owner.clone(),
+        token: uuid::Uuid::new_v4().simple().to_string(),
+        lease: shared.ack_wait,
+        new_session: NewSession {
+            agent_id: pin.agent_id.clone(),
+            user_id: user_of(job).unwrap_or_default(),
+            channel: channel_of(job).unwrap_or_else(|| "default".into()),
+            kind,
+        },
+        pin: Some(pin),
+    }
+}
+
+/// Takes the lane for a message that is new, though its sequence does not say so.
+async fn enter_again(
+    shared: &Shared,
+    wake: &Message,
+    (stream, rewind): (Timestamp, Option<Rewind>),
+) -> Result<Passed, Stop> {
+    let Ok(Prepared { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
+    let until = Instant::now() + shared.ack_wait;
+    let request = Acquire { stream, rewind, ..wish(shared, wake, &job, (pin, kind)) };
+    match shared.store().acquire(request).await? {
+        Acquired::Granted(grant) => {
+            if let Some(found) = &rewind {
+                rewind::tell(wake, stream, found);
+            }
+            // What was read before may name another stream, and so may the job's default id: all is read again.
+            Box::pin(Hold::new(shared, *grant, until, (0, job)).work(MaybeDone::Done(Ok(None)))).await
+        }
+        Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
+        // Somebody else has moved it on meanwhile.
+        Acquired::Handled | Acquired::OtherStream => Err(Stop::OtherStream),
+    }
+}
+
+async fn busy(shared: &Shared, seq: u64, job: &Job, until: Timestamp) -> Result<Passed, Stop> {
+    debug!(%until, "the lane is held elsewhere");
+    cancelling::pass_on(shared, job, seq).await;
+    Err(Stop::Busy(until))
 }
 
 /// What `main` comes to; `other` goes on meanwhile, and is not waited for.
@@ -218,26 +276,12 @@ async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl 
     .await
 }
 
-/// A message that has been handled, though not acknowledged: its worker may have died before it published what the turn
-/// has said at its end. A lane that has moved on since is published up to there: see [`Hold`].
-async fn repair(shared: &Shared, wake: &Message) -> Result<u64, Stop> {
-    let Some(session) = shared.store().session(&wake.session_id).await? else { return Ok(wake.seq) };
-    match session.last_seq.cmp(&wake.seq) {
-        Ordering::Less => {
-            return Err(Stop::Infrastructure("the store answered with a state from before a commit".into()));
-        }
-        Ordering::Equal => publish(shared, session.outbox.into()).await?,
-        Ordering::Greater => {}
-    }
-    Ok(wake.seq)
-}
-
 /// Removes one message that leads to no turn.
-async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<u64, Stop> {
+async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<Passed, Stop> {
     if let Some(token) = shared.lanes.take(session_id, seq) {
         shared.queue().ack(&token).await?;
     }
-    Ok(0)
+    Ok(Passed::default())
 }
 
 /// A job that can be run.

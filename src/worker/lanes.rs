@@ -1,11 +1,13 @@
 //! The lanes that this worker drives, with the deliveries that wait for them.
 
+use crate::clock::Timestamp;
 use crate::journal::Holding;
 use crate::queue::{Delivery, DeliveryToken, Message};
 use crate::store::{Held, Store, StoreError};
 use crate::turn::CancelReason;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -44,6 +46,36 @@ pub(super) enum Offer {
     Start,
 }
 
+/// How far a lane has been worked off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passed {
+    /// The stream that its sequence counts in.
+    pub(super) stream: Option<Timestamp>,
+    pub(super) seq: u64,
+    /// When the stream took the last message: what it took later is not passed, whatever its sequence.
+    pub(super) at: Option<Timestamp>,
+}
+
+impl Passed {
+    fn covers(&self, seq: u64, waiting: &Waiting) -> bool {
+        seq <= self.seq && Some(waiting.stream) == self.stream && Some(waiting.at) <= self.at
+    }
+}
+
+/// Ends a lane whose driver panics: nobody renews its lease then, and its deliveries come again.
+pub(super) struct Driven<'l> {
+    pub(super) lanes: &'l Lanes,
+    pub(super) session_id: &'l str,
+}
+
+impl Drop for Driven<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.lanes.end(self.session_id);
+        }
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Lanes {
@@ -73,6 +105,9 @@ struct Lane {
 /// A delivery that waits.
 struct Waiting {
     token: DeliveryToken,
+    /// When its stream was made, and took it.
+    stream: Timestamp,
+    at: Timestamp,
     /// Since when the queue holds it back from others.
     kept: Instant,
 }
@@ -83,25 +118,26 @@ impl Lanes {
         let mut lanes = self.lock();
         let Delivery { message, token, .. } = delivery;
         let (session_id, seq) = (message.session_id.clone(), message.seq);
+        let (stream, at) = (message.stream, message.at);
         let (offer, first) = match lanes.contains_key(&session_id) {
             true => (Offer::Joined(message), None),
             false => (Offer::Start, Some(message)),
         };
         let lane = lanes.entry(session_id).or_default();
         lane.first = first.or(lane.first.take());
-        lane.waiting.insert(seq, Waiting { token, kept: Instant::now() });
+        lane.waiting.insert(seq, Waiting { token, stream, at, kept: Instant::now() });
         offer
     }
 
-    /// The first delivery that waits beyond `last_seq`, and its message if it is at hand; when there is none the lane is
-    /// no longer driven, and later deliveries start it anew.
-    pub(super) fn next_or_end(&self, session_id: &str, last_seq: u64) -> Option<(u64, Option<Message>)> {
+    /// The first delivery that waits, and its message if it is at hand; when there is none the lane is no longer driven, and
+    /// later deliveries start it anew.
+    pub(super) fn next_or_end(&self, session_id: &str) -> Option<(u64, Option<Message>)> {
         let mut lanes = self.lock();
         let lane = lanes.get_mut(session_id)?;
         lane.epoch = None;
         lane.until = None;
         lane.lost = CancellationToken::new();
-        if let Some((seq, _)) = lane.waiting.range(last_seq + 1..).next() {
+        if let Some((seq, _)) = lane.waiting.first_key_value() {
             return Some((*seq, lane.first.take().filter(|message| message.seq == *seq)));
         }
         lanes.remove(session_id);
@@ -178,6 +214,11 @@ impl Lanes {
         lane.and_then(|lane| lane.until).is_some_and(|until| Instant::now() < until)
     }
 
+    /// Until when the lease lasts for certain.
+    pub(super) fn sure_until(&self, session_id: &str) -> Option<Instant> {
+        self.lock().get(session_id)?.until
+    }
+
     /// The highest sequence that waits.
     pub(super) fn highest(&self, session_id: &str) -> u64 {
         let lanes = self.lock();
@@ -185,11 +226,19 @@ impl Lanes {
     }
 
     /// Takes out what the lane has passed, to be acknowledged.
-    pub(super) fn passed(&self, session_id: &str, last_seq: u64) -> Vec<DeliveryToken> {
+    pub(super) fn passed(&self, session_id: &str, passed: &Passed) -> Vec<DeliveryToken> {
+        self.take_if(session_id, |seq, waiting| passed.covers(seq, waiting))
+    }
+
+    /// Takes out what waits in this range and is in the stream no more.
+    pub(super) fn gone(&self, session_id: &str, range: RangeInclusive<u64>) -> Vec<DeliveryToken> {
+        self.take_if(session_id, |seq, _| range.contains(&seq))
+    }
+
+    fn take_if(&self, session_id: &str, taken: impl Fn(u64, &Waiting) -> bool) -> Vec<DeliveryToken> {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(session_id) else { return Vec::new() };
-        let later = lane.waiting.split_off(&(last_seq + 1));
-        std::mem::replace(&mut lane.waiting, later).into_values().map(|waiting| waiting.token).collect()
+        lane.waiting.extract_if(.., |seq, waiting| taken(*seq, waiting)).map(|(_, waiting)| waiting.token).collect()
     }
 
     /// Takes out one delivery, to be acknowledged.
@@ -251,19 +300,58 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use futures::FutureExt;
+    use std::panic::AssertUnwindSafe;
 
     fn delivery(session_id: &str, seq: u64) -> Delivery {
         let message = Message {
             session_id: session_id.into(),
             seq,
+            stream: Timestamp::from_millis(0),
             payload: Default::default(),
             msg_id: None,
             default_id: String::new(),
-            at: clock::now(),
+            at: Timestamp::from_millis(i64::try_from(seq).unwrap()),
             trace: None,
         };
         Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")), followed: false }
+    }
+
+    fn tokens(tokens: Vec<DeliveryToken>) -> Vec<String> {
+        tokens.into_iter().map(|token| token.0).collect()
+    }
+
+    #[test]
+    fn only_what_was_handled_is_passed_whatever_its_sequence() {
+        let (lanes, at) = (Lanes::default(), Timestamp::from_millis);
+        for (seq, stream, taken) in [(3, 0, 900), (4, 0, 4), (5, 0, 5), (6, 700, 6), (7, 0, 7)] {
+            let mut delivery = delivery("a", seq);
+            (delivery.message.stream, delivery.message.at) = (at(stream), at(taken));
+            lanes.offer(delivery);
+        }
+        let passed = Passed { stream: Some(at(0)), seq: 6, at: Some(at(6)) };
+        assert_eq!(tokens(lanes.passed("a", &passed)), ["a-4", "a-5"], "neither a later one nor another stream's");
+        assert_eq!(lanes.next_or_end("a").unwrap().0, 3);
+        assert_eq!(tokens(lanes.gone("a", 6..=6)), ["a-6"]);
+        assert_eq!(tokens(lanes.passed("a", &Passed::default())), [""; 0]);
+        assert_eq!(lanes.highest("a"), 7);
+    }
+
+    #[tokio::test]
+    async fn a_lane_whose_driver_panics_is_driven_no_more() {
+        let lanes = Lanes::default();
+        for (session_id, panics) in [("a", true), ("b", false)] {
+            lanes.offer(delivery(session_id, 1));
+            lanes.hold(session_id, 1, Instant::now());
+            let driving = async {
+                let _driven = Driven { lanes: &lanes, session_id };
+                assert!(!panics, "on purpose");
+            };
+            assert_eq!(AssertUnwindSafe(driving).catch_unwind().await.is_err(), panics);
+            assert_eq!(lanes.drives(session_id), !panics);
+        }
+        assert_eq!(lanes.held(Instant::now() + Duration::from_secs(1)).len(), 1);
+        assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
 //! settles what a turn begins with, [`work`] is a turn or a run, [`intake`] reads jobs and gives up bad ones). [`renewal`]
-//! keeps all leases and deliveries alive together, [`health`] pauses the intake while queue or store are away, [`shares`]
+//! keeps all leases and deliveries alive together, [`rewind`] tells new messages from handled ones where the stream has gone back, [`health`] pauses the intake while queue or store are away, [`shares`]
 //! keeps a slow model from taking all places, [`cancelling`] ends turns in hand that an operator cancels.
 
 mod cancelling;
@@ -14,6 +14,7 @@ mod lane;
 mod lanes;
 mod opening;
 mod renewal;
+pub(crate) mod rewind;
 mod shares;
 mod work;
 
@@ -23,7 +24,7 @@ use crate::store::Store;
 use crate::tasks::{self, OnPanic, Tasks};
 use crate::turn::Services;
 use health::Health;
-use lanes::{Lanes, Offer};
+use lanes::{Driven, Lanes, Offer};
 use shares::Shares;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +99,8 @@ impl Worker {
         let renewals = Tasks::new();
         renewals.spawn("renewal", OnPanic::Log, renewal::run(Arc::clone(&shared), renewals.stop_token()));
         renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
+        let compared = Arc::clone(&shared);
+        renewals.spawn("comparison with the stream", OnPanic::Log, async move { rewind::compare(&compared).await });
         let knowledge = shared.services.knowledge.clone();
         renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
         tasks::apart(take_in(Arc::clone(&shared), permits, tasks.clone(), stop)).await;
@@ -134,6 +137,10 @@ async fn pull(
     if woken.is_empty() {
         return Ok(());
     }
+    if stop.is_cancelled() {
+        // It begins no turn of them.
+        shared.stopping.cancel();
+    }
     let followed = woken.iter().any(|delivery| delivery.followed);
     // It begins before what else is there is asked for.
     begin(shared, tasks, vec![first], woken);
@@ -159,6 +166,7 @@ fn begin(shared: &Arc<Shared>, tasks: &Tasks, mut free: Vec<OwnedSemaphorePermit
                 let Some(permit) = free.pop() else { break };
                 let shared = Arc::clone(shared);
                 tasks.spawn("lane", OnPanic::Log, async move {
+                    let _driven = Driven { lanes: &shared.lanes, session_id: &session_id };
                     Box::pin(lane::drive(&shared, &session_id)).await;
                     drop(permit);
                 });

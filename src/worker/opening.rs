@@ -4,11 +4,12 @@ use super::Shared;
 use super::intake::{self, Unfit};
 use super::lane::Stop;
 use crate::agent::{AgentRecord, DoubleText, canonical};
-use crate::clock;
+use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;
 use crate::queue::{Job, Message};
 use crate::session::Session;
 use crate::store::{Record, Recorded};
+use crate::turn::TurnId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,8 +24,24 @@ const MERGE_BYTES: usize = 1024 * 1024;
 pub(super) struct Begun {
     pub(super) agent: Arc<AgentRecord>,
     pub(super) jobs: Arc<[Job]>,
-    /// The last sequence that is handled with the turn.
-    pub(super) through: u64,
+    /// The last message that is handled with the turn.
+    pub(super) through: Through,
+}
+
+/// The last message that something goes through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Through {
+    /// When its stream was made.
+    pub(super) stream: Timestamp,
+    pub(super) seq: u64,
+    /// When the stream took it; of several the latest.
+    pub(super) at: Timestamp,
+}
+
+impl Through {
+    pub(super) fn of(message: &Message) -> Self {
+        Self { stream: message.stream, seq: message.seq, at: message.at }
+    }
 }
 
 /// The `begin` step's output.
@@ -41,7 +58,7 @@ pub(super) async fn begin(
     shared: &Shared,
     session: &Session,
     message: &Message,
-    job: Job,
+    (turn, job): (&TurnId, Job),
 ) -> Result<Result<Begun, Unfit>, Stop> {
     let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
     let pinned = match pin {
@@ -58,33 +75,43 @@ pub(super) async fn begin(
     };
     let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
     if pin.is_some() && !merges {
-        return Ok(Ok(Begun { agent, jobs: [job].into(), through: message.seq }));
+        return Ok(Ok(Begun { agent, jobs: [job].into(), through: Through::of(message) }));
     }
     let mut merged =
         if merges { following(shared, session, message, &job, MERGE_MAX, None).await? } else { Vec::new() };
-    let through = merged.last().map_or(message.seq, |(seq, _)| *seq);
+    let through = merged.last().map_or(message.seq, |merged| merged.seq);
     let asked = Beginning { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), through };
-    let begun = record(shared, session, &job, asked).await?;
-    let agent = version(shared, agent, &begun.hash).await?;
+    let begun = record(shared, session, (&turn.id, &job), asked).await?;
+    let agent = version(shared, agent, &begun).await?;
     if begun.through != through {
         merged = following(shared, session, message, &job, usize::MAX, Some(begun.through)).await?;
     }
+    let at = merged.iter().fold(message.at, |at, merged| at.max(merged.at));
+    let through = Through { seq: begun.through, at, ..Through::of(message) };
     let mut jobs = vec![job];
-    for (_, job) in merged {
+    for Merged { job, .. } in merged {
         if !jobs.iter().any(|known| known.job_id == job.job_id) {
             jobs.push(job);
         }
     }
-    Ok(Ok(Begun { agent, jobs: jobs.into(), through: begun.through }))
+    Ok(Ok(Begun { agent, jobs: jobs.into(), through }))
 }
 
-/// The agent as it was under `hash`; as it is now when nothing older is stored.
-async fn version(shared: &Shared, agent: Arc<AgentRecord>, hash: &str) -> Result<Arc<AgentRecord>, Stop> {
-    if agent.hash == hash || hash.is_empty() {
+/// The agent that the turn has begun with, which may have been another worker's; `agent` when its version is not stored.
+async fn version(shared: &Shared, agent: Arc<AgentRecord>, begun: &Beginning) -> Result<Arc<AgentRecord>, Stop> {
+    let Beginning { agent_id, hash, .. } = begun;
+    if (agent.config.id == *agent_id && agent.hash == *hash) || hash.is_empty() {
         return Ok(agent);
     }
-    let stored = intake::readable(shared.store().agent_version(&agent.config.id, hash).await)?;
+    let stored = intake::readable(shared.store().agent_version(agent_id, hash).await)?;
     Ok(stored.unwrap_or(agent))
+}
+
+/// A message that becomes a part of the turn of an earlier one.
+struct Merged {
+    seq: u64,
+    at: Timestamp,
+    job: Job,
 }
 
 /// User messages that wait behind `message`, up to another kind of job, another agent, or `through`.
@@ -95,7 +122,7 @@ async fn following(
     first: &Job,
     limit: usize,
     through: Option<u64>,
-) -> Result<Vec<(u64, Job)>, Stop> {
+) -> Result<Vec<Merged>, Stop> {
     let mut after = message.seq;
     let mut found = Vec::new();
     let same_agent = |job: &Job| {
@@ -110,7 +137,9 @@ async fn following(
         let Some(next) = shared.queue().next_in_lane(&session.session_id, after, 0).await? else { break };
         bytes += next.payload.len();
         match intake::decode(&next) {
-            Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => found.push((next.seq, job)),
+            Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => {
+                found.push(Merged { seq: next.seq, at: next.at, job })
+            }
             _ => break,
         }
         after = next.seq;
@@ -118,7 +147,12 @@ async fn following(
     Ok(found)
 }
 
-async fn record(shared: &Shared, session: &Session, job: &Job, asked: Beginning) -> Result<Beginning, Stop> {
+async fn record(
+    shared: &Shared,
+    session: &Session,
+    (turn_id, job): (&str, &Job),
+    asked: Beginning,
+) -> Result<Beginning, Stop> {
     let step = StepRecord {
         key: "begin".into(),
         kind: "begin".into(),
@@ -136,7 +170,7 @@ async fn record(shared: &Shared, session: &Session, job: &Job, asked: Beginning)
     let request = Record {
         session_id: session.session_id.clone(),
         epoch: session.epoch,
-        turn_id: job.job_id.clone(),
+        turn_id: turn_id.to_owned(),
         steps: vec![Arc::new(step)],
         status: None,
     };

@@ -6,7 +6,7 @@ use crate::queue::Job;
 use crate::run::{self, RunInput};
 use crate::session::Session;
 use crate::store::Change;
-use crate::turn::{self, CancelReason, Services, TurnError, TurnInput};
+use crate::turn::{self, CancelReason, Services, TurnError, TurnId, TurnInput};
 use std::sync::Arc;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
@@ -15,9 +15,9 @@ use tracing::{Span, info_span};
 #[derive(Clone)]
 pub(super) enum Subject {
     /// A turn of this agent.
-    Turn { agent: Arc<AgentRecord>, jobs: Arc<[Job]> },
+    Turn { agent: Arc<AgentRecord>, jobs: Arc<[Job]>, turn: Arc<TurnId> },
     /// A run, or an operator's command to it.
-    Run(Box<Job>),
+    Run(Box<(Job, TurnId)>),
 }
 
 /// A subject with all that it needs.
@@ -27,11 +27,15 @@ pub(super) enum Work {
 }
 
 impl Subject {
-    /// Its jobs; the first one names the turn.
+    pub(super) fn run(job: Job, turn: TurnId) -> Self {
+        Self::Run(Box::new((job, turn)))
+    }
+
+    /// Its jobs, the first of which is the turn's.
     pub(super) fn jobs(&self) -> &[Job] {
         match self {
             Self::Turn { jobs, .. } => jobs,
-            Self::Run(job) => std::slice::from_ref(job),
+            Self::Run(run) => std::slice::from_ref(&run.0),
         }
     }
 
@@ -42,7 +46,11 @@ impl Subject {
 
     /// What its log lines and its steps belong to. No child of the lane's, which would name the session in each line again.
     pub(super) fn span(&self, session: &Session, attempt: u32) -> Span {
-        let (session_id, turn_id) = (&session.session_id, self.jobs().first().map_or("", |job| job.job_id.as_str()));
+        let session_id = &session.session_id;
+        let turn_id = match self {
+            Self::Turn { turn, .. } => turn.id.as_str(),
+            Self::Run(run) => run.1.id.as_str(),
+        };
         match self {
             Self::Turn { agent, .. } => {
                 let (agent_id, hash) = (&agent.config.id, &agent.hash);
@@ -55,8 +63,13 @@ impl Subject {
     /// The work for `session`.
     pub(super) fn work(self, session: Session, resumed: bool, guard: Guard) -> Work {
         match self {
-            Self::Turn { agent, jobs } => Work::Turn(Box::new(TurnInput { session, jobs, agent, resumed, guard })),
-            Self::Run(job) => Work::Run(Box::new(RunInput { session, job: *job, resumed, guard })),
+            Self::Turn { agent, jobs, turn } => {
+                Work::Turn(Box::new(TurnInput { session, jobs, turn, agent, resumed, guard }))
+            }
+            Self::Run(run) => {
+                let (job, turn) = *run;
+                Work::Run(Box::new(RunInput { session, job, turn, resumed, guard }))
+            }
         }
     }
 }

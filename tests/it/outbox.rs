@@ -10,7 +10,7 @@ use serde_json::json;
 use turnwheel::clock;
 use turnwheel::queue::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
 use turnwheel::session::Status;
-use turnwheel::store::{Change, Committed};
+use turnwheel::store::{Acquire, Change, Commit, Committed};
 
 on_both_backends!(
     next_turn_publishes_first_what_the_one_before_has_said,
@@ -18,7 +18,7 @@ on_both_backends!(
 );
 
 /// What the turn of the dead worker says at its end.
-fn outbox() -> Vec<OutEvent> {
+pub fn outbox() -> Vec<OutEvent> {
     let event = |event_type, key: &str, payload: serde_json::Value| OutEvent {
         channel: "web".into(),
         session_id: "s".into(),
@@ -65,11 +65,14 @@ async fn left_behind(backend: Backend) -> Engine {
     engine.store.put_plan(plan).await.unwrap();
     engine.publish("s", "m-1", "在吗").await;
     let taken = engine.queue.pull(1, DEADLINE).await.unwrap();
-    let seq = taken[0].message.seq;
-    let grant = kit::grant(&engine.store, "s", seq).await;
+    let message = &taken[0].message;
+    let wish = Acquire { stream: message.stream, ..kit::acquire("s", message.seq, "w1") };
+    let grant = kit::granted(engine.store.acquire(wish).await.unwrap());
     let mut change = Change { outbox: outbox().into(), ..kit::change(&grant.session, "m-1") };
     change.workflow_state.hash.clone_from(&agent.hash);
-    assert_eq!(engine.store.commit(kit::commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
+    let commit = kit::commit(&grant, message.seq, Some(change));
+    let commit = Commit { stream: message.stream, at: message.at, ..commit };
+    assert_eq!(engine.store.commit(commit).await.unwrap(), Committed::Released);
     engine
 }
 

@@ -1,6 +1,7 @@
 //! Jobs that harm whoever handles them: each is given up in the end, with its reason, and its lane goes on.
 
 use crate::conformance::kit;
+use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::process::Process;
@@ -11,9 +12,10 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use turnwheel::action::ActionResult;
 use turnwheel::action::tool::{ToolFunction, Tools};
-use turnwheel::queue::{Cause, Event, Publish, ReplyKind};
+use turnwheel::config::duration::Text;
+use turnwheel::queue::{Cause, Event, Message, Publish, ReplyKind};
 use turnwheel::session::Status;
-use turnwheel::store::{Acquire, Acquired, Outcome};
+use turnwheel::store::{Acquire, Acquired, Commit, Committed, Outcome};
 use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
 
 on_both_backends!(
@@ -89,15 +91,21 @@ async fn cancelled_timer_does_nothing_however_often_it_is_begun(mut backend: Bac
     let take = || async { engine.queue.pull(1, DEADLINE).await.unwrap().remove(0) };
     engine.publish("s", "m-1", "你好").await;
     let first = take().await;
-    kit::run_turn(&engine.store, "s", first.message.seq, |_| ()).await;
+    let wish = |message: &Message, owner: &str| {
+        let lease = if owner == "dead" { Duration::ZERO } else { kit::LONG };
+        Acquire { stream: message.stream, lease, ..kit::acquire("s", message.seq, owner) }
+    };
+    let grant = kit::granted(engine.store.acquire(wish(&first.message, "w1")).await.unwrap());
+    let done = kit::commit(&grant, first.message.seq, Some(kit::change(&grant.session, "m-1")));
+    let done = Commit { stream: first.message.stream, at: first.message.at, ..done };
+    assert_eq!(engine.store.commit(done).await.unwrap(), Committed::Released);
     engine.queue.ack(&first.token).await.unwrap();
     let timer = json!({"type": "timer", "session_id": "s", "timer_id": "t", "generation": 7, "name": "follow_up",
                        "due_at": "2026-01-02T03:04:05.000Z", "action": null, "message": "还在吗？"});
     engine.publish_job("s", timer).await;
     let fired = take().await;
     // A worker that dies at once.
-    let begun = Acquire { lease: Duration::ZERO, ..kit::acquire("s", fired.message.seq, "dead") };
-    assert!(matches!(engine.store.acquire(begun).await.unwrap(), Acquired::Granted(_)));
+    assert!(matches!(engine.store.acquire(wish(&fired.message, "dead")).await.unwrap(), Acquired::Granted(_)));
     engine.queue.nak(&fired.token, Duration::ZERO).await.unwrap();
     engine.start_worker();
     let turn = engine.turn("s", "t-7").await;
@@ -162,4 +170,36 @@ async fn job_that_kills_its_worker_each_time_is_given_up_and_the_lane_goes_on() 
     let turn = engine.turn("s1", "m-2").await;
     assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
     assert_eq!(engine.model.asked().iter().filter(|asked| asked.user == "毒").count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_that_this_version_cannot_read_keeps_its_attempts_and_is_answered_by_one_that_can() {
+    let mut backend = backend::cluster().await;
+    backend.settings.worker.max_attempts = 1;
+    backend.settings.worker.ack_wait = Text(Duration::from_secs(1));
+    let engine = engine(backend, answer("一"), vec![answer("二")]).await;
+    let gateway = Gateway::of(&engine).await;
+    let visits = || async {
+        let text = gateway.get("/metrics").await.text().await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("turnwheel_unreadable_total "));
+        line.map_or(0.0, |value| value.parse::<f64>().unwrap())
+    };
+    engine.say("s1", "m-1", "你好").await;
+    let client = mongodb::Client::with_uri_str(&engine.settings.mongodb.uri).await.unwrap();
+    let sessions = client.database(&engine.settings.mongodb.database).collection::<bson::Document>("sessions");
+    let set = |kind: &'static str| {
+        let update = bson::doc! {"$set": {"kind": kind}, "$unset": {"fence": ""}};
+        let updated = sessions.update_one(bson::doc! {"_id": "s1"}, update);
+        async { assert_eq!(updated.await.unwrap().modified_count, 1) }
+    };
+    set("of_a_later_version").await;
+    let before = visits().await;
+    engine.publish("s1", "m-2", "在吗").await;
+    // Others are answered meanwhile.
+    engine.say("s2", "m-1", "你好").await;
+    eventually(DEADLINE, "it is visited again and again", || async { visits().await >= before + 3.0 }).await;
+    set("chat").await;
+    let turn = engine.turn("s1", "m-2").await;
+    assert_eq!((turn.outcome, turn.attempts), (Outcome::Answered, 1));
+    assert!(engine.dead_letters().await.is_empty());
 }

@@ -21,6 +21,7 @@ use turnwheel::session::Status;
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::store::{Acquire, Acquired, NewSession};
 use turnwheel::tasks::Tasks;
+use turnwheel::worker::Worker;
 
 /// A model that orders the skill first and answers when it sees its result.
 async fn one_action() -> ScriptedModel {
@@ -188,6 +189,35 @@ async fn draining_worker_finishes_its_turn_and_takes_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_worker_begins_none_of_the_messages_that_wait_in_its_lanes() {
+    for backend in [backend::embedded().await, backend::cluster().await] {
+        let model = ScriptedModel::start(|asked| {
+            let reply = answer("好的");
+            let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
+            let wait = if asked.user == "一" { 1_000 } else { 0 };
+            Answer::After(Duration::from_millis(wait), Box::new(Answer::json(&content)))
+        });
+        let engine = Engine::watching(backend, model.await).await;
+        engine.apply(quiet(&json!({}))).await;
+        for (job_id, text) in [("m-1", "一"), ("m-2", "二"), ("m-3", "三")] {
+            engine.publish("s1", job_id, text).await;
+        }
+        let (stop, worker) = (CancellationToken::new(), Worker::new(engine.services(), &engine.settings));
+        let stopping = async {
+            eventually(DEADLINE, "the first turn is in hand", || async { !engine.model.asked().is_empty() }).await;
+            stop.cancel();
+        };
+        tokio::join!(worker.run(&engine.settings, stop.clone()), stopping);
+        let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.user).collect();
+        assert_eq!(asked, ["一"], "it ends the turn in hand and begins no other");
+        assert!(engine.session("s1").await.has_handled("m-1"));
+        engine.start_worker();
+        engine.turn("s1", "m-3").await;
+        assert_eq!(engine.said("s1").await.len(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lane_behind_a_dead_holder_is_taken_when_its_lease_is_over() {
     for backend in [backend::embedded().await, backend::cluster().await] {
         let engine = Engine::start(backend, one_action().await, 1).await;
@@ -196,6 +226,9 @@ async fn lane_behind_a_dead_holder_is_taken_when_its_lease_is_over() {
         let held = Acquire {
             session_id: "s1".into(),
             seq: 1_000_000,
+            stream: engine.queue.stream().await.unwrap().made,
+            rewind: None,
+            job_id: "dead".into(),
             owner: "dead".into(),
             token: "dead".into(),
             lease: Duration::from_secs(1),

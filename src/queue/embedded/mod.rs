@@ -112,6 +112,7 @@ impl EmbeddedQueue {
             Message {
                 session_id: session.to_owned(),
                 seq,
+                stream: self.state.made(),
                 payload: Bytes::copy_from_slice(payload),
                 msg_id: msg_id.map(str::to_owned),
                 default_id: format!("{}-{seq}", self.state.created),
@@ -265,6 +266,11 @@ impl Queue for EmbeddedQueue {
 
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
         tokens.iter().try_for_each(|token| self.postpone(token, self.ack_wait))
+    }
+
+    async fn stream(&self) -> Result<StreamState> {
+        self.file.check()?;
+        Ok(StreamState { made: self.state.made(), last_seq: self.state.lock().jobs.last() })
     }
 
     async fn backlog(&self) -> Result<Backlog> {

@@ -94,6 +94,11 @@ impl State {
         Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created, max_depth })
     }
 
+    /// The same as a time.
+    pub(super) fn made(&self) -> Timestamp {
+        Timestamp::from_millis(i64::try_from(self.created).unwrap_or(i64::MAX))
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

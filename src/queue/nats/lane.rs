@@ -14,12 +14,15 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::DirectGetErrorKind;
 use bytes::Bytes;
 use futures::StreamExt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often an answer that is behind is asked again, before the stream's leader is asked.
 const LAGGING_RETRIES: u32 = 5;
 /// How long an answer to a pull may take. A server that goes down takes the request with it, and nobody answers any more.
 const ANSWER: Duration = Duration::from_secs(1);
+/// Deliveries of two concurrent pulls may be out of order by this many.
+const OUT_OF_ORDER: u64 = 4_096;
 const MSG_ID: &str = "Nats-Msg-Id";
 
 impl NatsQueue {
@@ -58,7 +61,7 @@ impl NatsQueue {
             let mut first =
                 consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
             while let Some(message) = answered(first.next(), wait + ANSWER).await {
-                deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?)?);
+                deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?).await?);
             }
             if deliveries.is_empty() || max <= 1 {
                 return Ok(deliveries);
@@ -69,7 +72,7 @@ impl NatsQueue {
             Err(_) => return Ok(deliveries),
         };
         while let Some(Ok(message)) = answered(more.next(), ANSWER).await {
-            deliveries.push(self.delivery(&message)?);
+            deliveries.push(self.delivery(&message).await?);
         }
         Ok(deliveries)
     }
@@ -92,12 +95,18 @@ impl NatsQueue {
         unavailable(error)
     }
 
-    fn delivery(&self, message: &jetstream::Message) -> Result<Delivery> {
+    async fn delivery(&self, message: &jetstream::Message) -> Result<Delivery> {
         let info = message.info().map_err(unavailable)?;
         if info.delivered > 1 {
             metrics().redeliveries.inc();
         }
-        let token = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
+        let before = self.delivered.swap(info.consumer_sequence, Ordering::Relaxed);
+        if info.consumer_sequence.saturating_add(OUT_OF_ORDER) < before {
+            // A consumer that counts from the beginning is another one, and so may its stream be.
+            self.job_stream().await?;
+        }
+        let reply = message.reply.as_ref().map(|reply| reply.as_str()).unwrap_or_default();
+        let token = format!("{} {reply}", self.created.load(Ordering::Relaxed));
         let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
         // What is to be delivered again is not among the pending.
         let followed = info.pending > 0 || info.delivered > 1;
@@ -109,11 +118,12 @@ impl NatsQueue {
     fn message(&self, subject: &str, seq: u64, at: Timestamp, headers: Option<&HeaderMap>, payload: &Bytes) -> Message {
         let session_id = subject.strip_prefix(&self.names.job("")).unwrap_or(subject).to_owned();
         let msg_id = headers.and_then(|headers| headers.get(MSG_ID)).map(ToString::to_string);
-        let default_id = format!("{}-{seq}", self.created.load(std::sync::atomic::Ordering::Relaxed));
+        let created = self.created.load(Ordering::Relaxed);
+        let (default_id, stream) = (format!("{created}-{seq}"), Timestamp::from_millis(created));
         let trace = headers.and_then(trace_of);
         // As it came it is a part of a larger buffer, which thousands of turns that wait would all keep.
         let payload = Bytes::copy_from_slice(payload);
-        Message { session_id, seq, payload, msg_id, default_id, at, trace }
+        Message { session_id, seq, stream, payload, msg_id, default_id, at, trace }
     }
 
     pub(super) async fn next_message(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
@@ -161,8 +171,14 @@ impl NatsQueue {
         Ok(Backlog { jobs: state.messages, oldest: (state.messages > 0).then_some(oldest) })
     }
 
+    /// Acknowledges, refuses or prolongs a delivery. Skips a delivery of a former stream: the consumer may have given its
+    /// sequences to another message.
     pub(super) async fn answer(&self, token: &DeliveryToken, answer: Bytes) -> Result<()> {
-        self.client.publish(token.0.clone(), answer).await.map_err(unavailable)
+        let (stream, reply) = token.0.split_once(' ').unwrap_or_default();
+        if stream.parse() != Ok(self.created.load(Ordering::Relaxed)) {
+            return Ok(());
+        }
+        self.client.publish(reply.to_owned(), answer).await.map_err(unavailable)
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod streams;
 
 use super::{
     Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published,
-    Queue, QueueError, Result, Storage, StreamEvent, TimerHint,
+    Queue, QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
@@ -22,7 +22,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use room::Room;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 use streams::Names;
 use tokio::sync::RwLock;
@@ -46,10 +46,12 @@ pub struct NatsQueue {
     context: Context,
     names: Names,
     settings: Settings,
-    /// When the job stream was made, in ms: part of default job ids.
+    /// When the job stream was made, in ms: part of default job ids and of tokens.
     created: Arc<AtomicI64>,
     /// What users' messages may take.
     room: Room,
+    /// The last delivery's sequence in the consumer.
+    delivered: Arc<AtomicU64>,
     /// The workers' consumer, once looked up.
     cached: Arc<RwLock<Option<PullConsumer>>>,
 }
@@ -77,11 +79,11 @@ impl NatsQueue {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_TIMEOUT);
         let names = Names::new(&settings.namespace);
-        let (created, cached) = (Arc::default(), Arc::default());
-        let room = Room::new(settings);
-        let queue = Self { client, context, names, settings: settings.clone(), created, room, cached };
+        let (created, delivered, cached) = (Arc::default(), Arc::default(), Arc::default());
+        let (room, settings) = (Room::new(settings), settings.clone());
+        let queue = Self { client, context, names, settings, created, delivered, room, cached };
         queue.ensure_streams().await?;
-        info!("connected to NATS at {}", masked_address(&settings.nats.url));
+        info!("connected to NATS at {}", masked_address(&queue.settings.nats.url));
         Ok(queue)
     }
 }
@@ -142,6 +144,10 @@ impl Queue for NatsQueue {
             self.answer(token, Bytes::from_static(b"+WPI")).await?;
         }
         self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn stream(&self) -> Result<StreamState> {
+        self.job_stream().await
     }
 
     async fn backlog(&self) -> Result<Backlog> {
@@ -209,7 +215,10 @@ impl Queue for NatsQueue {
     async fn ping(&self) -> Result<()> {
         let stream = self.context.get_stream(&self.names.jobs).await;
         match stream {
-            Ok(_) => Ok(()),
+            Ok(stream) => {
+                self.notice(stream.cached_info());
+                Ok(())
+            }
             // The server answers, but its streams are gone: a new store, or somebody deleted them.
             Err(error) if error::is_missing(&error) => Box::pin(self.ensure_streams()).await,
             Err(error) => Err(unavailable(error)),

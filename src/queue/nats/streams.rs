@@ -2,12 +2,13 @@
 
 use super::NatsQueue;
 use super::error::{is_missing, unavailable};
+use crate::clock::Timestamp;
 use crate::config::{Settings, Streams};
-use crate::queue::{LANE_RESERVE, QueueError, Result, Storage};
+use crate::queue::{LANE_RESERVE, QueueError, Result, Storage, StreamState};
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -133,11 +134,30 @@ impl NatsQueue {
         for wanted in wanted(&self.settings) {
             self.ensure(wanted).await?;
         }
+        self.job_stream().await.map(|_| ())
+    }
+
+    /// The stream of jobs as its leader knows it.
+    pub(super) async fn job_stream(&self) -> Result<StreamState> {
         let jobs = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
-        self.room.set_limit(limit(jobs.cached_info().config.max_bytes));
-        let created = jobs.cached_info().created.unix_timestamp_nanos() / 1_000_000;
-        self.created.store(i64::try_from(created).unwrap_or(0), Ordering::Relaxed);
-        Ok(())
+        Ok(self.notice(jobs.cached_info()))
+    }
+
+    /// Keeps when the stream of jobs was made. Another process may have made it again.
+    pub(super) fn notice(&self, info: &Info) -> StreamState {
+        let created = i64::try_from(info.created.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
+        let before = self.created.swap(created, Ordering::Relaxed);
+        if before != created && before != 0 {
+            self.delivered.store(0, Ordering::Relaxed);
+            warn!(
+                stream = self.names.jobs,
+                before = %Timestamp::from_millis(before),
+                now = %Timestamp::from_millis(created),
+                "the stream was made again: jobs that waited in the former one are lost, and sequences begin again"
+            );
+        }
+        self.room.set_limit(limit(info.config.max_bytes));
+        StreamState { made: Timestamp::from_millis(created), last_seq: info.state.last_sequence }
     }
 
     async fn ensure(&self, wanted: Config) -> Result<()> {
@@ -208,6 +228,8 @@ impl NatsQueue {
                 stream.get_or_create_consumer(CONSUMER, config.clone()).await.map_err(unavailable)?
             }
         };
+        // A consumer is lost with its stream.
+        self.job_stream().await?;
         let info = consumer.info().await.map_err(unavailable)?;
         if info.config.ack_wait != config.ack_wait {
             warn!(

@@ -8,7 +8,7 @@ use super::{EmbeddedFile, lanes, queries};
 use crate::clock::{self, Timestamp};
 use crate::session::{Kind, Session, Status};
 use crate::store::lane::{self, Taken};
-use crate::store::{AbandonedLane, Acquire, Acquired, Grant};
+use crate::store::{AbandonedLane, Acquire, Acquired, Grant, TurnMark};
 use moka::sync::Cache;
 use redb::ReadableTable;
 use std::collections::HashMap;
@@ -127,18 +127,25 @@ impl Sessions {
         left: Option<Session>,
     ) -> Result<Acquired, Fault> {
         let (now, id) = (clock::now(), request.session_id.as_str());
+        // A rewind writes the whole session, and a known session may lack its outbox.
+        let left = left.filter(|_| request.rewind.is_none());
         let (mut session, new) = match self.get_or(tables, id, left)? {
             Some(session) => (session, false),
             None => (lane::begin(request, now), true),
         };
         let acquired = match lane::acquire(&mut session, request, now) {
             Taken::Handled => return Ok(Acquired::Handled),
+            Taken::OtherStream => return Ok(Acquired::OtherStream),
             Taken::Busy(until) => Acquired::Busy(until),
-            Taken::Granted { resumed } => Acquired::Granted(Box::new(Grant { session: session.clone(), resumed })),
+            Taken::Granted { resumed } => {
+                let earlier = Some(earlier(tables, &session, &request.job_id)?);
+                Acquired::Granted(Box::new(Grant { session: session.clone(), resumed, earlier }))
+            }
         };
-        if new {
+        if new || request.rewind.is_some() {
             let bytes = encode("the session", &session)?;
-            self.put(tables, session, (BEGINNING, &bytes))?;
+            let first = tables.sessions.get(id)?.map_or(BEGINNING, |row| row.value().2);
+            self.put(tables, session, (first, &bytes))?;
         } else {
             self.put_lane(tables, session)?;
         }
@@ -171,6 +178,18 @@ impl Sessions {
             .take(limit)
             .map(|session| AbandonedLane { session_id: session.session_id.clone(), epoch: session.epoch })
             .collect()
+    }
+}
+
+/// Which message the turn on record was for that has the id of this job, which the session may have forgotten.
+fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Option<TurnMark>, Fault> {
+    if !session.forgets_jobs() {
+        return Ok(None);
+    }
+    let id = session.session_id.as_str();
+    match tables.turns.get((id, job_id))? {
+        Some(row) => decode(|| queries::turn_name(id, job_id), row.value().1).map(Some),
+        None => Ok(None),
     }
 }
 

@@ -143,7 +143,7 @@ pub(super) fn commit(
         }
         None => lane::pass(&mut session),
     }
-    let committed = lane::finish(&mut session, request.last_seq, request.lease, now);
+    let committed = lane::finish(&mut session, request, now);
     let bytes = encode("the session", &session)?;
     if let (Some(change), Some(encoded)) = (&request.change, encoded) {
         if let Some(run) = &change.run {

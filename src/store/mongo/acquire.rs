@@ -4,14 +4,14 @@
 
 use super::Db;
 use super::command::Bulk;
-use super::document::{int, literal, millis, raw};
+use super::document::{date, int, literal, millis, raw};
 use super::fence::held_expression;
 use super::lane::{Failure, read_session};
 use super::plain::{fresh, retake};
 use crate::clock::Timestamp;
 use crate::session::{Kind, Session};
 use crate::store::lane::{self, Taken};
-use crate::store::{Acquire, Acquired, Grant, Result, StoreError};
+use crate::store::{Acquire, Acquired, Grant, Result, Rewind, StoreError, TurnMark};
 use bson::raw::cstr;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use std::collections::HashMap;
@@ -33,7 +33,11 @@ impl Db {
                 None => others.push((index, item)),
             }
         }
-        let (mut outcomes, taken) = futures::try_join!(self.retake(left), self.take_unknown(others))?;
+        // In parallel with the write that takes the lanes, which takes longer.
+        let forgetful = forgetful(left.iter());
+        let (mut outcomes, taken, marks) =
+            futures::try_join!(self.retake(left), self.take_unknown(others), self.turn_marks(forgetful))?;
+        note_earlier(&mut outcomes, &marks);
         outcomes.extend(taken);
         let missed: Vec<Placed<'_>> =
             items.iter().enumerate().filter(|(index, _)| !outcomes.contains_key(index)).collect();
@@ -49,6 +53,9 @@ impl Db {
 
     /// A session that was left as it will be once it is taken; `None` when it is not to be had so.
     fn taken(&self, mut session: Session, item: &Acquire) -> Option<Session> {
+        if item.rewind.is_some() {
+            return None;
+        }
         let left = session.lease.is_none() && session.turn.is_none();
         let mut taken = || lane::acquire(&mut session, item, self.clock.latest());
         (left && taken() == Taken::Granted { resumed: false }).then_some(session)
@@ -61,14 +68,22 @@ impl Db {
         }
         let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
         let documents = self.session_documents(ids, None).await?;
-        let left = items.iter().filter_map(|(index, item)| {
-            let session = read_session(documents.get(&item.session_id)?).ok()?;
-            Some(((*index, *item), self.taken(session, item)?))
-        });
-        let left = left.collect();
+        let (mut left, mut unreadable) = (Vec::new(), HashMap::new());
+        for (index, item) in &items {
+            match documents.get(&item.session_id).map(read_session) {
+                Some(Ok(session)) => left.extend(self.taken(session, item).map(|session| ((*index, *item), session))),
+                // A worker that can read it takes the lane; this acquisition counts no attempt.
+                Some(Err(error)) => drop(unreadable.insert(*index, Err(error))),
+                None => {}
+            }
+        }
         let missing = items.iter().filter(|(_, item)| !documents.contains_key(&item.session_id)).copied().collect();
-        let (mut outcomes, made) = futures::try_join!(self.retake(left), self.make(missing))?;
+        let forgetful = forgetful(left.iter());
+        let (mut outcomes, made, marks) =
+            futures::try_join!(self.retake(left), self.make(missing), self.turn_marks(forgetful))?;
+        note_earlier(&mut outcomes, &marks);
         outcomes.extend(made);
+        outcomes.extend(unreadable);
         let rest = items.into_iter().filter(|(index, _)| !outcomes.contains_key(index)).collect();
         outcomes.extend(self.decide(rest).await?);
         Ok(outcomes)
@@ -118,7 +133,7 @@ impl Db {
         let counted = sessions.enumerate().filter(|(place, _)| !failures.contains_key(place));
         let granted = counted.map(|(_, (index, session))| {
             self.known.put(session.clone());
-            (index, Ok(Acquired::Granted(Box::new(Grant { session, resumed: false }))))
+            (index, Ok(Acquired::Granted(Box::new(Grant { session, resumed: false, earlier: None }))))
         });
         granted.collect()
     }
@@ -146,12 +161,43 @@ impl Db {
         };
         let outcomes = items.iter().enumerate().map(|(place, (index, item))| (*index, outcome(place, item)));
         let outcomes: HashMap<usize, Result<Acquired>> = outcomes.collect();
-        for outcome in outcomes.values() {
-            if let Ok(Acquired::Granted(grant)) = outcome {
-                self.known.put(grant.session.clone());
+        for (index, item) in &items {
+            match outcomes.get(index) {
+                Some(Ok(Acquired::Granted(grant))) => self.known.put(grant.session.clone()),
+                // It has changed since it was read.
+                Some(Err(StoreError::Damaged { .. })) => self.give_back(item, &documents).await?,
+                _ => {}
             }
         }
         Ok(outcomes)
+    }
+
+    /// Gives the lane of a session back that cannot be read, if it was taken for `item`.
+    async fn give_back(&self, item: &Acquire, documents: &HashMap<String, RawDocumentBuf>) -> Result<()> {
+        let Some(document) = documents.get(&item.session_id) else { return Ok(()) };
+        let lease = document.get_document("lease").ok();
+        let ours = lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str());
+        let epoch = document.get_i64("epoch").ok().and_then(|epoch| u64::try_from(epoch).ok());
+        match epoch.filter(|_| ours) {
+            Some(epoch) => self.release(&item.session_id, epoch, false).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The wishes for lanes of sessions that may have handled their jobs and forgotten them.
+fn forgetful<'i, 's>(taken: impl Iterator<Item = &'s (Placed<'i>, Session)>) -> Vec<Placed<'i>>
+where
+    'i: 's,
+{
+    taken.filter(|(_, session)| session.forgets_jobs()).map(|(placed, _)| *placed).collect()
+}
+
+fn note_earlier(outcomes: &mut HashMap<usize, Result<Acquired>>, marks: &HashMap<usize, Option<TurnMark>>) {
+    for (index, mark) in marks {
+        if let Some(Ok(Acquired::Granted(grant))) = outcomes.get_mut(index) {
+            grant.earlier = Some(*mark);
+        }
     }
 }
 
@@ -160,7 +206,11 @@ fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
     if lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str()) {
         let resumed = lease.and_then(|lease| lease.get_bool("resumed").ok()).unwrap_or(true);
         let session = read_session(document)?;
-        return Ok(Acquired::Granted(Box::new(Grant { session, resumed })));
+        return Ok(Acquired::Granted(Box::new(Grant { session, resumed, earlier: None })));
+    }
+    let stream = document.get_datetime("stream").ok().map(|at| at.timestamp_millis());
+    if stream.is_some_and(|stream| stream != item.stream.as_millis()) {
+        return Ok(Acquired::OtherStream);
     }
     if document.get_i64("last_seq").is_ok_and(|last_seq| last_seq >= int(item.seq)) {
         return Ok(Acquired::Handled);
@@ -174,7 +224,10 @@ fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
     let seq = int(item.seq);
     let nothing = bson::DateTime::from_millis(0);
     let facts = doc! {
-        "_new": {"$lt": [{"$ifNull": ["$last_seq", 0_i64]}, seq]},
+        "_new": {"$and": [
+            {"$in": [{"$ifNull": ["$stream", Bson::Null]}, [Bson::Null, date(item.stream)]]},
+            {"$lt": [{"$ifNull": ["$last_seq", 0_i64]}, seq]},
+        ]},
         "_free": {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
         "_resumed": {"$eq": [{"$type": "$turn"}, "object"]},
     };
@@ -206,7 +259,9 @@ fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
         "waiting_since": if_granted("$$REMOVE".into(), "$waiting_since"),
         "updated_at": {"$ifNull": ["$updated_at", "$$NOW"]},
     });
-    let mut pipeline = vec![doc! {"$set": facts}, doc! {"$set": granted}, doc! {"$set": changes}];
+    let mut pipeline: Vec<Document> =
+        item.rewind.iter().map(|found| doc! {"$set": rewound(found, item.stream)}).collect();
+    pipeline.extend([doc! {"$set": facts}, doc! {"$set": granted}, doc! {"$set": changes}]);
     if let Some(pin) = pin.filter(|pin| pin.announce) {
         let announced = doc! {"$and": [
             "$_granted",
@@ -222,6 +277,29 @@ fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
     pipeline.push(doc! {"$set": {"fence": {"$cond": ["$_granted", held_expression(), kept]}}});
     pipeline.push(doc! {"$unset": ["_new", "_free", "_resumed", "_granted"]});
     pipeline
+}
+
+/// The fields that a rewind sets, if the lane is free and the session still stands where it was found.
+fn rewound(found: &Rewind, stream: Timestamp) -> Document {
+    let nothing = bson::DateTime::from_millis(0);
+    let here = doc! {"$and": [
+        {"$gt": ["$created_at", Bson::Null]},
+        {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
+        {"$eq": [{"$ifNull": ["$stream", Bson::Null]}, found.stream.map_or(Bson::Null, date)]},
+        {"$eq": [{"$ifNull": ["$last_seq", 0_i64]}, int(found.last_seq)]},
+    ]};
+    let then = |then: Bson, field: &str| doc! {"$cond": [here.clone(), then, {"$ifNull": [field, "$$REMOVE"]}]};
+    let turn = doc! {"$cond": [
+        {"$eq": [{"$type": "$turn"}, "object"]},
+        {"$mergeObjects": ["$turn", {"seq": 0_i64, "attempt": 0, "agent_id": "", "hash": ""}]},
+        "$$REMOVE",
+    ]};
+    doc! {
+        "stream": then(date(stream), "$stream"),
+        "last_seq": then(int(found.to).into(), "$last_seq"),
+        "pending_seq": then(int(found.to).into(), "$pending_seq"),
+        "turn": then(turn.into(), "$turn"),
+    }
 }
 
 /// What an unknown session starts with.
@@ -240,6 +318,8 @@ fn defaults(item: &Acquire) -> Document {
         "history": or("$history", Bson::Array(vec![])),
         "timers": or("$timers", Bson::Array(vec![])),
         "timer_generation": or("$timer_generation", Bson::Int64(0)),
+        // One that is there may count in another stream, and does not say so.
+        "stream": or("$stream", doc! {"$cond": [{"$gt": ["$created_at", Bson::Null]}, "$$REMOVE", date(item.stream)]}.into()),
         "last_seq": or("$last_seq", Bson::Int64(0)),
         "recent_jobs": or("$recent_jobs", Bson::Array(vec![])),
         "closed_at": or("$closed_at", Bson::Null),

@@ -42,6 +42,8 @@ fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
         }
     };
     changes.insert("last_seq", doc! {"$max": ["$last_seq", int(item.last_seq)]});
+    changes.insert("stream", date(item.stream));
+    changes.insert("last_at", doc! {"$max": ["$last_at", date(item.at)]});
     changes.insert("waiting_since", "$$REMOVE");
     changes.insert("updated_at", "$$NOW");
     changes.insert("fence", "$$REMOVE");

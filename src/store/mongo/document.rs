@@ -203,6 +203,7 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         outcome: crate::store::Outcome,
         reason: Option<String>,
         attempts: u32,
+        queued_at: Option<Timestamp>,
         started_at: Timestamp,
         committed_at: Timestamp,
         #[serde(default)]
@@ -218,6 +219,7 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         outcome: stored.outcome,
         reason: stored.reason,
         attempts: stored.attempts,
+        queued_at: stored.queued_at,
         started_at: stored.started_at,
         committed_at: stored.committed_at,
         hash: stored.hash,

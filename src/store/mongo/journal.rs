@@ -7,7 +7,7 @@ use super::lane::{Failure, Term};
 use super::runs::{RUNS, run_document};
 use crate::clock::{self, Timestamp};
 use crate::journal::{StepRecord, Tokens};
-use crate::store::{Commit, Outcome, Record, Recorded, Result, StatusAt, StoreError, TurnRecord};
+use crate::store::{Acquire, Commit, Outcome, Record, Recorded, Result, StatusAt, StoreError, TurnMark, TurnRecord};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use serde::Serialize;
@@ -82,9 +82,9 @@ impl Db {
         found.iter().map(read_step).collect()
     }
 
-    /// Writes the turns' records, their runs' and the steps that are not recorded yet; see [`Db::bulk_before`]. Answers the term of the
-    /// primary, `None` when there was nothing to write.
-    pub(super) async fn write_turns(&self, items: &[Commit]) -> Result<Term> {
+    /// Writes the turns' records, their runs' and the steps that are not recorded yet, with this write concern; see
+    /// [`Db::bulk_before`] for one that is not durable. Returns the term of the primary, `None` when there was nothing to write.
+    pub(super) async fn write_turns(&self, items: &[&Commit], concern: RawDocumentBuf) -> Result<Term> {
         let expires_at = self.expiry();
         let (mut turns, mut steps, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
@@ -100,8 +100,11 @@ impl Db {
         if turns.is_empty() {
             return Ok(None);
         }
-        let (turns, steps, runs) =
-            futures::join!(self.put("turns", &turns), self.put("steps", &steps), self.put(RUNS, &runs));
+        let (turns, steps, runs) = futures::join!(
+            self.put("turns", &turns, &concern),
+            self.put("steps", &steps, &concern),
+            self.put(RUNS, &runs, &concern)
+        );
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
         for (failed, term) in turns?.into_iter().chain(steps?).chain(runs?) {
             failures.extend(failed.into_values());
@@ -120,11 +123,12 @@ impl Db {
         &self,
         collection: &'static str,
         documents: &[RawDocumentBuf],
+        concern: &RawDocumentBuf,
     ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
         if documents.is_empty() {
             return Ok(Vec::new());
         }
-        let inserted = self.bulk_before(Bulk::Insert(collection), documents).await?;
+        let inserted = self.bulk_with(Bulk::Insert(collection), documents, concern.clone()).await?;
         let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
         let over = |(_, document): (usize, &RawDocumentBuf)| {
             let (id, epoch) = (document.get_str("_id").unwrap_or_default(), document.get_i64("epoch").unwrap_or(0));
@@ -135,7 +139,7 @@ impl Db {
         let again: Vec<_> = documents.iter().enumerate().filter(taken).map(over).collect();
         let updated = match again.is_empty() {
             true => None,
-            false => Some(self.bulk_before(Bulk::Update(collection), &again).await?),
+            false => Some(self.bulk_with(Bulk::Update(collection), &again, concern.clone()).await?),
         };
         Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
@@ -156,6 +160,22 @@ impl Db {
         found.as_ref().map(document::read_turn).transpose()
     }
 
+    /// The marks of the turns on record that have the ids of these requests' jobs, by place.
+    pub(super) async fn turn_marks(&self, asked: Vec<(usize, &Acquire)>) -> Result<HashMap<usize, Option<TurnMark>>> {
+        if asked.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let id = |item: &Acquire| format!("{}/{}", item.session_id, item.job_id);
+        let ids: Vec<String> = asked.iter().map(|(_, item)| id(item)).collect();
+        let collection = self.database.collection::<RawDocumentBuf>("turns");
+        let find = collection.find(doc! {"_id": {"$in": ids}});
+        let found = find.projection(doc! {"queued_at": 1, "started_at": 1}).await.map_err(failed)?;
+        let found: Vec<RawDocumentBuf> = found.try_collect().await.map_err(failed)?;
+        let mark = |raw: &RawDocumentBuf| Ok((raw.get_str("_id").unwrap_or_default().to_owned(), read(raw, "a turn")?));
+        let marks: HashMap<String, TurnMark> = found.iter().map(mark).collect::<Result<_>>()?;
+        Ok(asked.into_iter().map(|(index, item)| (index, marks.get(&id(item)).copied())).collect())
+    }
+
     pub(super) fn expiry(&self) -> Timestamp {
         clock::now().plus(self.retention)
     }
@@ -173,6 +193,8 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         outcome: Outcome,
         reason: Option<&'t str>,
         attempts: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        queued_at: Option<Timestamp>,
         started_at: Timestamp,
         committed_at: Timestamp,
         hash: &'t str,
@@ -189,6 +211,7 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         outcome: turn.outcome,
         reason: turn.reason.as_deref(),
         attempts: turn.attempts,
+        queued_at: turn.queued_at,
         started_at: turn.started_at,
         committed_at: turn.committed_at,
         hash: &turn.hash,

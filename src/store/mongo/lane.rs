@@ -14,7 +14,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
@@ -57,6 +57,11 @@ impl Attempt<'_> {
     }
 }
 
+/// The write concern of commands that are durable on return.
+fn durable() -> RawDocumentBuf {
+    rawdoc! {"w": "majority", "j": true}
+}
+
 /// The term of the primary that ran a command; `None` when it does not say.
 pub(super) type Term = Option<i64>;
 
@@ -80,7 +85,7 @@ impl Failure {
 impl Db {
     /// Runs an unordered bulk command, durable on return; answers the statements that failed, by index.
     pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
-        self.bulk_with(kind, items, rawdoc! {"w": "majority", "j": true}).await.map(|(failures, _)| failures)
+        self.bulk_with(kind, items, durable()).await.map(|(failures, _)| failures)
     }
 
     /// Runs an unordered bulk command that becomes durable with whatever durable command follows it in the same term of the
@@ -93,7 +98,7 @@ impl Db {
         self.bulk_with(kind, items, rawdoc! {"w": 1}).await
     }
 
-    async fn bulk_with(
+    pub(super) async fn bulk_with(
         &self,
         kind: Bulk,
         items: &[RawDocumentBuf],
@@ -132,17 +137,20 @@ impl Db {
     pub(super) async fn commit_all(self, items: Arc<Vec<Commit>>) -> Result<Vec<Result<Committed>>> {
         // Known anew once it is clear what became of them.
         let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
+        let lost = self.lost_before(&items).await?;
+        open.retain(|attempt| !lost.contains(&attempt.at));
         // The journal first: what is committed is also on record.
-        let mut written = self.write_turns(&items).await?;
+        let turns: Vec<&Commit> = open.iter().map(|attempt| attempt.item).collect();
+        let mut written = self.write_turns(&turns, rawdoc! {"w": 1}).await?;
         let now = self.clock.latest();
         let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
         while !open.is_empty() {
             let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
-            let durable = rawdoc! {"w": "majority", "j": true};
-            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, durable).await?;
+            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, durable()).await?;
             if written.is_some() && written != term {
-                // Another primary by now: the records may have been lost with the one before.
-                written = self.write_turns(&items).await?;
+                // Another primary by now: the records may have been lost with the one before. Nothing durable follows.
+                self.write_turns(&turns, durable()).await?;
+                written = None;
             }
             let tried = std::mem::take(&mut open);
             for (index, mut attempt) in tried.into_iter().enumerate() {
@@ -160,13 +168,30 @@ impl Db {
         Ok(outcomes)
     }
 
+    /// Commits of lanes that are lost already, by place. A turn's record is written before its commit counts, so every lease
+    /// that may have expired is checked.
+    async fn lost_before(&self, items: &[Commit]) -> Result<Vec<usize>> {
+        let now = Instant::now();
+        let sure = |item: &Commit| item.change.is_none() || item.sure_until.is_some_and(|until| now < until);
+        let unsure: Vec<(usize, &Commit)> = items.iter().enumerate().filter(|(_, item)| !sure(item)).collect();
+        if unsure.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = unsure.iter().map(|(_, item)| item.session_id.as_str()).collect();
+        let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
+        let holder =
+            |item: &Commit| documents.get(&item.session_id).is_some_and(|document| holds(document, item.epoch));
+        Ok(unsure.into_iter().filter(|(_, item)| !holder(item)).map(|(at, _)| at).collect())
+    }
+
     /// The ways in which a commit is tried. Most lanes have nothing else to do, so leaving is tried first; one that was known
     /// and cannot be left so has a later job, most likely.
     fn attempt<'i>(&self, at: usize, item: &'i Commit) -> Attempt<'i> {
         let granted = self.known.take_granted(&item.session_id, item.epoch);
         let ways: &[Way] = match (&granted, &item.change) {
+            // Another worker may ask for the lane between two tries. `pending_seq` only rises, so the last way decides.
             (Some(granted), Some(_)) if plain::leaves(item, granted) => {
-                &[Way::Plain, Way::Pipeline(Leaves::Held), Way::Pipeline(Leaves::Released)]
+                &[Way::Plain, Way::Pipeline(Leaves::Held), Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)]
             }
             _ => &[Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)],
         };

@@ -71,6 +71,10 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
     let mut set = settings(change, granted, now)?;
     let push = appended(change, granted, &mut set)?;
     set.append(cstr!("last_seq"), int(granted.last_seq.max(commit.last_seq)));
+    set.append(cstr!("last_at"), date(granted.last_at.map_or(commit.at, |last_at| last_at.max(commit.at))));
+    if granted.stream != Some(commit.stream) {
+        set.append(cstr!("stream"), date(commit.stream));
+    }
     set.append(cstr!("updated_at"), date(now));
     let mut unset = rawdoc! {"lease": "", "turn": ""};
     match &change.handoff {

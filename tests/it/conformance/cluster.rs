@@ -5,12 +5,14 @@ use super::runs::lane_of_run;
 use super::{kit, queue_suite, store_suite};
 use crate::support::servers::{ClusterHandles, cluster};
 use bson::{Document, doc};
+use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turnwheel::queue::{Queue, nats::NatsQueue};
 use turnwheel::session::{Role, Session};
-use turnwheel::store::{Change, Committed, Store, mongo::MongoStore};
+use turnwheel::store::{Acquired, Change, Committed, Store, mongo::MongoStore};
 use turnwheel::tasks::Tasks;
 
 async fn store() -> (Arc<dyn Store>, ClusterHandles) {
@@ -135,4 +137,25 @@ async fn the_lane_of_a_run_expires_and_a_conversation_does_not() {
         expiring |= index.keys.contains_key("expires_at") && index.options.is_some_and(|o| o.expire_after.is_some());
     }
     assert!(expiring, "the server deletes it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_of_the_holder_counts_whoever_asks_for_the_lane_meanwhile() {
+    let (store, _servers) = store().await;
+    let ids: Vec<String> = (0..400).map(|n| format!("s{n}")).collect();
+    let outcomes = join_all(ids.iter().enumerate().map(|(n, id)| {
+        let store = Arc::clone(&store);
+        async move {
+            let taken = kit::grant(&store, id, 1).await;
+            // One asks for what the commit is about to handle, another one for more while it is on its way.
+            assert!(matches!(store.acquire(kit::acquire(id, 2, "w2")).await.unwrap(), Acquired::Busy(_)));
+            let done = kit::commit(&taken, 3, Some(kit::change(&taken.session, "m-1")));
+            let later = async {
+                tokio::time::sleep(Duration::from_micros(u64::try_from(n).unwrap() * 50)).await;
+                store.acquire(kit::acquire(id, 4, "w3")).await.unwrap()
+            };
+            tokio::join!(store.commit(done), later).0.unwrap()
+        }
+    }));
+    assert!(outcomes.await.iter().all(|committed| *committed != Committed::Fenced));
 }

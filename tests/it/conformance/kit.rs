@@ -29,10 +29,18 @@ pub fn settings(mut settings: Settings) -> Settings {
     settings
 }
 
+/// When the stream of all cases was made.
+pub fn stream() -> Timestamp {
+    Timestamp::from_millis(1_767_000_000_000)
+}
+
 pub fn acquire(session: &str, seq: u64, owner: &str) -> Acquire {
     Acquire {
         session_id: session.into(),
         seq,
+        stream: stream(),
+        rewind: None,
+        job_id: format!("m-{seq}"),
         owner: owner.into(),
         token: format!("{owner}-{seq}"),
         lease: LONG,
@@ -56,7 +64,7 @@ pub async fn grant_in_time(store: &Arc<dyn Store>, session: &str, seq: u64) -> G
     let taken = eventually(DEADLINE, "the lane is free", || async {
         match store.acquire(acquire(session, seq, "w2")).await.unwrap() {
             Acquired::Granted(grant) => Some(grant),
-            Acquired::Busy(_) | Acquired::Handled => None,
+            Acquired::Busy(_) | Acquired::Handled | Acquired::OtherStream => None,
         }
     });
     *taken.await
@@ -74,7 +82,10 @@ pub fn commit(grant: &Grant, last_seq: u64, change: Option<Change>) -> Commit {
         session_id: grant.session.session_id.clone(),
         epoch: grant.session.epoch,
         last_seq,
+        stream: stream(),
+        at: stream().plus(Duration::from_secs(last_seq)),
         lease: LONG,
+        sure_until: None,
         change: change.map(Box::new),
     }
 }
@@ -129,6 +140,7 @@ pub fn turn(session: &str, turn_id: &str) -> TurnRecord {
         outcome: Outcome::Answered,
         reason: None,
         attempts: 1,
+        queued_at: None,
         started_at: now,
         committed_at: now,
         hash: "h1".into(),

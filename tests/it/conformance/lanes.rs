@@ -162,7 +162,7 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     let mut good = change(&fresh.session, "m-0");
     good.outbox = [event("said")].into();
     assert_eq!(store.commit(commit(&fresh, 0, Some(good))).await.unwrap(), Committed::Held);
-    let fresh = Grant { session: session(&store, "s").await, resumed: false };
+    let fresh = Grant { session: session(&store, "s").await, resumed: false, earlier: None };
     late.turn.turn_id = "m-0".into();
     late.turn.attempts = 77;
     assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
@@ -234,6 +234,91 @@ pub async fn renewing_keeps_leases_and_names_the_lost(store: Arc<dyn Store>) {
     assert_eq!((renewed.pending_seq, renewed.epoch), (2, a.session.epoch));
     assert!(until(renewed) > until(a.session.clone()).plus(LONG * 3));
     assert_eq!(store.commit(commit(&a, 1, None)).await.unwrap(), Committed::Held);
+}
+
+pub async fn a_commit_of_a_lane_that_is_lost_leaves_nothing_on_record(store: Arc<dyn Store>) {
+    let stale = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
+    let fresh = grant_in_time(&store, "s", 1).await;
+    let mut late = change(&stale.session, "m-1");
+    late.steps = vec![step("0/decide", json!("late")), step("0/respond", json!("late"))];
+    assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
+    assert_eq!(store.turn("s", "m-1").await.unwrap(), None);
+    assert!(store.steps("s", "m-1").await.unwrap().is_empty());
+    let good = change(&fresh.session, "m-1");
+    assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
+    // A lease that is over, and that nobody has taken, is its holder's.
+    let over = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 2, "w1") }).await.unwrap());
+    let good = change(&over.session, "m-2");
+    assert_eq!(store.commit(commit(&over, 2, Some(good))).await.unwrap(), Committed::Released);
+    assert!(store.turn("s", "m-2").await.unwrap().is_some());
+}
+
+pub async fn a_session_of_another_stream_is_set_back_where_it_was_found(store: Arc<dyn Store>) {
+    let before = run_turn(&store, "s", 7, |change| change.outbox = [event("said")].into()).await;
+    assert_eq!((before.stream, before.last_at), (Some(stream()), Some(stream().plus(Duration::from_secs(7)))));
+    let other = stream().plus(LONG);
+    let wish = |seq: u64, rewind: Option<Rewind>| {
+        let store = Arc::clone(&store);
+        async move { store.acquire(Acquire { stream: other, rewind, ..acquire("s", seq, "w2") }).await.unwrap() }
+    };
+    for seq in [2, 9] {
+        assert!(matches!(wish(seq, None).await, Acquired::OtherStream), "whatever its sequence");
+    }
+    let found = Rewind { stream: Some(stream()), last_seq: 7, to: 1 };
+    for stale in [Rewind { last_seq: 6, ..found }, Rewind { stream: None, ..found }] {
+        assert!(matches!(wish(2, Some(stale)).await, Acquired::OtherStream));
+    }
+    assert_eq!(session(&store, "s").await, before, "nothing has changed");
+    let held = grant(&store, "s", 8).await;
+    assert!(matches!(wish(2, Some(found)).await, Acquired::OtherStream), "the lane is held");
+    assert!(store.release("s", held.session.epoch, true).await.unwrap());
+    let granted = granted(wish(2, Some(found)).await);
+    assert!(granted.resumed, "the turn that was in hand may come again");
+    let now = session(&store, "s").await;
+    assert_eq!((now.stream, now.last_seq, now.pending_seq, now.last_at), (Some(other), 1, 2, before.last_at));
+    let turn = now.turn.clone().unwrap();
+    assert_eq!((turn.seq, turn.attempt, turn.agent_id.as_str(), turn.hash.as_str()), (0, 1, "", ""));
+    assert_eq!((now.outbox, now.history.len(), now.recent_jobs), (before.outbox, 0, before.recent_jobs));
+    let done = Commit { stream: other, at: other, ..commit(&granted, 2, Some(change(&granted.session, "m-2"))) };
+    assert_eq!(store.commit(done).await.unwrap(), Committed::Released);
+    let after = session(&store, "s").await;
+    assert_eq!((after.stream, after.last_seq, after.last_at), (Some(other), 2, Some(other)));
+    // From here on as any other, in this process and in one that reads it.
+    assert!(matches!(wish(2, None).await, Acquired::Handled));
+    assert!(matches!(store.acquire(acquire("s", 9, "w1")).await.unwrap(), Acquired::OtherStream));
+    assert!(matches!(wish(3, None).await, Acquired::Granted(_)));
+}
+
+pub async fn a_session_whose_stream_lost_its_end_is_set_back_within_it(store: Arc<dyn Store>) {
+    run_turn(&store, "s", 7, |_| ()).await;
+    assert!(matches!(store.acquire(acquire("s", 5, "w1")).await.unwrap(), Acquired::Handled));
+    let found = Rewind { stream: Some(stream()), last_seq: 7, to: 4 };
+    let taken = granted(store.acquire(Acquire { rewind: Some(found), ..acquire("s", 5, "w1") }).await.unwrap());
+    assert!(!taken.resumed);
+    assert_eq!((taken.session.last_seq, taken.session.pending_seq), (4, 5));
+    let done = commit(&taken, 5, Some(change(&taken.session, "m-5")));
+    assert_eq!(store.commit(done).await.unwrap(), Committed::Released);
+    assert_eq!(session(&store, "s").await.last_seq, 5);
+    assert_eq!(run_turn(&store, "s", 6, |_| ()).await.last_seq, 6);
+}
+
+pub async fn a_grant_tells_of_a_turn_whose_job_was_forgotten(store: Arc<dyn Store>) {
+    let queued_at = stream().plus(SHORT);
+    run_turn(&store, "s", 1, |change| change.turn.queued_at = Some(queued_at)).await;
+    let wish = |seq: u64, job_id: &str| {
+        let (store, job_id) = (Arc::clone(&store), job_id.to_owned());
+        async move { granted(store.acquire(Acquire { job_id, ..acquire("s", seq, "w1") }).await.unwrap()) }
+    };
+    let none = wish(2, "m-1").await;
+    assert!(none.earlier.flatten().is_none(), "the session has forgotten nothing");
+    let mut many = change(&none.session, "m-2");
+    many.jobs = (0..turnwheel::session::RECENT_JOBS).map(|n| format!("j-{n}")).collect();
+    assert_eq!(store.commit(commit(&none, 2, Some(many))).await.unwrap(), Committed::Released);
+    let found = wish(3, "m-1").await;
+    let mark = found.earlier.expect("it was looked for").expect("it was found");
+    assert!(mark.is_of(queued_at) && !mark.is_of(queued_at.plus(SHORT)));
+    assert_eq!(store.commit(commit(&found, 3, None)).await.unwrap(), Committed::Released);
+    assert!(wish(4, "m-9").await.earlier.flatten().is_none());
 }
 
 pub async fn one_of_many_takes_the_lane(store: Arc<dyn Store>) {

@@ -40,6 +40,10 @@ macro_rules! store_suite {
             an_attempt_that_was_nobody_s_fault_is_taken_back
             a_commit_counts_once_and_only_while_the_lane_is_held
             renewing_keeps_leases_and_names_the_lost
+            a_commit_of_a_lane_that_is_lost_leaves_nothing_on_record
+            a_session_of_another_stream_is_set_back_where_it_was_found
+            a_session_whose_stream_lost_its_end_is_set_back_within_it
+            a_grant_tells_of_a_turn_whose_job_was_forgotten
             one_of_many_takes_the_lane
             lanes_with_work_and_no_holder_are_abandoned
             two_hundred_sessions_at_once_end_right

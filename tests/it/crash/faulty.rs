@@ -56,6 +56,10 @@ impl Queue for FaultyQueue {
         self.wire.plainly(self.inner.progress(tokens)).await
     }
 
+    async fn stream(&self) -> queue::Result<StreamState> {
+        self.wire.plainly(self.inner.stream()).await
+    }
+
     async fn backlog(&self) -> queue::Result<Backlog> {
         self.wire.plainly(self.inner.backlog()).await
     }

@@ -94,6 +94,10 @@ impl Queue for WatchedQueue {
         self.inner.progress(tokens).await
     }
 
+    async fn stream(&self) -> queue::Result<StreamState> {
+        self.inner.stream().await
+    }
+
     async fn backlog(&self) -> queue::Result<Backlog> {
         self.inner.backlog().await
     }

@@ -73,7 +73,16 @@ fn body() -> impl Strategy<Value = JobBody> {
 
 fn message(session_id: &str, payload: bytes::Bytes) -> Message {
     let at = Timestamp::from_millis(0);
-    Message { session_id: session_id.into(), seq: 7, payload, msg_id: None, default_id: "1-7".into(), at, trace: None }
+    Message {
+        session_id: session_id.into(),
+        seq: 7,
+        stream: at,
+        payload,
+        msg_id: None,
+        default_id: "1-7".into(),
+        at,
+        trace: None,
+    }
 }
 
 proptest! {

@@ -173,7 +173,8 @@ async fn given_up(mut backend: Backend) -> Engine {
     engine.apply(sales_with(&json!({"greeting": null}))).await;
     engine.publish("s1", "m-1", "你好").await;
     let taken = engine.queue.pull(1, DEADLINE).await.unwrap().remove(0);
-    let begun = Acquire { lease: Duration::ZERO, ..kit::acquire("s1", taken.message.seq, "dead") };
+    let wish = kit::acquire("s1", taken.message.seq, "dead");
+    let begun = Acquire { lease: Duration::ZERO, stream: taken.message.stream, ..wish };
     assert!(matches!(engine.store.acquire(begun).await.unwrap(), Acquired::Granted(_)));
     engine.queue.nak(&taken.token, Duration::ZERO).await.unwrap();
     engine.start_worker();

@@ -2,7 +2,7 @@
 //! that a test may stop.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -91,10 +91,15 @@ pub struct Server {
     scheme: &'static str,
     suffix: &'static str,
     child: std::sync::Mutex<Option<std::process::Child>>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Server {
+    /// Where it keeps what it stores.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub fn nats() -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let store = dir.path().display().to_string();
@@ -175,7 +180,7 @@ impl Server {
 
     fn start(program: PathBuf, args: Vec<String>, port: u16, form: (&'static str, &'static str), dir: TempDir) -> Self {
         let (scheme, suffix) = form;
-        let server = Self { program, args, port, scheme, suffix, child: std::sync::Mutex::new(None), _dir: dir };
+        let server = Self { program, args, port, scheme, suffix, child: std::sync::Mutex::new(None), dir };
         server.restart();
         server
     }

@@ -75,6 +75,9 @@ impl Bench {
         let take = Acquire {
             session_id: "r1".into(),
             seq: 1,
+            stream: backend.queue.stream().await.unwrap().made,
+            rewind: None,
+            job_id: "m-1".into(),
             owner: "w1".into(),
             token: "w1".into(),
             lease: Duration::from_secs(60),

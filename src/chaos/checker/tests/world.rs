@@ -159,6 +159,7 @@ impl World {
             outcome,
             reason: None,
             attempts: 1,
+            queued_at: None,
             started_at,
             committed_at: at,
             hash: String::new(),

@@ -1,0 +1,243 @@
+//! A stream of jobs that has gone back: it was deleted and made again, or its server came back without the last messages. What
+//! is published from then on is handled, in every session, and what was handled before is not handled again.
+
+use crate::conformance::kit;
+use crate::gateway::Gateway;
+use crate::outbox::outbox;
+use crate::scenarios::{answer, sales_with};
+use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::eventually;
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::private;
+use async_nats::jetstream;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use turnwheel::agent::validate::Known;
+use turnwheel::doctor::{self, Level};
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{Publish, Queue, ReplyKind};
+use turnwheel::session::Status;
+use turnwheel::store::mongo::MongoStore;
+use turnwheel::store::{Acquire, Change, Commit, Outcome};
+use turnwheel::tasks::Tasks;
+
+/// An engine whose model answers `<message>!`.
+async fn echo(backend: Backend, agent: &Value) -> Engine {
+    let model = ScriptedModel::start(|asked| {
+        let reply = answer(&format!("{}!", asked.user));
+        Answer::json(&if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply })
+    });
+    let engine = Engine::start(backend, model.await, 1).await;
+    let mut agent = sales_with(agent);
+    agent.as_object_mut().unwrap().remove("greeting");
+    engine.apply(agent).await;
+    engine
+}
+
+async fn texts(engine: &Engine, session_id: &str) -> Vec<String> {
+    engine.said(session_id).await.into_iter().map(|(_, text)| text).collect()
+}
+
+async fn context(engine: &Engine) -> jetstream::Context {
+    jetstream::new(async_nats::connect(&engine.settings.nats.url).await.unwrap())
+}
+
+fn stream_name(engine: &Engine) -> String {
+    format!("{}_JOBS", engine.settings.namespace.to_uppercase())
+}
+
+/// Deletes the stream of jobs, and has another process make it again.
+async fn make_again(engine: &Engine) -> NatsQueue {
+    context(engine).await.delete_stream(stream_name(engine)).await.unwrap();
+    NatsQueue::connect(&engine.settings, CancellationToken::new()).await.unwrap()
+}
+
+async fn publish(queue: &NatsQueue, session_id: &str, job: Value) -> u64 {
+    let payload = serde_json::to_vec(&job).unwrap().into();
+    queue.publish(Publish { session_id: session_id.into(), msg_id: None, payload }).await.unwrap().seq
+}
+
+fn says(session_id: &str, job_id: &str, text: &str) -> Value {
+    json!({"type": "user_message", "session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": text,
+           "user_id": "u1", "channel": "web"})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_to_a_stream_that_was_made_again_are_answered_in_order() {
+    let engine = echo(crate::support::backend::cluster().await, &json!({})).await;
+    for n in 1..=4 {
+        engine.say("s1", &format!("m-{n}"), &n.to_string()).await;
+    }
+    let before = engine.session("s1").await;
+    let other = make_again(&engine).await;
+    // An id that was handled counts as handled, whichever stream it comes in.
+    for (job_id, text) in [("m-4", "4"), ("m-5", "5"), ("m-6", "6")] {
+        assert!(publish(&other, "s1", says("s1", job_id, text)).await < before.last_seq);
+    }
+    engine.turn("s1", "m-6").await;
+    assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "3!", "4!", "5!", "6!"]);
+    let after = engine.session("s1").await;
+    assert_eq!((after.last_seq, after.pending_seq), (3, 3));
+    assert!(after.stream > before.stream && after.stream == Some(other.stream().await.unwrap().made));
+    // A new session, and one that has sequences of the new stream.
+    engine.say("s2", "m-1", "a").await;
+    engine.say("s1", "m-7", "7").await;
+    assert!(engine.dead_letters().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_and_commands_reach_a_session_of_the_former_stream() {
+    let timers = json!([{"name": "follow_up", "delay": "2s", "message": "还在吗？"}]);
+    let engine = echo(crate::support::backend::cluster().await, &json!({ "timers": timers })).await;
+    for n in 1..=3 {
+        engine.say("s1", &format!("m-{n}"), &n.to_string()).await;
+        engine.say("s2", &format!("m-{n}"), &n.to_string()).await;
+    }
+    let other = make_again(&engine).await;
+    let close = json!({"type": "control", "session_id": "s2", "job_id": "c-1", "command": "close", "by": "li"});
+    assert_eq!(publish(&other, "s2", close).await, 1);
+    eventually(DEADLINE, "s2 is closed", || async { engine.session("s2").await.closed_at }).await;
+    eventually(DEADLINE, "the timer of s1 fires", || async {
+        engine.said("s1").await.iter().any(|(kind, _)| *kind == ReplyKind::Timer)
+    })
+    .await;
+    assert_eq!(engine.session("s1").await.stream, Some(other.stream().await.unwrap().made));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_in_hand_whose_stream_is_made_again_ends_and_so_does_the_next_one() {
+    let engine = echo(crate::support::backend::cluster().await, &json!({})).await;
+    engine.say("s1", "m-1", "1").await;
+    let (open, held) = (Arc::new(std::sync::atomic::AtomicBool::new(false)), Duration::from_millis(300));
+    let gate = Arc::clone(&open);
+    engine.model.script(move |asked| {
+        let reply = Box::new(Answer::json(&answer(&format!("{}!", asked.user))));
+        if gate.load(std::sync::atomic::Ordering::SeqCst) { *reply } else { Answer::After(held, reply) }
+    });
+    let asked = engine.model.asked().len();
+    engine.publish("s1", "m-2", "2").await;
+    eventually(DEADLINE, "the turn is in hand", || async { engine.model.asked().len() > asked }).await;
+    let other = make_again(&engine).await;
+    open.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(publish(&other, "s1", says("s1", "m-3", "3")).await, 1);
+    engine.turn("s1", "m-3").await;
+    assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "3!"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_turn_has_said_is_published_though_its_message_is_gone_with_the_stream() {
+    let backend = crate::support::backend::cluster().await;
+    let model = ScriptedModel::start(|_| Answer::json(&plan(json!(null), &answer("第二句"))));
+    let engine = Engine::watching(backend, model.await).await;
+    engine.apply(sales_with(&json!({"greeting": null}))).await;
+    engine.publish("s", "m-0", "在吗").await;
+    engine.publish("s", "m-1", "在吗").await;
+    let taken = engine.queue.pull(2, Duration::from_secs(5)).await.unwrap();
+    let message = &taken.iter().max_by_key(|delivery| delivery.message.seq).unwrap().message;
+    let wish = Acquire { stream: message.stream, ..kit::acquire("s", message.seq, "w1") };
+    let grant = kit::granted(engine.store.acquire(wish).await.unwrap());
+    let change = Change { outbox: outbox().into(), ..kit::change(&grant.session, "m-1") };
+    let commit = kit::commit(&grant, message.seq, Some(change));
+    let commit = Commit { stream: message.stream, at: message.at, ..commit };
+    engine.store.commit(commit).await.unwrap();
+    // Its worker dies here, and the stream with it.
+    let other = make_again(&engine).await;
+    publish(&other, "s", says("s", "m-2", "2")).await;
+    engine.start_worker();
+    engine.turn("s", "m-2").await;
+    assert_eq!(texts(&engine, "s").await, ["第一句", "第二句"]);
+}
+
+/// Copies a folder that nobody writes.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
+    let (nats, _mongod, handles) = private().await;
+    let settings = quick(handles.settings());
+    let backend = Backend {
+        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
+        store: Arc::new(MongoStore::connect(&settings, &Tasks::new()).await.unwrap()),
+        settings,
+    };
+    let engine = echo(backend, &json!({})).await;
+    engine.say("s1", "m-1", "1").await;
+    eventually(DEADLINE, "m-1 is acknowledged", || async { engine.queue.backlog().await.unwrap().jobs == 0 }).await;
+    let backup = tempfile::tempdir().unwrap();
+    nats.kill();
+    copy(nats.dir(), backup.path());
+    nats.restart();
+    let unnamed = |text: &str| json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "text": text});
+    for text in ["2", "3", "4"] {
+        // Named by its sequence, which will be given again.
+        eventually(DEADLINE, "NATS is back", || async { engine.queue.ping().await.is_ok() }).await;
+        engine.publish_job("s1", unnamed(text)).await;
+    }
+    let said = |count: usize| {
+        let engine = &engine;
+        eventually(DEADLINE, "all is answered", move || async move {
+            let texts = texts(engine, "s1").await;
+            (texts.len() >= count).then_some(texts)
+        })
+    };
+    assert_eq!(said(4).await, ["1!", "2!", "3!", "4!"]);
+    assert_eq!(engine.session("s1").await.last_seq, 4);
+    nats.kill();
+    std::fs::remove_dir_all(nats.dir()).unwrap();
+    copy(backup.path(), nats.dir());
+    nats.restart();
+    eventually(DEADLINE, "NATS is back", || async { engine.queue.ping().await.is_ok() }).await;
+    assert_eq!(engine.queue.stream().await.unwrap().last_seq, 1, "what came after the backup is lost");
+    let known = Known::new(&engine.settings, engine.flows.ids());
+    let found = doctor::work(engine.queue.as_ref(), engine.store.as_ref(), (&engine.settings, &known));
+    let found = found.await.into_iter().find(|finding| finding.place == "sequences").unwrap();
+    assert!(found.level == Level::Problem && found.what.contains("has lost its end"), "{found:?}");
+    engine.publish_job("s1", unnamed("5")).await;
+    engine.publish("s1", "m-6", "6").await;
+    engine.turn("s1", "m-6").await;
+    // The events were restored, too: what was said after the backup is lost there, and not in the conversation.
+    let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.user).collect();
+    assert_eq!(asked, ["1", "2", "3", "4", "5", "6"]);
+    assert_eq!(said(3).await, ["1!", "5!", "6!"]);
+    let session = engine.session("s1").await;
+    assert_eq!((session.last_seq, session.history.len(), session.workflow_state.status), (3, 12, Status::Ready));
+    assert_eq!(engine.store.turns("s1", 20).await.unwrap().len(), 6, "the turn of the lost message stays on record");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_has_gone_back_is_counted_and_sessions_of_an_earlier_version_follow_it() {
+    let backend = crate::support::backend::cluster().await;
+    let engine = echo(backend, &json!({})).await;
+    let gateway = Gateway::of(&engine).await;
+    let count = || async {
+        let text = gateway.get("/metrics").await.text().await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("turnwheel_rewinds_total{cause=\"tail\"} "));
+        line.map_or(0.0, |value| value.parse::<f64>().unwrap())
+    };
+    for n in 1..=3 {
+        engine.say("s1", &format!("m-{n}"), &n.to_string()).await;
+    }
+    let servers = mongodb::Client::with_uri_str(&engine.settings.mongodb.uri).await.unwrap();
+    let sessions = servers.database(&engine.settings.mongodb.database).collection::<bson::Document>("sessions");
+    let forget = bson::doc! {"$unset": {"stream": "", "last_at": "", "fence": ""}};
+    sessions.update_one(bson::doc! {"_id": "s1"}, forget).await.unwrap();
+    let before = count().await;
+    let other = make_again(&engine).await;
+    publish(&other, "s1", says("s1", "m-4", "4")).await;
+    let turn = engine.turn("s1", "m-4").await;
+    assert_eq!(turn.outcome, Outcome::Answered);
+    assert!(count().await > before);
+    assert!(engine.session("s1").await.stream.is_some());
+}
