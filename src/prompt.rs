@@ -2,7 +2,8 @@
 //!
 //! They are rendered with minijinja in one pass: `{{ name }}` inserts a value, and what is inserted is never interpreted.
 //! Every insertion is escaped: `</` becomes `<\/`, so that no value can close a tag of the prompt. In JSON `\/` is just
-//! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike.
+//! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of chat templates
+//! (`<|im_end|>`, `[INST]`) are broken up by a blank.
 
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
@@ -233,11 +234,13 @@ fn broken(file: String, problem: &Error) -> PromptError {
     PromptError::Broken { file, line: problem.line().unwrap_or(1), problem: format!("{}{detail}", problem.kind()) }
 }
 
-/// Puts a backslash before every `/` that would make a closing tag, also where blanks stand between it and its `<`.
+/// A value as it is inserted: no closing tag, and no control token of a chat template. Every `/` that would make a closing
+/// tag, also where blanks stand between it and its `<`, gets a backslash.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    let text = defused(text);
     // A prompt holds whole conversations.
     if memchr::memchr(b'<', text.as_bytes()).is_none() {
-        return Cow::Borrowed(text);
+        return text;
     }
     let mut safe = String::with_capacity(text.len());
     let mut opened = false;
@@ -249,6 +252,51 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
         safe.push(c);
     }
     Cow::Owned(safe)
+}
+
+/// The text with a blank behind the first character of each control token of a chat template. A server that reads such
+/// tokens within a message would take what follows for another speaker's words.
+pub(crate) fn defused(text: &str) -> Cow<'_, str> {
+    let begins = |at: &usize| is_control_token(&text.as_bytes()[*at..]);
+    let mut found = memchr::memchr2_iter(b'<', b'[', text.as_bytes()).filter(begins).peekable();
+    if found.peek().is_none() {
+        return Cow::Borrowed(text);
+    }
+    let (mut safe, mut done) = (String::with_capacity(text.len() + 8), 0);
+    for at in found {
+        safe.push_str(&text[done..=at]);
+        safe.push(' ');
+        done = at + 1;
+    }
+    safe.push_str(&text[done..]);
+    Cow::Owned(safe)
+}
+
+/// True for bytes that begin with one, in the forms of ChatML and Llama 3 (`<|…|>`), DeepSeek (`<｜…｜>`), Llama 2 and Mistral
+/// (`[INST]`, `<<SYS>>`, `<s>`) and Gemma.
+fn is_control_token(bytes: &[u8]) -> bool {
+    const BEGINNINGS: [&str; 2] = ["<|", "<｜"];
+    const WHOLE: [&str; 16] = [
+        "[INST]",
+        "[/INST]",
+        "<<SYS>>",
+        "<</SYS>>",
+        "<s>",
+        "</s>",
+        "<bos>",
+        "<eos>",
+        "<pad>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "[SYSTEM_PROMPT]",
+        "[/SYSTEM_PROMPT]",
+        "[AVAILABLE_TOOLS]",
+        "[TOOL_CALLS]",
+        "[TOOL_RESULTS]",
+    ];
+    let begins =
+        |token: &&str| bytes.get(..token.len()).is_some_and(|found| found.eq_ignore_ascii_case(token.as_bytes()));
+    BEGINNINGS.iter().any(&begins) || WHOLE.iter().any(begins)
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

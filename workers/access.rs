@@ -24,7 +24,7 @@ use turnwheel::gateway::models::{self, ModelList};
 use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
 use turnwheel::gateway::timers::{self, PendingTimer};
 use turnwheel::gateway::workflows::{self, WorkflowSummary};
-use turnwheel::gateway::{AgentSummary, SessionSummary, applied};
+use turnwheel::gateway::{AgentSummary, SessionSummary, TurnDetails, applied, turns_of};
 use turnwheel::knowledge::files::{self, Changes, NamedText};
 use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 use turnwheel::model::registry::ModelInfo;
@@ -108,6 +108,14 @@ impl Access {
                 Ok(queue.next_in_lane(&session.session_id, session.last_seq, 0).await?.is_some())
             }
             Self::Gateway(_) => Ok(session.pending_seq > session.last_seq),
+        }
+    }
+
+    /// The last turns of a session with their steps, oldest first.
+    pub async fn list_turns(&self, session_id: &str, limit: usize) -> anyhow::Result<Vec<TurnDetails>> {
+        match self {
+            Self::Direct { store, .. } => direct(turns_of(store.as_ref(), session_id, limit).await),
+            Self::Gateway(client) => client.turns(session_id, limit).await,
         }
     }
 

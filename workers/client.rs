@@ -17,12 +17,12 @@ use turnwheel::gateway::models::ModelList;
 use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::gateway::timers::PendingTimer;
 use turnwheel::gateway::workflows::WorkflowSummary;
-use turnwheel::gateway::{AgentSummary, SessionSummary};
+use turnwheel::gateway::{AgentSummary, SessionSummary, TurnDetails};
 use turnwheel::http_client;
 use turnwheel::knowledge::{Hit, SourceEntry};
 use turnwheel::queue::{Command, EventType, StreamEvent};
 use turnwheel::session::Session;
-use turnwheel::store::{Process, RunQuery, SessionQuery};
+use turnwheel::store::{Process, RunQuery, SessionQuery, TurnRecord};
 use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 use url::Url;
 
@@ -96,6 +96,19 @@ impl GatewayClient {
 
     pub async fn session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
         known(self.call(self.api(Method::GET, &["sessions", session_id])).await)
+    }
+
+    /// The last turns with their steps, oldest first.
+    pub async fn turns(&self, session_id: &str, limit: usize) -> anyhow::Result<Vec<TurnDetails>> {
+        let asked = self.api(Method::GET, &["sessions", session_id, "turns"]).query(&[("limit", limit)]);
+        let mut turns: Vec<TurnRecord> = self.listing(asked, "turns").await?;
+        turns.reverse();
+        let mut found = Vec::with_capacity(turns.len());
+        for turn in turns {
+            let path = ["sessions", session_id, "turns", &turn.turn_id];
+            found.push(self.call(self.api(Method::GET, &path)).await?);
+        }
+        Ok(found)
     }
 
     pub async fn control(&self, session_id: &str, order: &Order) -> anyhow::Result<Accepted> {

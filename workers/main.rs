@@ -35,6 +35,7 @@ mod screen;
 mod send;
 mod sessions;
 mod signals;
+mod steps;
 mod table;
 mod timers;
 mod watch;
@@ -79,7 +80,7 @@ struct Cli {
     /// Settings file; else TURNWHEEL_CONFIG, else turnwheel.toml in the working directory
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Log filter, such as `info` or `turnwheel=debug`; else TURNWHEEL_LOG
+    /// Log filter, such as `info` or `turnwheel=debug`; else TURNWHEEL_LOG, else RUST_LOG
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILTER")]
     log: Option<String>,
     /// Log as JSON, one object a line

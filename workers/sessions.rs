@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::order::Given;
 use crate::refresh::Refresh;
+use crate::steps;
 use crate::table::{pretty, printable, rough, table};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -32,6 +33,7 @@ const SHOW: &str = "\
 Examples:
   turnwheel sessions show s1
   turnwheel sessions show s1 --watch
+  turnwheel sessions show s1 --steps      its last turns: models, actions, what failed
   turnwheel sessions show s1 --json";
 
 const CANCEL: &str = "\
@@ -54,7 +56,7 @@ Examples:
 
 Timers go. The user's next message opens the conversation again.";
 
-/// How much of the conversation is shown.
+/// How many entries of the conversation are shown, or turns.
 const SHOWN: usize = 10;
 
 #[derive(Debug, Subcommand)]
@@ -82,9 +84,12 @@ pub struct Show {
     /// The session
     #[arg(value_parser = crate::id)]
     id: String,
-    /// The whole document as JSON
+    /// The whole document as JSON; with `--steps` the turns
     #[arg(long)]
     json: bool,
+    /// The last turns with the steps of each
+    #[arg(long)]
+    steps: bool,
     #[command(flatten)]
     refresh: Refresh,
 }
@@ -159,6 +164,10 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
         Failure::new(format!("there is no session `{}`", which.id), hint)
     };
     let session = access.get_session(&which.id).await?.ok_or_else(unknown)?;
+    if which.steps {
+        let turns = access.list_turns(&which.id, SHOWN).await?;
+        return if which.json { pretty(&json!({ "turns": turns })) } else { Ok(steps::describe(&turns, clock::now())) };
+    }
     if which.json {
         return pretty(&session);
     }

@@ -3,6 +3,7 @@
 pub mod flow;
 pub mod function;
 pub mod http;
+pub(crate) mod outcome;
 pub mod params;
 pub mod skill;
 pub mod system;

@@ -1,8 +1,9 @@
 //! TOOL: an API, a builtin of the engine, or a function registered in Rust (E-27).
 
 use super::function::IntoTool;
+use super::outcome::{self, Called};
 use super::{Action, ActionResult, http::HttpCaller, params};
-use crate::agent::AgentConfig;
+use crate::agent::{AgentConfig, Tool};
 use crate::clock;
 use crate::model::ToolSpec;
 use async_trait::async_trait;
@@ -10,6 +11,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A function registered in Rust, for the tool or skill of its id. Async functions of a typed parameter become one by
 /// themselves: see [`IntoTool`].
@@ -93,14 +95,20 @@ pub async fn run(
     action: &Action,
     idempotency_key: &str,
 ) -> ActionResult {
-    let Some(tool) = agent.tools.iter().find(|tool| tool.id == action.target) else {
-        let known: Vec<&str> = agent.tools.iter().map(|tool| tool.id.as_str()).collect();
-        return ActionResult::failed(format!(
-            "there is no tool `{}`; the tools are: {}",
-            action.target,
-            known.join(", ")
-        ));
+    let (begun, tool) = (Instant::now(), agent.tools.iter().find(|tool| tool.id == action.target));
+    let result = match tool {
+        Some(tool) => call(http, tools, tool, action, idempotency_key).await,
+        None => {
+            let known: Vec<&str> = agent.tools.iter().map(|tool| tool.id.as_str()).collect();
+            ActionResult::failed(format!("there is no tool `{}`; the tools are: {}", action.target, known.join(", ")))
+        }
     };
+    let called = Called { kind: "tool", target: &action.target, known: tool.is_some() };
+    outcome::of_result(called, &result, begun.elapsed());
+    result
+}
+
+async fn call(http: &HttpCaller, tools: &Tools, tool: &Tool, action: &Action, idempotency_key: &str) -> ActionResult {
     if let Err(problem) = params::check(&tool.params, &action.params) {
         return ActionResult::failed(format!("invalid params: {problem}"));
     }

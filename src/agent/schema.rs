@@ -178,6 +178,12 @@ struct When {
     /// That skill or tool was the turn's last action.
     #[schemars(default, with = "String")]
     result_of: String,
+    /// Whether the turn's last action was a success: holds after one only.
+    #[schemars(default, with = "bool")]
+    ok: bool,
+    /// Whether the turn's last action failed: holds after one only.
+    #[schemars(default, with = "bool")]
+    failed: bool,
     /// Holds always.
     #[schemars(default, with = "Always")]
     always: bool,

@@ -122,6 +122,8 @@ impl Stored {
             started_at: now,
             committed_at: now,
             hash: hash.clone(),
+            actions: Vec::new(),
+            tokens: 0,
         };
         Change {
             agent_id: AGENT.to_owned(),

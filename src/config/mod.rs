@@ -228,6 +228,9 @@ pub struct Model {
     /// OpenAI, else `Authorization` with `Bearer`.
     #[serde(default)]
     pub api_key_header: Option<String>,
+    /// It sees: pictures of the user's message are sent to it; false unless given.
+    #[serde(default)]
+    pub vision: bool,
 }
 
 /// See [`Settings::retention`].

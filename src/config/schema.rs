@@ -31,6 +31,8 @@ pub enum Kind {
     Address,
     /// A table of anything.
     Table,
+    /// True or false.
+    Truth,
 }
 
 /// One setting.
@@ -95,6 +97,7 @@ pub const KEYS: &[Key] = &[
     key("models.*.max_completion_tokens", Kind::Whole(1, u32::MAX as u64)),
     key("models.*.extra", Kind::Table),
     key("models.*.api_key_header", Kind::Text),
+    key("models.*.vision", Kind::Truth),
     key("workflow.max_stages", SOME),
     key("workflow.max_depth", Kind::Whole(1, 64)),
     key("workflow.timeout", Kind::Duration(1)),
@@ -173,6 +176,7 @@ impl Kind {
             Self::Table => {
                 "a table such as `{ seed = 7 }` (in an environment variable or a flag JSON: `{\"seed\":7}`)".into()
             }
+            Self::Truth => "`true` or `false`".into(),
         }
     }
 
@@ -200,6 +204,10 @@ impl Kind {
             Self::List => list(raw, text.filter(|_| plain)),
             Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
             Self::Table => table(raw, plain).map(Value::from),
+            Self::Truth => match raw {
+                Raw::Bool(_, truth) => Some((*truth).into()),
+                _ => text.filter(|_| plain)?.parse::<bool>().ok().map(Value::from),
+            },
         }
     }
 }

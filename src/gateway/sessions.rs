@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::ids;
 use crate::journal::StepRecord;
 use crate::session::{Kind, Session, Status, Waiting};
-use crate::store::{SessionQuery, TurnRecord};
+use crate::store::{SessionQuery, Store, TurnRecord};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -82,13 +82,24 @@ pub(super) struct TurnList {
     turns: Vec<TurnRecord>,
 }
 
-/// A turn with what it did.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct TurnDetails {
+/// A turn with its steps.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TurnDetails {
+    /// The turn.
     #[serde(flatten)]
-    turn: TurnRecord,
+    pub turn: TurnRecord,
     /// Its journal, in the order of the keys.
-    steps: Vec<StepRecord>,
+    pub steps: Vec<StepRecord>,
+}
+
+/// The last turns of a session with their steps, oldest first.
+pub async fn turns_of(store: &dyn Store, session_id: &str, limit: usize) -> Result<Vec<TurnDetails>, Reject> {
+    let mut found = Vec::new();
+    for turn in store.turns(session_id, limit).await?.into_iter().rev() {
+        let steps = store.steps(session_id, &turn.turn_id).await?;
+        found.push(TurnDetails { turn, steps });
+    }
+    Ok(found)
 }
 
 /// Which sessions, and how many.

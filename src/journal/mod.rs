@@ -372,7 +372,7 @@ impl Journal {
 
     /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
     /// recorded step, at the latest with the commit.
-    pub fn note(&self, key: &str, label: Label<'_>, input: &impl Serialize, output: Value) {
+    pub fn note(&self, key: &str, label: Label<'_>, input: &impl Serialize, (done, ms): (Done<Value>, u64)) {
         let key = self.full_key(key);
         if lock(&self.turn.recorded).contains_key(&key) {
             return;
@@ -382,13 +382,13 @@ impl Journal {
             kind: label.kind.to_owned(),
             target: label.target.to_owned(),
             input_hash: hash(input),
-            output,
-            ok: true,
-            ms: 0,
-            model: None,
-            tokens: None,
-            attempts: None,
-            charged: None,
+            output: done.output,
+            ok: done.ok,
+            ms,
+            model: done.model,
+            tokens: done.tokens,
+            attempts: done.attempts,
+            charged: done.charged,
             at: clock::now(),
         }));
     }

@@ -55,6 +55,8 @@ pub(crate) struct Metrics {
     batch_sizes: HistogramVec,
     requests: IntCounterVec,
     budget_refusals: [IntCounter; Limit::ALL.len()],
+    actions: IntCounterVec,
+    pub(crate) crowded: IntCounter,
     models: model::Families,
 }
 
@@ -136,6 +138,17 @@ impl Metrics {
                 &["method", "route", "status"],
             ),
             budget_refusals: Limit::ALL.map(|limit| refusals.with_label_values(&[limit.as_str()])),
+            actions: counters(
+                &registry,
+                "turnwheel_actions_total",
+                "Actions that a turn or a run executed, by outcome.",
+                &["kind", "target", "outcome"],
+            ),
+            crowded: counter(
+                &registry,
+                "turnwheel_crowded_jobs_total",
+                "Jobs handed back since their model had its share of the worker.",
+            ),
             models: model::Families::new(&registry),
             registry,
         }
@@ -161,6 +174,11 @@ impl Metrics {
     /// No model was asked, since this budget was spent.
     pub(crate) fn budget_refusal(&self, limit: Limit) {
         self.budget_refusals[limit as usize].inc();
+    }
+
+    /// An action has been executed or refused. `target` is one that an agent's file names, else `unknown`.
+    pub(crate) fn action(&self, kind: &str, target: &str, outcome: &str) {
+        self.actions.with_label_values(&[kind, target, outcome]).inc();
     }
 
     /// A job is with the dead letters.

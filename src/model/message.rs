@@ -25,6 +25,9 @@ pub struct PromptMessage {
     pub role: PromptRole,
     /// The words.
     pub content: String,
+    /// Addresses of pictures, for a model that sees; `content` names them as well.
+    #[serde(skip)]
+    pub images: Vec<String>,
     /// What the model wants called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
@@ -39,7 +42,7 @@ pub struct PromptMessage {
 impl PromptMessage {
     /// Words, and no more.
     pub fn new(role: PromptRole, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), tool_calls: Vec::new(), tool_call_id: None, extra: Map::new() }
+        Self { role, content: content.into(), images: Vec::new(), tool_calls: Vec::new(), tool_call_id: None, extra: Map::new() }
     }
 
     /// The same with these fields of the model's own.

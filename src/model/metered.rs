@@ -4,7 +4,8 @@ use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use crate::metrics::ModelMetrics;
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// See the module.
 pub(super) struct Metered {
@@ -18,6 +19,15 @@ impl Metered {
         Self { name: name.to_owned(), model, metrics: ModelMetrics::of(name) }
     }
 
+    /// Counts a call, and warns of one that failed; the span around it names session and turn.
+    fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
+        self.metrics.asked(took, answer);
+        if let Err(error) = answer {
+            let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            warn!(model = self.name, attempts = error.attempts(), ms, "model call failed: {error}");
+        }
+    }
+
     fn named(&self, answer: Result<ModelReply, ModelError>) -> Result<ModelReply, ModelError> {
         answer.map(|reply| ModelReply { name: Some(self.name.clone()), ..reply })
     }
@@ -28,14 +38,14 @@ impl Model for Metered {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let begun = Instant::now();
         let answer = self.model.complete(request).await;
-        self.metrics.asked(begun.elapsed(), &answer);
+        self.asked(begun.elapsed(), &answer);
         self.named(answer)
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         let begun = Instant::now();
         let answer = self.model.stream(request, deltas.clone()).await;
-        self.metrics.asked(begun.elapsed(), &answer);
+        self.asked(begun.elapsed(), &answer);
         // A first piece from before is another model's.
         if let Some(took) = deltas.first().and_then(|first| first.checked_duration_since(begun)) {
             self.metrics.first_chunk(took);

@@ -7,6 +7,7 @@ use crate::depth;
 use crate::ids;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -143,6 +144,25 @@ pub struct Attachment {
     #[schema(ignore)]
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+impl UserMessage {
+    /// The words with a line for each attachment, as a model or a human reads them.
+    pub fn words(&self) -> Cow<'_, str> {
+        if self.attachments.is_empty() {
+            return Cow::Borrowed(&self.text);
+        }
+        let names = self.attachments.iter().map(Attachment::name);
+        let text = Some(self.text.clone()).filter(|text| !text.is_empty());
+        Cow::Owned(text.into_iter().chain(names).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl Attachment {
+    /// Names it in a text: `[image] https://…`.
+    pub fn name(&self) -> String {
+        format!("[{}] {}", self.kind, self.url)
+    }
 }
 
 /// An operator's command.

@@ -406,6 +406,8 @@ impl<'a> RunTurn<'a> {
             started_at: self.begun_at,
             committed_at: clock::now(),
             hash: hash.clone(),
+            actions: Vec::new(),
+            tokens: spent.total,
         };
         Change {
             agent_id: self.asked().map_or_else(|| session.agent_id.clone(), |asked| asked.workflow_id.to_owned()),

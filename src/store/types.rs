@@ -225,6 +225,12 @@ pub struct TurnRecord {
     /// The configuration that it ran with.
     #[serde(default)]
     pub hash: String,
+    /// The targets of the actions that it executed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<String>,
+    /// Tokens that its models used.
+    #[serde(default)]
+    pub tokens: u64,
 }
 
 /// The end of a turn.

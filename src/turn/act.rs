@@ -3,6 +3,7 @@
 use super::TurnError;
 use super::state::Turn;
 use super::waiting::{FlowCall, FlowEnd};
+use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
 use crate::clock;
@@ -15,8 +16,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
-use tracing::warn;
+use std::time::{Duration, Instant};
 
 impl Turn<'_> {
     /// Runs a SKILL or TOOL once and answers its result as the model reads it.
@@ -41,12 +41,13 @@ impl Turn<'_> {
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},
         };
+        self.acted(&action.target);
         self.step_finished(kind, &action.target, &stepped);
         Ok(json!(stepped.output))
     }
 
-    /// Applies a silent operation to the session; `handoff` is none of them.
-    pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) {
+    /// Applies a silent operation to the session; `handoff` is none of them. The error is for the model to read.
+    pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) -> Result<(), String> {
         let done = match operation {
             Operation::CloseConversation => {
                 self.session.closed_at = Some(clock::now());
@@ -55,15 +56,31 @@ impl Turn<'_> {
             Operation::UpdateProfile => self.update_profile(&action.params),
             Operation::Handoff => Ok(()),
         };
-        let output = match done {
-            Ok(()) => Value::Null,
-            Err(problem) => {
-                warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), "{}: {problem}", action.target);
-                json!({ "ok": false, "error": problem })
-            }
+        self.note_action(&format!("{iteration}/act"), ("system", true), action, (&done, Duration::ZERO));
+        done
+    }
+
+    /// Records an action whose steps do not show how it ended, and reports it.
+    pub(super) fn note_action(
+        &mut self,
+        key: &str,
+        (kind, known): (&'static str, bool),
+        action: &Action,
+        (done, took): (&Result<(), String>, Duration),
+    ) {
+        let target = action.target.as_str();
+        self.acted(target);
+        outcome::report(Called { kind, target, known }, done.as_ref().err().map(String::as_str), took);
+        let (ok, output) = match done {
+            Ok(()) => (true, Value::Null),
+            Err(error) => (false, json!({ "ok": false, "error": error })),
         };
-        let label = Label { kind: "system", target: &action.target };
-        self.journal.note(&format!("{iteration}/act"), label, action, output);
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if kind == "flow" {
+            let stepped = Stepped { output: (), ok, ms, key: key.to_owned(), target: target.to_owned() };
+            self.step_finished(kind, target, &stepped);
+        }
+        self.journal.note(key, Label { kind, target }, action, (Done { ok, ..Done::ok(output) }, ms));
     }
 
     /// Runs a flow to its final text, or to a question; an inner error is for the model to read.
@@ -83,9 +100,21 @@ impl Turn<'_> {
         self.call_flow(call).await
     }
 
-    /// Runs a flow from its beginning, over what is on record of it.
+    /// Runs a flow from its beginning, over what is on record of it, and leaves a step that says how it ended.
     pub(super) async fn call_flow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         self.settle().await?;
+        let (key, action, begun) = (call.key.clone(), call.action.clone(), Instant::now());
+        let known = self.agent.config.flows.contains(&action.target);
+        let end = Box::pin(self.run_called(call)).await?;
+        let done = match &end {
+            FlowEnd::Failed(problem) => Err(problem.clone()),
+            FlowEnd::Said(_) | FlowEnd::Asks(_) => Ok(()),
+        };
+        self.note_action(&key, ("flow", known), &action, (&done, begun.elapsed()));
+        Ok(end)
+    }
+
+    async fn run_called(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         let action = &call.action;
         let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
             Ok(Some(runnable)) => runnable,
@@ -109,7 +138,6 @@ impl Turn<'_> {
             listener: Arc::new(self.voice(&call.prefix).await?),
             asker: Asker::Turn(Arc::clone(&call.asking)),
         };
-        let begun = Instant::now();
         let outer = call.journal.under_way();
         let outcome = tokio::select! {
             biased;
@@ -118,7 +146,6 @@ impl Turn<'_> {
             // A flow that waits without a step does not look.
             () = self.journal.broken_off(outer) => return Err(TurnError::Cancelled),
         };
-        self.flow_finished(&call, (begun, !matches!(outcome, Some(Err(_)))));
         if !matches!(outcome, Some(Err(_))) {
             call.asking.check(&call.journal)?;
         }
@@ -154,19 +181,11 @@ impl Turn<'_> {
             asking: Arc::clone(&call.asking),
             before: call.before.clone(),
         };
-        let (begun, run_id) = (Instant::now(), inline.run_id());
-        let end = inline.run(self.services).boxed().await?;
-        self.flow_finished(&call, (begun, !matches!(end, InlineEnd::Failed(_))));
-        match end {
+        let run_id = inline.run_id();
+        match inline.run(self.services).boxed().await? {
             InlineEnd::Said(said) => Ok(FlowEnd::Said(said)),
             InlineEnd::Failed(problem) => Ok(FlowEnd::Failed(problem)),
             InlineEnd::Waits(suspended) => self.waits(call, suspended, Some(run_id)).await,
         }
-    }
-
-    fn flow_finished(&mut self, call: &FlowCall, (begun, ok): (Instant, bool)) {
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (key, target) = (call.key.clone(), call.action.target.clone());
-        self.step_finished("flow", &call.action.target, &Stepped { output: (), ok, ms, key, target });
     }
 }

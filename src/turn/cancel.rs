@@ -2,6 +2,7 @@
 
 use super::state::Turn;
 use super::{CancelReason, TOKEN_BUDGET, TurnError};
+use crate::journal::StepRecord;
 use crate::prompt::is_chinese;
 use crate::queue::ReplyKind;
 use crate::run;
@@ -22,7 +23,7 @@ impl Turn<'_> {
         if !self.is_cancelled() && self.status().check(Status::Cancelled).is_err() {
             self.transition(Status::Processing);
         }
-        if !self.answered && self.jobs.iter().any(|job| job.user_message().is_some()) {
+        if !self.answered && (self.messages().next().is_some() || self.fired_timer().is_some()) {
             let text = self.apology(reason);
             self.reply(ReplyKind::Apology, "apology", &text);
         }
@@ -33,9 +34,13 @@ impl Turn<'_> {
     }
 
     /// Counts what earlier attempts have used: a turn that is given up reads nothing else of its journal.
-    pub(super) async fn count_recorded(&self) -> Result<(), TurnError> {
+    pub(super) async fn count_recorded(&mut self) -> Result<(), TurnError> {
         match self.services.store.steps(&self.session.session_id, self.turn_id()).await {
-            Ok(steps) => self.journal.count(&steps),
+            Ok(steps) => {
+                self.journal.count(&steps);
+                let acted = |step: &&StepRecord| matches!(step.key.split_once('/'), Some((_, "act" | "flow")));
+                steps.iter().filter(acted).for_each(|step| self.acted(&step.target));
+            }
             Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
             // It may be why the turn is given up.
             Err(error) => warn!(turn_id = self.turn_id(), "what the turn has used is not counted: {error}"),
@@ -56,13 +61,13 @@ impl Turn<'_> {
         let prompt = if reason.word == TOKEN_BUDGET { "over_budget" } else { "apology" };
         self.services
             .prompts
-            .render(prompt, &json!({ "chinese": chinese }))
+            .render(prompt, &json!({ "chinese": chinese, "timer": self.fired_timer().is_some() }))
             .map_or_else(|_| "抱歉，系统暂时无法处理，请稍后再试。".to_owned(), |text| text.trim().to_owned())
     }
 
     /// The language to speak without a model: that of the user's words, else of the agent's name and procedure.
     pub(super) fn speaks_chinese(&self) -> bool {
-        let words = self.message_text();
+        let words = self.typed_text();
         if words.chars().any(char::is_alphabetic) {
             return is_chinese(&words);
         }

@@ -69,7 +69,7 @@ impl Turn<'_> {
         let hash = self.agent.hash.clone();
         let question = Question {
             key: &format!("{iteration}/decide"),
-            messages: prompt::messages(system, &message),
+            messages: prompt::messages(system, &message, self.images()),
             schema: decision::decision_schema(),
             input: DecisionInput { hash: &hash, message: &message, results: &state.results, note: state.note },
             facts,
@@ -100,7 +100,7 @@ impl Turn<'_> {
         };
         let question = Question {
             key: FIRST,
-            messages: prompt::messages(system, &message),
+            messages: prompt::messages(system, &message, self.images()),
             schema: decision::plan_and_decision_schema(),
             input: self.plan_input(),
             facts,

@@ -1,5 +1,6 @@
 //! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
 
+use super::placeholder::is_placeholder;
 use crate::action::{Action, ActionKind};
 use crate::http_client::bounded;
 use crate::model::ResponseSchema;
@@ -153,7 +154,8 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
         Some(Value::Array(timers)) => timers.clone(),
         Some(other) => return Err(format!("`plan.timers` has to be a list or null, but is {}", kind(other))),
     };
-    let field = |name: &str| optional_text(plan, name, "plan.");
+    // What the configuration has stands for a text that says nothing.
+    let field = |name: &str| Ok::<_, String>(optional_text(plan, name, "plan.")?.filter(|text| !is_placeholder(text)));
     Ok(PlanDraft {
         name: field("name")?,
         tone: field("tone")?,
@@ -169,7 +171,7 @@ fn decision(answer: &Map<String, Value>) -> Result<Decision, String> {
     let action = action(answer.get("action"));
     // A model that is held to a structure may think within its texts.
     let response = optional_text(answer, "response", "").map(|text| text.map(|text| thoughts::without(&text)));
-    let response = response.map(|text| text.filter(|text| !text.trim().is_empty()));
+    let response = response.map(|text| text.filter(|text| !text.trim().is_empty())).and_then(written);
     // All that is wrong in one text: each question back to the model costs a call.
     let errors: Vec<String> =
         [next_status.as_ref().err().cloned(), action.as_ref().err().cloned(), response.as_ref().err().cloned()]
@@ -258,6 +260,16 @@ fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
         Some(other) => return Err(format!("`action.params` has to be an object, but is {}", kind(other))),
     };
     Ok(Some(Action { kind: kind_of_action, target, params }))
+}
+
+/// What a user is to read must have been written for them.
+fn written(response: Option<String>) -> Result<Option<String>, String> {
+    match response {
+        Some(text) if is_placeholder(&text) => {
+            Err(format!("`response` is the placeholder `{}`; write the text that the user reads, or null", text.trim()))
+        }
+        other => Ok(other),
+    }
 }
 
 /// Null and empty text are the same as none.

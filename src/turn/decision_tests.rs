@@ -34,6 +34,8 @@ fn what_is_not_allowed_is_named_with_what_is() {
         (json!({"next_status": "typing"}), "`response` is missing"),
         (json!({"next_status": "typing", "response": "  "}), "`response` is missing"),
         (json!({"next_status": "transferred", "response": null}), "`response` is missing"),
+        (json!({"next_status": "typing", "response": "…"}), "`response` is the placeholder `…`; write the text"),
+        (json!({"next_status": "ready", "response": "string"}), "is the placeholder `string`"),
         (json!({"next_status": "typing", "response": ["a"]}), "`response` has to be a text or null, but is a list"),
         (action(json!("x")), "`action` has to be one object or null, but is a text"),
         (action(json!([])), "but is a list"),
@@ -74,6 +76,9 @@ fn phase_one_gives_a_plan_and_a_decision() {
     )
     .unwrap();
     assert_eq!(plan, PlanDraft { name: Some("小智".into()), ..PlanDraft::default() });
+    let copied = json!({"plan": {"name": "…", "greeting": "<greeting>", "sop": "1. 问候"}, "decision": decision});
+    let (plan, _) = parse_plan_and_decision(&copied.to_string()).unwrap();
+    assert_eq!(plan, PlanDraft { sop: Some("1. 问候".into()), ..PlanDraft::default() });
     for (answer, part) in [
         (json!({"next_status": "ready"}), "`plan` is missing"),
         (json!({"plan": {}}), "`decision` is missing"),

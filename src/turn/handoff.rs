@@ -3,6 +3,7 @@
 use super::iterate::End;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
+use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionResult};
 use crate::agent::HandoffMode;
@@ -15,7 +16,7 @@ use crate::store::{Change, Outcome, TimerChange};
 use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::time::Instant;
 
 /// The name of the timer that ends a hold.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
@@ -46,12 +47,10 @@ impl Turn<'_> {
         let mut summary = String::new();
         if let Some(action) = action {
             summary = action.params.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if Operation::of(&action) != Some(Operation::Handoff) {
-                let result =
-                    if Operation::of(&action).is_some() { None } else { Some(self.act(iteration, &action).await?) };
-                if let Some(result) = result {
-                    state.results.push(Arc::new((action.target.clone(), result)));
-                }
+            match Operation::of(&action) {
+                Some(Operation::Handoff) => self.acted(&action.target),
+                // A handoff ends the turn, so no model is left to read the results.
+                _ => drop(self.execute(iteration, state, &action).await?),
             }
         }
         if summary.is_empty() {
@@ -84,6 +83,11 @@ impl Turn<'_> {
             }
         };
         self.finish(Outcome::Transferred, TimerChange::Replace(timers))
+    }
+
+    /// True while a human has the conversation and this turn's agent is the one that handed it over, in the mode `hold`.
+    pub(super) fn is_held(&self) -> bool {
+        !self.moved && self.agent.config.handoff.mode() == HandoffMode::Hold
     }
 
     /// A user's message while a human has the conversation: recorded and forwarded, the agent is silent.
@@ -123,7 +127,9 @@ impl Turn<'_> {
         let label = Label { kind: "handoff", target: event };
         let input = (event, summary);
         let step = journal.step(key, label, &input, |idempotency_key| async move {
+            let begun = Instant::now();
             let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
+            outcome::of_result(Called { kind: "handoff", target: event, known: true }, &result, begun.elapsed());
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
@@ -138,13 +144,19 @@ impl Turn<'_> {
     }
 
     fn packet(&self, key: &str, event: &str, summary: &str) -> Value {
-        let index = key.trim_start_matches("forward[").trim_end_matches(']').parse::<usize>().unwrap_or(0);
-        let job = &self.jobs[index.min(self.jobs.len() - 1)];
-        let text = job.user_message().map(|message| message.text.as_str()).unwrap_or_default();
+        let index = key.strip_prefix("forward[").and_then(|rest| rest.trim_end_matches(']').parse::<usize>().ok());
+        let job = &self.jobs[index.unwrap_or(0).min(self.jobs.len() - 1)];
+        // A handoff is about all messages of its turn.
+        let said: Vec<_> = match index {
+            Some(_) => job.user_message().into_iter().collect(),
+            None => self.messages().collect(),
+        };
+        let text = said.iter().map(|message| message.words()).collect::<Vec<_>>().join("\n");
+        let attachments: Vec<_> = said.iter().flat_map(|message| &message.attachments).collect();
         // A repeat of the call has the same body: the times of this turn's entries are not those of its first attempt.
         let said = self.entries.iter().map(|entry| Entry { at: self.started_at(), ..entry.clone() });
         let history: Vec<_> = self.session.history.iter().cloned().chain(said).collect();
-        json!({
+        let mut packet = json!({
             "event": event,
             "session_id": self.session.session_id,
             "user_id": self.session.user_id,
@@ -153,7 +165,11 @@ impl Turn<'_> {
             "job_id": job.job_id,
             "summary": summary,
             "history": history,
-        })
+        });
+        if !attachments.is_empty() {
+            packet["attachments"] = json!(attachments);
+        }
+        packet
     }
 
     /// The last things said, for a human to read at a glance.

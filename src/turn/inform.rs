@@ -3,6 +3,7 @@
 //! none.
 
 use super::iterate::Loop;
+use super::placeholder::is_placeholder;
 use super::prompt::{self, KnowledgeReply};
 use super::state::Turn;
 use super::{CancelReason, TurnError};
@@ -35,8 +36,8 @@ impl Turn<'_> {
         index: Arc<Index>,
         decided: &str,
     ) -> Written<Informed> {
-        let message = self.message_text();
-        // A timer's turn answers nobody.
+        let message = self.typed_text();
+        // A timer's turn answers nobody, and a picture alone has no words to search for.
         if message.trim().is_empty() {
             return Ok(Ok(None));
         }
@@ -96,7 +97,7 @@ impl Turn<'_> {
         let system = self.services.prompts.render("knowledge_reply", &context).map_err(prompt::failed)?;
         let input =
             json!({ "hash": self.agent.hash, "message": message, "decided": grounds.decided, "hits": grounds.hits });
-        let messages = prompt::messages(system, &message);
+        let messages = prompt::messages(system, &message, self.images());
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),
             message,
@@ -116,7 +117,7 @@ impl Turn<'_> {
             Ok(stepped) => {
                 self.step_finished("model", &stepped.target, &stepped);
                 let text = stepped.output.trim();
-                Ok(Ok((!text.is_empty()).then(|| text.to_owned())))
+                Ok(Ok((!text.is_empty() && !is_placeholder(text)).then(|| text.to_owned())))
             }
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(spent @ ModelError::Spent { .. })) => Ok(Err(CancelReason::of_model(&spent))),

@@ -20,6 +20,7 @@ use crate::timer::{NewTimer, timer_id};
 use serde_json::{Map, json};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Decisions without action and response in a row that end a turn (OP-E14).
 const MAX_IDLE: u32 = 3;
@@ -175,7 +176,12 @@ impl Turn<'_> {
     }
 
     /// Executes a SKILL, TOOL or silent SYSTEM action. True when a SYSTEM action is asked for again.
-    async fn execute(&mut self, iteration: u32, state: &mut Loop, action: &Action) -> Result<bool, TurnError> {
+    pub(super) async fn execute(
+        &mut self,
+        iteration: u32,
+        state: &mut Loop,
+        action: &Action,
+    ) -> Result<bool, TurnError> {
         if action.kind != ActionKind::System {
             let result = self.act(iteration, action).await?;
             state.results.push(Arc::new((action.target.clone(), result)));
@@ -186,6 +192,8 @@ impl Turn<'_> {
                 "there is no system operation `{}`; they are: close_conversation, handoff, update_profile",
                 action.target
             );
+            let refused = Err(error.clone());
+            self.note_action(&format!("{iteration}/act"), ("system", false), action, (&refused, Duration::ZERO));
             state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
             return Ok(false);
         };
@@ -193,7 +201,10 @@ impl Turn<'_> {
         if !state.ledger.insert(entry) {
             return Ok(true);
         }
-        self.system(iteration, operation, action);
+        if let Err(error) = self.system(iteration, operation, action) {
+            // What did not happen is no secret of the engine: the model can tell the user.
+            state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
+        }
         Ok(false)
     }
 
@@ -234,11 +245,13 @@ impl Turn<'_> {
         if let Some(waiting) = &self.session.waiting {
             return TimerChange::Replace(vec![self.flow_timer(waiting)]);
         }
-        let arms = matches!(outcome, Outcome::Answered | Outcome::Silent) && self.session.closed_at.is_none();
-        if self.fired_timer().is_some() {
-            return if arms { self.timer_removed() } else { TimerChange::Replace(Vec::new()) };
+        if self.session.closed_at.is_some() {
+            return TimerChange::Replace(Vec::new());
         }
-        if !arms {
+        if self.fired_timer().is_some() {
+            return self.timer_removed();
+        }
+        if !matches!(outcome, Outcome::Answered | Outcome::Silent) {
             return TimerChange::Replace(Vec::new());
         }
         let timers = plan.timers.iter().flatten().enumerate().map(|(index, timer)| NewTimer {

@@ -17,6 +17,7 @@ mod handoff;
 mod inform;
 mod iterate;
 mod opening;
+pub(crate) mod placeholder;
 mod prompt;
 mod published;
 mod shown;

@@ -1,12 +1,17 @@
 //! Hash check, plan and greeting (E-06 to E-14).
 
 use super::decision::Decision;
+use super::placeholder::is_placeholder;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::plan::{Plan, planner};
 use crate::queue::ReplyKind;
 use crate::session::{Status, WorkflowState};
+use serde_json::Value;
 use std::sync::Arc;
+
+/// The kind of a greeting's entry in the history.
+const GREETING: &str = ReplyKind::Greeting.as_str();
 
 /// What the decision loop starts from.
 pub(super) struct Opening {
@@ -48,10 +53,8 @@ impl Turn<'_> {
     }
 
     fn adopt_configuration(&mut self) {
-        let before = &self.session.workflow_state;
-        let first_time = before.hash.is_empty();
-        let need_greeting = first_time || self.agent.config.regreet_on_change || before.need_greeting;
-        let status = before.status;
+        let status = self.session.workflow_state.status;
+        let need_greeting = self.needs_greeting();
         self.session.workflow_state = WorkflowState { hash: self.agent.hash.clone(), need_greeting, status };
         // The turn may have been in hand before: with a flow that could not go on.
         if status != Status::Processing {
@@ -59,14 +62,34 @@ impl Turn<'_> {
         }
     }
 
-    async fn greet(&mut self, plan: &Plan) -> Result<bool, TurnError> {
-        let Some(greeting) = plan.greeting.as_deref().filter(|text| !text.trim().is_empty()) else {
-            return Ok(false);
+    /// Whether a configuration that is new to the session greets it: never a second time, and where the agent wants no
+    /// repeated greeting only if the agent has not greeted the session before.
+    fn needs_greeting(&self) -> bool {
+        let (config, before) = (&self.agent.config, &self.session.workflow_state);
+        let greeted = |field: &str, value: &str| {
+            let greetings = self.session.history.iter().filter(|entry| entry.kind.as_deref() == Some(GREETING));
+            greetings.filter_map(|entry| entry.metadata.get(field)?.as_str()).any(|found| found == value)
         };
+        if greeted("hash", &self.agent.hash) {
+            return false;
+        }
+        let by_agent = !before.hash.is_empty() && !before.need_greeting && !self.moved;
+        config.regreet_on_change || !(by_agent || greeted("agent_id", &config.id))
+    }
+
+    async fn greet(&mut self, plan: &Plan) -> Result<bool, TurnError> {
         if !self.session.workflow_state.need_greeting {
             return Ok(false);
         }
-        self.reply(ReplyKind::Greeting, "greet", greeting);
+        // A plan may have been stored by an earlier version, which took the model's word.
+        let drafted = || plan.greeting.clone().filter(|text| !is_placeholder(text));
+        let configured = self.agent.config.greeting.clone().filter(|text| !text.trim().is_empty());
+        let Some(greeting) = configured.or_else(drafted).filter(|text| !text.trim().is_empty()) else {
+            return Ok(false);
+        };
+        let by = [("agent_id", self.agent.config.id.as_str()), ("hash", self.agent.hash.as_str())];
+        let metadata = by.map(|(field, value)| (field.to_owned(), Value::from(value))).into_iter().collect();
+        self.reply_with(ReplyKind::Greeting, "greet", &greeting, metadata);
         self.greeted();
         // The user reads it while the model thinks.
         self.settle().await?;

@@ -6,9 +6,10 @@ use crate::agent::{AgentConfig, AgentRecord};
 use crate::knowledge::Hit;
 use crate::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
 use crate::plan::Plan;
-use crate::prompt::{PromptError, SharedText, Variables};
+use crate::prompt::{PromptError, SharedText, Variables, defused};
 use crate::session::{Entry, Role, Session, transcript};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
@@ -127,12 +128,13 @@ pub(super) fn results(results: &[Arc<ActionAnswer>]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The prompt as system message, the user's words as the user's.
-pub(super) fn messages(mut system: String, message: &str) -> Arc<Vec<PromptMessage>> {
+/// The prompt as system message, the user's words and pictures as the user's.
+pub(super) fn messages(mut system: String, message: &str, images: Vec<String>) -> Arc<Vec<PromptMessage>> {
     // Rendering leaves half of it free, and thousands of turns may wait with theirs.
     system.shrink_to_fit();
-    let words = if message.is_empty() { "(no new message)" } else { message };
-    Arc::new(vec![PromptMessage::new(PromptRole::System, system), PromptMessage::new(PromptRole::User, words)])
+    let words = if message.is_empty() { Cow::Borrowed("(no new message)") } else { defused(message) };
+    let user = PromptMessage { images, ..PromptMessage::new(PromptRole::User, words) };
+    Arc::new(vec![PromptMessage::new(PromptRole::System, system), user])
 }
 
 /// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.

@@ -6,6 +6,7 @@ use super::{Services, TurnError, TurnId, TurnInput};
 use crate::agent::AgentRecord;
 use crate::budget::Purse;
 use crate::clock::{self, Timestamp};
+use crate::http_client::bounded;
 use crate::journal::{Guard, Journal, Stepped};
 use crate::model::{ActionAnswer, Models};
 use crate::queue::{EventType, Job, OutEvent, QueueError, Reply, ReplyKind, StatusEvent, StepEvent, UserMessage};
@@ -18,10 +19,13 @@ use serde_json::{Map, Value, json};
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
-use tracing::error;
+use tracing::{debug, error};
 
 /// The most bytes of one reply's text: NATS takes 1 MiB with all that is around it, escaped.
 const MAX_REPLY: usize = 256 * 1024;
+/// The most actions of a turn's record, and the most bytes of the name of one: a model may write any.
+const MAX_ACTIONS: usize = 100;
+const MAX_TARGET: usize = 64;
 /// The most bytes of a profile as JSON.
 const MAX_PROFILE: usize = 64 * 1024;
 
@@ -40,6 +44,8 @@ pub(super) struct Turn<'a> {
     pub(super) reason: Option<String>,
     /// What the decision loop begins with: a flow of an earlier turn that has failed now.
     pub(super) brought: Vec<Arc<ActionAnswer>>,
+    /// Another agent had the session before.
+    pub(super) moved: bool,
     /// An earlier holder began the turn.
     pub(super) resumed: bool,
     pub(super) guard: Guard,
@@ -52,6 +58,8 @@ pub(super) struct Turn<'a> {
     attempt: u32,
     started_at: Timestamp,
     profile_changed: bool,
+    /// The targets of its actions, in order.
+    actions: Vec<String>,
     statuses: Vec<StatusAt>,
     /// The status that the session document shows.
     shown: Status,
@@ -92,6 +100,7 @@ impl<'a> Turn<'a> {
             answered: false,
             reason: None,
             brought: Vec::new(),
+            moved: false,
             resumed,
             guard,
             models,
@@ -101,6 +110,7 @@ impl<'a> Turn<'a> {
             attempt,
             started_at,
             profile_changed: false,
+            actions: Vec::new(),
             statuses: Vec::new(),
             shown,
             speech: Arc::default(),
@@ -113,7 +123,8 @@ impl<'a> Turn<'a> {
 
     /// The last message says who writes, over which channel, to which agent.
     fn adopt_addressing(&mut self) {
-        self.session.agent_id.clone_from(&self.agent.config.id);
+        let before = std::mem::replace(&mut self.session.agent_id, self.agent.config.id.clone());
+        self.moved = !before.is_empty() && before != self.session.agent_id;
         for job in self.jobs.iter() {
             if let Some(message) = job.user_message() {
                 if let Some(user_id) = &message.user_id {
@@ -137,9 +148,20 @@ impl<'a> Turn<'a> {
         self.jobs.iter().filter_map(Job::user_message)
     }
 
-    /// What the user said in this turn: all merged texts, in order.
+    /// What the user said in this turn: all merged texts, in order, with the names of attachments.
     pub(super) fn message_text(&self) -> String {
+        self.messages().map(UserMessage::words).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The user's own words alone.
+    pub(super) fn typed_text(&self) -> String {
         self.messages().map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The addresses of this turn's pictures.
+    pub(super) fn images(&self) -> Vec<String> {
+        let attached = self.messages().flat_map(|message| &message.attachments);
+        attached.filter(|attachment| attachment.kind == "image").map(|attachment| attachment.url.clone()).collect()
     }
 
     /// Goes to `to`, publishing the transition. A status that follows itself is not one; an illegal one is refused and
@@ -162,6 +184,7 @@ impl<'a> Turn<'a> {
             reason: self.reason.clone().filter(|_| to == Status::Cancelled),
             at,
         };
+        debug!(%from, %to, "status");
         let key = format!("status/{}", self.statuses.len());
         self.publish(EventType::Status, &key, &event);
         self.statuses.push(StatusAt { status: to, at });
@@ -185,10 +208,11 @@ impl<'a> Turn<'a> {
     }
 
     /// The same with what else there is to know about it.
-    pub(super) fn reply_with(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
+    pub(super) fn reply_with(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
         if text.is_empty() {
             return;
         }
+        mark_cut(&mut metadata, text);
         self.answered |= is_answer(kind);
         let Ended { stream_id, supersedes } = self.speech.end(text);
         let reply = Reply { metadata: metadata.clone(), stream_id, supersedes, ..self.words(kind, key, text) };
@@ -197,7 +221,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Sends a text to the user; see [`Turn::reply`].
-    pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, metadata: Map<String, Value>) {
+    pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
+        mark_cut(&mut metadata, text);
         let reply = Reply { metadata, ..self.words(kind, key, text) };
         self.publish(EventType::Reply, key, &reply);
     }
@@ -233,6 +258,13 @@ impl<'a> Turn<'a> {
             ms: stepped.ms,
         };
         self.publish(EventType::Step, &format!("step/{}", stepped.key), &event);
+    }
+
+    /// Notes an action for the turn's record.
+    pub(super) fn acted(&mut self, target: &str) {
+        if self.actions.len() < MAX_ACTIONS {
+            self.actions.push(bounded(target, MAX_TARGET));
+        }
     }
 
     /// Adds to the conversation.
@@ -352,6 +384,8 @@ impl<'a> Turn<'a> {
             started_at: self.started_at,
             committed_at: clock::now(),
             hash: self.agent.hash.clone(),
+            actions: self.actions,
+            tokens: spent.total,
         };
         Ok(Change {
             agent_id: self.session.agent_id,
@@ -410,5 +444,13 @@ impl<'a> Turn<'a> {
             // Plain data with text keys always serialises.
             payload: serde_json::to_vec(event).unwrap_or_default().into(),
         });
+    }
+}
+
+/// Says of a reply that it is the beginning of a longer text, and how long that was.
+fn mark_cut(metadata: &mut Map<String, Value>, text: &str) {
+    if text.len() > MAX_REPLY {
+        metadata.insert("truncated".into(), json!(true));
+        metadata.insert("bytes".into(), json!(text.len()));
     }
 }

@@ -14,7 +14,11 @@ impl Turn<'_> {
         // The next message reopens a closed conversation (OP-E19).
         self.session.closed_at = None;
         if self.status() == Status::Transferred {
-            return Box::pin(self.forward()).await;
+            if self.is_held() {
+                return Box::pin(self.forward()).await;
+            }
+            // Another agent, or another configuration, takes the conversation from the human.
+            self.session.handoff = None;
         }
         if let Some(waiting) = self.session.waiting.take() {
             // Of no type that every turn would have in its own.

@@ -219,7 +219,8 @@ impl Turn<'_> {
             return Err(gone("its steps are not kept any more; see the setting retention.turns".to_owned()));
         };
         let label = Label { kind: "answer", target: flow };
-        self.journal.note("flow/answer", label, &waiting.turn_id, json!({"turn_id": waiting.turn_id, "key": key}));
+        let answers = Done::ok(json!({"turn_id": waiting.turn_id, "key": key}));
+        self.journal.note("flow/answer", label, &waiting.turn_id, (answers, 0));
         let reply = asking::Reply { key, question, text: self.message_text() };
         let call = FlowCall {
             action: Action { kind: ActionKind::Flow, target: flow.clone(), params },

@@ -9,7 +9,7 @@ use super::lane::{Stop, acknowledge, remove};
 use super::lanes::{HeldLane, Passed};
 use super::opening::{self, Begun, Through};
 use super::rewind::is_repeat;
-use super::work::{Subject, Work};
+use super::work::{Line, Subject, Work};
 use crate::clock::{self, Timestamp};
 use crate::ids;
 use crate::journal::Guard;
@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, debug, warn};
+use tracing::{Instrument, Span, debug, info, warn};
 
 /// The first message of a lane's subject, while it is read and once it is.
 pub(super) type First<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
@@ -137,8 +137,12 @@ impl<'a> Hold<'a> {
         if let Some(outcome) = outcome {
             Span::current().record("outcome", outcome.as_str());
         }
+        let line = change.as_deref().and_then(Line::of);
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
         let committed = self.commit(through, change).await?;
+        if let Some(line) = line {
+            line.write(&self.shared.owner);
+        }
         publish(self.shared, outbox).await?;
         count(outcome, answers.then_some(at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
@@ -272,6 +276,9 @@ impl<'a> Hold<'a> {
         if let Some(trace) = &message.trace {
             trace.adopt(&span);
         }
+        if self.resumed {
+            info!(parent: &span, epoch = self.session.epoch, "taking over: another attempt began this turn and did not end it");
+        }
         let exceeded = attempt > self.shared.max_attempts && !subject.is_obsolete(&self.session);
         let change = match exceeded {
             true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
@@ -385,7 +392,7 @@ impl<'a> Hold<'a> {
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded | Stop::Unreadable(_) | Stop::OtherStream => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded(_) | Stop::Unreadable(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.free(blame).await {

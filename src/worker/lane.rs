@@ -22,9 +22,6 @@ const AWAY: Duration = Duration::from_secs(1);
 /// How long after a lease's end its lane is asked for again.
 const AFTER_LEASE: Duration = Duration::from_millis(20);
 
-/// How long a job waits whose model has its share of the worker.
-const CROWDED: Duration = Duration::from_secs(1);
-
 /// Why a lane is left with work undone.
 pub(super) enum Stop {
     /// Queue or store are away. Not the job's fault.
@@ -37,8 +34,8 @@ pub(super) enum Stop {
     Lost,
     /// The worker is stopping.
     Stopping,
-    /// Enough turns wait for this job's model already.
-    Crowded,
+    /// Enough turns wait for this job's model already; it is tried again after the delay.
+    Crowded(Duration),
     /// This version of Turnwheel cannot read the session, or what it needs: another worker may.
     Unreadable(String),
     /// The lane's messages are those of another stream than the session's.
@@ -97,7 +94,10 @@ async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             shared.ack_wait / 2
         }
         Stop::Stopping => Duration::ZERO,
-        Stop::Crowded => CROWDED,
+        Stop::Crowded(delay) => {
+            metrics().crowded.inc();
+            delay
+        }
         Stop::Unreadable(problem) => {
             metrics().unreadable.inc();
             let delay = shared.ack_wait * 2;
@@ -196,7 +196,7 @@ async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>
 /// Takes the lane for a message and works it off.
 async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Passed, Stop> {
     let Prepared { job, pin, model, kind } = prepared;
-    let Some(_share) = shared.shares.take(&model) else { return Err(Stop::Crowded) };
+    let _share = shared.shares.take(&model).map_err(Stop::Crowded)?;
     let request = wish(shared, wake, &job, (pin, kind));
     let until = Instant::now() + shared.ack_wait;
     // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.

@@ -4,12 +4,12 @@ use crate::agent::AgentRecord;
 use crate::journal::Guard;
 use crate::queue::Job;
 use crate::run::{self, RunInput};
-use crate::session::Session;
-use crate::store::Change;
+use crate::session::{Session, Status};
+use crate::store::{Change, Outcome, RunStatus};
 use crate::turn::{self, CancelReason, Services, TurnError, TurnId, TurnInput};
 use std::sync::Arc;
 use tracing::field::Empty;
-use tracing::{Span, info_span};
+use tracing::{Level, Span, enabled, info, info_span};
 
 /// What is to be done, without the session that it is done for.
 #[derive(Clone)]
@@ -69,6 +69,66 @@ impl Subject {
             Self::Run(run) => {
                 let (job, turn) = *run;
                 Work::Run(Box::new(RunInput { session, job, turn, resumed, guard }))
+            }
+        }
+    }
+}
+
+/// What the log says of a turn once it is committed. Taken before the commit, which takes the change.
+pub(super) struct Line {
+    turn: TurnLine,
+    run: Option<RunStatus>,
+}
+
+struct TurnLine {
+    session_id: String,
+    turn_id: String,
+    agent_id: String,
+    status: Status,
+    outcome: Outcome,
+    reason: Option<String>,
+    actions: String,
+    tokens: u64,
+    ms: u64,
+    attempt: u32,
+}
+
+impl Line {
+    /// Of this change; `None` where the log has no such lines.
+    pub(super) fn of(change: &Change) -> Option<Self> {
+        if !enabled!(Level::INFO) {
+            return None;
+        }
+        let turn = &change.turn;
+        let took = turn.started_at.until(turn.committed_at).as_millis();
+        let turn = TurnLine {
+            session_id: turn.session_id.clone(),
+            turn_id: turn.turn_id.clone(),
+            agent_id: change.agent_id.clone(),
+            status: change.workflow_state.status,
+            outcome: turn.outcome,
+            reason: turn.reason.clone(),
+            actions: turn.actions.join(","),
+            tokens: turn.tokens,
+            ms: u64::try_from(took).unwrap_or(u64::MAX),
+            attempt: turn.attempts,
+        };
+        Some(Self { turn, run: change.run.as_ref().map(|run| run.status) })
+    }
+
+    /// Writes it. It has all fields of its own and no span: one conversation is one `grep`.
+    pub(super) fn write(&self, worker: &str) {
+        let TurnLine { session_id, turn_id, agent_id, status, outcome, reason, actions, tokens, ms, attempt } =
+            &self.turn;
+        let (outcome, reason) = (outcome.as_str(), reason.as_deref());
+        match self.run {
+            None => {
+                let status = status.as_str();
+                info!(parent: None, session_id, turn_id, agent_id, status, outcome, reason, actions, tokens, ms, attempt, worker, "turn ended");
+            }
+            Some(status) => {
+                let (run_id, workflow_id, status) = (session_id, agent_id, status.as_str());
+                info!(parent: None, run_id, turn_id, workflow_id, status, outcome, reason, tokens, ms, attempt, worker, "run ended");
             }
         }
     }

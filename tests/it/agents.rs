@@ -110,10 +110,15 @@ async fn the_starter_agent_goes_from_the_order_to_its_delivery() {
 
     let (status, _, decision) = decides("订单 A1001 到哪了", Some(("query_order", order))).await;
     assert_eq!((status.as_str(), &decision["response"]), ("typing", &json!("为您查到：已发货")));
-    let failed = json!({"ok": false, "error": "HTTP 404"});
-    let (_, _, decision) = decides("订单 X9 到哪了", Some(("query_order", failed))).await;
-    assert!(decision["response"].as_str().unwrap().contains("HTTP 404"), "{decision}");
-    assert_eq!(decides("", Some(("log_followup", json!({"ok": true})))).await.0, "ready");
+    let failed = json!({"ok": false, "error": "HTTP 404 from http://10.0.0.1"});
+    for target in ["query_order", "eta", "book_test_drive", "now"] {
+        let (status, _, decision) = decides("订单 X9 几天到", Some((target, failed.clone()))).await;
+        let response = decision["response"].as_str().unwrap();
+        assert!(status == "typing" && response.contains("抱歉") && !response.contains("HTTP"), "{target}: {decision}");
+    }
+    for result in [json!({"ok": true}), failed] {
+        assert_eq!(decides("", Some(("log_followup", result))).await.0, "ready");
+    }
 }
 
 #[tokio::test]
@@ -155,7 +160,8 @@ async fn the_english_agent_answers_by_its_rules() {
 
     for (target, result, words) in [
         ("track_router", json!({"ok": true, "result": {"days": 2, "summary": "已发货"}}), "arrives: 2"),
-        ("track_router", json!({"ok": false, "error": "HTTP 404"}), "HTTP 404"),
+        ("track_router", json!({"ok": false, "error": "HTTP 404"}), "check the number"),
+        ("book_engineer", json!({"ok": false, "error": "HTTP 500"}), "does not answer right now"),
         ("book_engineer", json!({"ok": true, "result": {"booking_id": "TD-0001"}}), "TD-0001"),
         ("report_fault", json!({"ok": true, "result": {"followup_id": "F-0001"}}), "reference F-0001"),
         ("now", json!({"ok": true, "result": {"now": "2026-01-02T03:04:05.000Z"}}), "2026-01-02"),
@@ -163,7 +169,10 @@ async fn the_english_agent_answers_by_its_rules() {
         let (status, action, decision) = support("My internet is slow", Some((target, result))).await;
         assert_eq!((status.as_str(), action.as_str()), ("typing", ""), "{target}: {decision}");
         let response = decision["response"].as_str().unwrap();
-        assert!(response.contains(words) && !response.contains("已发货"), "{target}: {response}");
+        assert!(
+            response.contains(words) && !response.contains("已发货") && !response.contains("HTTP"),
+            "{target}: {response}"
+        );
     }
 }
 

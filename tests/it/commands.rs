@@ -49,7 +49,7 @@ impl Folder {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_turnwheel"));
         command.args(["--config", "turnwheel.toml"]).args(args).current_dir(self.path());
-        for name in ["NATS_URL", "MONGODB_URI", "TURNWHEEL_CONFIG"] {
+        for name in ["NATS_URL", "MONGODB_URI", "TURNWHEEL_CONFIG", "RUST_LOG"] {
             command.env_remove(name);
         }
         command
@@ -112,6 +112,13 @@ async fn a_new_user_talks_to_the_agent_that_comes_with_dev() {
     assert!(chat.err.contains("offline rules"), "what speaks is said: {chat:?}");
     let shown = folder.run(&["sessions", "show", "tour"], "").await;
     assert!(shown.out.contains("follow_up due in") && shown.out.contains("user 你好"), "{shown:?}");
+    let steps = folder.run(&["sessions", "show", "tour", "--steps"], "").await;
+    for part in ["answered", "KEY", "0/decide", "model", "default", " ok "] {
+        assert!(steps.out.contains(part), "{part}: {steps:?}");
+    }
+    let steps = folder.run(&["sessions", "show", "tour", "--steps", "--json"], "").await.json();
+    assert_eq!(steps["turns"].as_array().map(Vec::len), Some(2), "oldest first: {steps}");
+    assert_eq!((&steps["turns"][0]["steps"][0]["kind"], &steps["turns"][0]["tokens"]), (&json!("model"), &json!(0)));
     let listed = folder.run(&["sessions", "list", "--json"], "").await.json();
     assert_eq!(listed["sessions"][0]["session_id"], "tour");
     let agents = folder.run(&["agents", "list"], "").await;

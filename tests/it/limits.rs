@@ -14,6 +14,7 @@ use turnwheel::session::Status;
 
 on_both_backends!(
     hung_model_does_not_stop_sessions_of_another,
+    crowded_jobs_do_not_starve_another_model,
     flooded_session_does_not_starve_others,
     worker_runs_no_more_turns_than_its_concurrency,
     oversized_answers_are_cut_and_say_so,
@@ -43,17 +44,35 @@ async fn hung_model_does_not_stop_sessions_of_another(mut backend: Backend) {
     let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
     engine.apply(quiet(&json!({}))).await;
     engine.apply(quiet(&json!({"id": "stuck", "model": "hung"}))).await;
-    engine.say("quick", "m-1", "你好").await;
+    // No other model has been in use.
     for number in 0..30 {
         let session_id = format!("stuck-{number}");
         let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "stuck", "job_id": "m-1", "text": "在吗"});
         engine.publish_job(&session_id, job).await;
     }
     eventually(DEADLINE, "the hung model has its share", || async { hung.asked().len() >= 7 }).await;
-    for message in 2..5 {
+    for message in 1..5 {
         engine.say("quick", &format!("m-{message}"), "你好").await;
     }
     assert_eq!(hung.asked().len(), 7, "one place of eight stays free");
+}
+
+async fn crowded_jobs_do_not_starve_another_model(mut backend: Backend) {
+    let hung = ScriptedModel::start(|_| Answer::Hang).await;
+    backend.settings.worker.concurrency = 2;
+    backend.settings.models.insert("hung".into(), scripted(&hung));
+    let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
+    engine.apply(quiet(&json!({}))).await;
+    engine.apply(quiet(&json!({"id": "stuck", "model": "hung"}))).await;
+    for number in 0..1_500 {
+        let session_id = format!("stuck-{number}");
+        let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "stuck", "job_id": "m-1", "text": "在吗"});
+        engine.publish_job(&session_id, job).await;
+    }
+    for message in 1..10 {
+        engine.say("quick", &format!("m-{message}"), "你好").await;
+    }
+    assert_eq!(hung.asked().len(), 1);
 }
 
 async fn flooded_session_does_not_starve_others(backend: Backend) {
@@ -104,7 +123,9 @@ async fn oversized_answers_are_cut_and_say_so(backend: Backend) {
     assert_eq!(order["result"]["bytes"], 600_011);
     let eta = output("1/act");
     assert!(eta["ok"] == false && eta["error"].as_str().unwrap().contains("larger than 1 MiB"), "{eta}");
-    let (kind, text) = engine.said("s1").await.pop().unwrap();
+    let reply = engine.replies("s1").await.pop().unwrap();
+    let (kind, text) = (reply.kind, &reply.text);
+    assert_eq!((&reply.metadata["truncated"], &reply.metadata["bytes"]), (&json!(true), &json!(1_200_000)));
     assert_eq!(kind, ReplyKind::Response);
     assert!(text.len() < 300_000 && text.ends_with("of 1200000 bytes]"), "{} bytes", text.len());
     let session = engine.session("s1").await;

@@ -26,6 +26,7 @@ mod http_action;
 mod ids;
 mod knowledge;
 mod limits;
+mod logging;
 mod metrics;
 mod model;
 mod openapi;

@@ -1,7 +1,7 @@
 //! What a process says of its work in `/metrics`. Counts are compared with what they were before: tests may share a process.
 
 use crate::gateway::Gateway;
-use crate::scenarios::{answer, engine, on_both_backends, sales_with};
+use crate::scenarios::{acts, answer, engine, on_both_backends, sales_with};
 use crate::support::backend::{cluster, cluster_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
@@ -120,7 +120,8 @@ fn documented() -> BTreeSet<(String, String, Vec<String>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_table_in_the_docs_is_what_a_running_engine_exposes() {
     let limited = cluster_with(|settings| settings.streams.jobs_max_mib = 16).await;
-    let engine: Engine = engine(limited, answer("您好"), vec![answer("好的")]).await;
+    let first = acts("processing", "TOOL", "now", &json!({}));
+    let engine: Engine = engine(limited, first, vec![answer("好的")]).await;
     let timers = json!([{"name": "follow_up", "delay": 0, "message": "还需要帮助吗？"}]);
     engine.apply(sales_with(&json!({"timers": timers}))).await;
     let gateway = Gateway::of(&engine).await;

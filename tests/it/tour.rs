@@ -112,6 +112,7 @@ impl Reader {
             .current_dir(self.dir.path())
             .env("TURNWHEEL_GATEWAY__LISTEN", &self.gateway)
             .env("NO_PROXY", "127.0.0.1")
+            .env_remove("RUST_LOG")
             .env_remove("NATS_URL")
             .env_remove("MONGODB_URI")
             .env_remove("TURNWHEEL_CONFIG")

@@ -7,7 +7,7 @@ use crate::config::nearest::question;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-const CONDITIONS: [&str; 4] = ["contains", "matches", "result_of", "always"];
+const CONDITIONS: [&str; 6] = ["contains", "matches", "result_of", "ok", "failed", "always"];
 
 /// What a decision may lead to (E-16).
 const STATUSES: [&str; 4] = ["processing", "typing", "ready", "transferred"];
@@ -28,6 +28,10 @@ pub(super) fn check(check: &mut Check<'_>, path: &str, rule: &Value) {
         return;
     };
     let names = conditions(check, &format!("{path}.when"), when);
+    let ok = when.get("ok").and_then(Value::as_bool);
+    if ok.is_some() && ok == when.get("failed").and_then(Value::as_bool) {
+        check.report.error(format!("{path}.when"), "`ok` and `failed` contradict each other", "take one of them out");
+    }
     decision(check, &format!("{path}.decide"), decide, &names);
 }
 
@@ -44,6 +48,12 @@ fn conditions(check: &mut Check<'_>, path: &str, when: &Map<String, Value>) -> V
             "matches" => names.extend(groups(check, &path, value)),
             "result_of" => {
                 target(check, &path, value);
+                names.extend(RESULT.map(str::to_owned));
+            }
+            "ok" | "failed" => {
+                if !value.is_boolean() {
+                    check.report.error(path, "has to be true or false", "");
+                }
                 names.extend(RESULT.map(str::to_owned));
             }
             "always" if *value != Value::Bool(true) => {

@@ -110,6 +110,8 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
             vec!["error: rules[2].when.contain: ", "did you mean `contains`?"],
         ),
         ("/rules/2/when", json!({"contains": []}), vec!["error: rules[2].when.contains: "]),
+        ("/rules/1/when", json!({"failed": "yes"}), vec!["error: rules[1].when.failed: ", "true or false"]),
+        ("/rules/1/when", json!({"failed": true, "ok": true}), vec!["error: rules[1].when: ", "contradict"]),
         ("/rules/2/when", json!({"always": false}), vec!["error: rules[2].when.always: "]),
         ("/rules/0/when", json!({"matches": "(?<order_id>"}), vec!["error: rules[0].when.matches: "]),
         (
@@ -251,7 +253,7 @@ fn what_is_wrong_is_found_by_line_and_column() {
         ),
         (
             "id: a\nsop: x\nrules:\n  - when: {contain: [x]}\n    decide: {next_status: ready}\n",
-            "line 4, column 21: rules[0].when.contain: `contain` is no condition; known are `contains`, `matches`, `result_of`, `always`; did you mean `contains`?",
+            "line 4, column 21: rules[0].when.contain: `contain` is no condition; known are `contains`, `matches`, `result_of`, `ok`, `failed`, `always`; did you mean `contains`?",
         ),
         (
             "id: a\nsop: x\nmax_iterations: many\n",

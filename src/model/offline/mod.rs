@@ -3,7 +3,8 @@
 //!
 //! Which rule speaks:
 //! - at the start of a turn the first rule, from the top, whose conditions all hold;
-//! - after an action the first rule with a fitting `result_of`; if there is none, the first `always` that ends the turn.
+//! - after an action the first rule with a fitting `result_of`, `ok` or `failed`; if there is none, the first `always` that
+//!   ends the turn.
 //!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
 //!
 //! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call, and its `output` the answer where a
@@ -236,6 +237,38 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_can_ask_whether_the_action_failed() {
+        let decide = |text: &str| json!({"next_status": "typing", "response": text});
+        let agent: AgentConfig = serde_json::from_value(json!({
+            "id": "a", "sop": "x",
+            "rules": [
+                {"when": {"result_of": "order", "failed": true}, "decide": decide("no such order")},
+                {"when": {"failed": true, "matches": "(?<id>A1)"}, "decide": decide("{id} failed")},
+                {"when": {"failed": true}, "decide": decide("failed")},
+                {"when": {"result_of": "order"}, "decide": decide("{result}")},
+                {"when": {"ok": true}, "decide": decide("done")},
+                {"when": {"always": true}, "decide": decide("else")},
+            ]
+        }))
+        .unwrap();
+        let agent = Arc::new(agent);
+        let said = |message: &str, last: Option<(&str, bool)>| {
+            let result =
+                |ok| if ok { json!({"ok": true, "result": "sent"}) } else { json!({"ok": false, "error": "500"}) };
+            let last_action = last.map(|(target, ok)| Arc::new((target.to_owned(), result(ok))));
+            let facts =
+                Facts { agent: Some(Arc::clone(&agent)), message: message.into(), last_action, ..Facts::default() };
+            answer(&facts).unwrap()["response"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(said("A1", Some(("order", false))), "no such order");
+        assert_eq!(said("A1", Some(("eta", false))), "A1 failed");
+        assert_eq!(said("x", Some(("eta", false))), "failed");
+        assert_eq!(said("x", Some(("order", true))), "sent");
+        assert_eq!(said("x", Some(("eta", true))), "done");
+        assert_eq!(said("x", None), "else", "before the first action neither holds");
+    }
+
+    #[test]
     fn an_always_rule_does_not_run_its_action_again() {
         let first = decision("你好", None);
         assert_eq!(first["action"]["target"], "log");
@@ -270,6 +303,8 @@ mod tests {
             (json!({"decide": {}}), "`when` is missing"),
             (json!({"when": {"matches": "("}, "decide": {}}), "not a regular expression"),
             (json!({"when": {"contain": ["x"]}, "decide": {}}), "`contain` is not a condition"),
+            (json!({"when": {"failed": "yes"}, "decide": {}}), "`failed` has to be true or false"),
+            (json!({"when": {"failed": true, "ok": true}, "decide": {}}), "contradict"),
             (json!({"when": {}, "decide": {}}), "`always: true`"),
             (json!({"when": {"always": true}}), "`decide` is missing"),
         ] {

@@ -18,6 +18,8 @@ pub struct Rule<'a> {
     contains: Vec<String>,
     pattern: Option<Regex>,
     result_of: Option<&'a str>,
+    /// Whether the last action has to be a success, or a failure.
+    ok: Option<bool>,
     always: bool,
     decide: &'a Map<String, Value>,
 }
@@ -27,7 +29,7 @@ impl<'a> Rule<'a> {
     pub fn parse(rule: &'a Value) -> Result<Self, String> {
         let when = rule.get("when").and_then(Value::as_object).ok_or("`when` is missing, or not an object")?;
         let decide = rule.get("decide").and_then(Value::as_object).ok_or("`decide` is missing, or not an object")?;
-        let mut parsed = Self { contains: Vec::new(), pattern: None, result_of: None, always: false, decide };
+        let mut parsed = Self { contains: Vec::new(), pattern: None, result_of: None, ok: None, always: false, decide };
         for (condition, value) in when {
             match condition.as_str() {
                 "contains" => parsed.contains = words(value)?,
@@ -35,24 +37,47 @@ impl<'a> Rule<'a> {
                 "result_of" => {
                     parsed.result_of = Some(value.as_str().ok_or("`result_of` has to be an action's target")?)
                 }
+                "ok" => parsed.wants(boolean("ok", value)?)?,
+                "failed" => parsed.wants(!boolean("failed", value)?)?,
                 "always" => parsed.always = value.as_bool().ok_or("`always` has to be true")?,
                 other => {
                     return Err(format!(
-                        "`{other}` is not a condition; allowed are `contains`, `matches`, `result_of` and `always`"
+                        "`{other}` is not a condition; allowed are `contains`, `matches`, `result_of`, `ok`, `failed` and `always`"
                     ));
                 }
             }
         }
-        if parsed.contains.is_empty() && parsed.pattern.is_none() && parsed.result_of.is_none() && !parsed.always {
+        let none = parsed.contains.is_empty() && parsed.pattern.is_none() && !parsed.follows_action();
+        if none && !parsed.always {
             return Err("`when` has no condition; for a rule that always holds write `always: true`".into());
         }
         Ok(parsed)
     }
 
+    fn wants(&mut self, ok: bool) -> Result<(), String> {
+        match self.ok.replace(ok) {
+            Some(before) if before != ok => Err("`ok` and `failed` contradict each other; take one out".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// True when it can hold after an action only; without that it can hold before the first one only.
+    fn follows_action(&self) -> bool {
+        self.result_of.is_some() || self.ok.is_some()
+    }
+
     /// The groups that its pattern found, if all its conditions hold.
     pub(super) fn matches(&self, facts: &Facts) -> Option<Groups> {
-        let last = facts.last_action.as_ref().map(|last| last.0.as_str());
-        (self.result_of == last).then(|| self.fits(&facts.message)).flatten()
+        let holds = match facts.last_action.as_deref() {
+            None => !self.follows_action(),
+            Some((target, result)) => {
+                let is_ok = result["ok"].as_bool().unwrap_or_default();
+                self.follows_action()
+                    && self.result_of.is_none_or(|of| of == target)
+                    && self.ok.is_none_or(|ok| ok == is_ok)
+            }
+        };
+        holds.then(|| self.fits(&facts.message)).flatten()
     }
 
     /// As [`Rule::matches`], for an `always` after an action that no rule names.
@@ -62,7 +87,7 @@ impl<'a> Rule<'a> {
             true => decided("action").is_some(),
             false => decided("next_status").and_then(Value::as_str) == Some("processing"),
         };
-        (self.always && self.result_of.is_none() && !goes_on).then(|| self.fits(&facts.message)).flatten()
+        (self.always && !self.follows_action() && !goes_on).then(|| self.fits(&facts.message)).flatten()
     }
 
     fn fits(&self, message: &str) -> Option<Groups> {
@@ -116,6 +141,10 @@ fn words(value: &Value) -> Result<Vec<String>, String> {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong.into()),
     }
+}
+
+fn boolean(name: &str, value: &Value) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("`{name}` has to be true or false"))
 }
 
 fn pattern(value: &Value) -> Result<Regex, String> {

@@ -56,7 +56,7 @@ impl<'r> Names<'r> {
 
 impl OpenAi {
     pub(super) fn body(&self, request: &ModelRequest, names: &Names<'_>, form: &Form) -> Value {
-        let mut messages: Vec<Value> = request.messages.iter().map(|message| written(message, names, form)).collect();
+        let mut messages: Vec<Value> = request.messages.iter().map(|message| self.seen(message, written(message, names, form))).collect();
         let mut body = Map::new();
         if let Some(schema) = &request.schema {
             match form.format {
@@ -93,6 +93,16 @@ impl OpenAi {
         }
         body.extend(self.settings.extra.clone());
         Value::Object(body)
+    }
+
+    /// Adds the pictures of a message, for a model that sees.
+    fn seen(&self, message: &PromptMessage, mut value: Value) -> Value {
+        if self.settings.vision && !message.images.is_empty() {
+            let text = json!({"type": "text", "text": message.content});
+            let images = message.images.iter().map(|url| json!({"type": "image_url", "image_url": {"url": url}}));
+            value["content"] = std::iter::once(text).chain(images).collect();
+        }
+        value
     }
 }
 

@@ -208,6 +208,10 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         committed_at: Timestamp,
         #[serde(default)]
         hash: String,
+        #[serde(default)]
+        actions: Vec<String>,
+        #[serde(default)]
+        tokens: i64,
     }
     let stored: Stored = read(raw, "a turn")?;
     let job: Job = serde_json::from_value(unseal(stored.job)).map_err(|error| damaged("a turn's job", &error))?;
@@ -223,6 +227,8 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         started_at: stored.started_at,
         committed_at: stored.committed_at,
         hash: stored.hash,
+        actions: stored.actions,
+        tokens: u64::try_from(stored.tokens).unwrap_or_default(),
     })
 }
 

@@ -198,6 +198,9 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         started_at: Timestamp,
         committed_at: Timestamp,
         hash: &'t str,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        actions: &'t [String],
+        tokens: u64,
         epoch: u64,
         expires_at: Timestamp,
     }
@@ -215,6 +218,8 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         started_at: turn.started_at,
         committed_at: turn.committed_at,
         hash: &turn.hash,
+        actions: &turn.actions,
+        tokens: turn.tokens,
         epoch,
         expires_at,
     })

@@ -144,6 +144,8 @@ pub fn turn(session: &str, turn_id: &str) -> TurnRecord {
         started_at: now,
         committed_at: now,
         hash: "h1".into(),
+        actions: vec!["query_order".into()],
+        tokens: 18,
     }
 }
 

@@ -23,6 +23,7 @@ fn entry(base_url: String) -> config::Model {
         max_completion_tokens: None,
         extra: serde_json::Map::new(),
         api_key_header: None,
+        vision: false,
     }
 }
 

@@ -34,6 +34,7 @@ fn settings(base_url: String) -> config::Model {
         max_completion_tokens: None,
         extra: serde_json::Map::new(),
         api_key_header: None,
+        vision: false,
     }
 }
 
@@ -56,6 +57,28 @@ fn request(structured: bool) -> ModelRequest {
 
 async fn ask(model: &Arc<dyn Model>, structured: bool) -> Result<ModelReply, ModelError> {
     model.complete(request(structured)).await
+}
+
+#[tokio::test]
+async fn pictures_go_to_a_model_that_sees() {
+    let server = ModelServer::start().await;
+    server.push(crate::support::model_server::PLAIN, [Answer::typing("猫"), Answer::typing("？")]);
+    let picture = PromptMessage {
+        images: vec!["https://x.example/cat.png".into()],
+        ..PromptMessage::new(PromptRole::User, "[image] https://x.example/cat.png")
+    };
+    for vision in [true, false] {
+        let model = model_of(config::Model { vision, ..settings(server.base_url()) });
+        model.complete(ModelRequest::new(vec![picture.clone()])).await.unwrap();
+    }
+    let sent = |at: usize| server.calls()[at].body["messages"][0].clone();
+    let text = "[image] https://x.example/cat.png";
+    let parts = json!([
+        {"type": "text", "text": text},
+        {"type": "image_url", "image_url": {"url": "https://x.example/cat.png"}},
+    ]);
+    assert_eq!(sent(0), json!({"role": "user", "content": parts}));
+    assert_eq!(sent(1), json!({"role": "user", "content": text}), "another one reads where it is");
 }
 
 #[tokio::test]

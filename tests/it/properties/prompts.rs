@@ -41,8 +41,7 @@ proptest! {
             ("phase1", &["config_json", "tools_json", "skills_json", "flows_json", "history", "message"][..]),
             ("phase2", &["name", "tone", "sop", "tools_json", "skills_json", "flows_json", "constraints", "history", "results",
                 "message", "note"]),
-            ("correction", &["error", "answer"]),
-            ("handoff_summary", &["name", "history", "message"]),
+            ("correction", &["error"]),
         ] {
             let filled = |values: &[String]| {
                 let mut context: Map<String, Value> =

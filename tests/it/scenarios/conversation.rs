@@ -19,6 +19,7 @@ on_both_backends!(
     s07_profile_update_is_silent_towards_the_model,
     s08_flow_takes_the_turn_over,
     interim_message_goes_out_before_its_action,
+    an_action_is_executed_before_the_reply_it_comes_with,
     failed_action_is_told_to_the_model_as_it_is,
 );
 
@@ -191,6 +192,26 @@ async fn interim_message_goes_out_before_its_action(backend: Backend) {
     engine.say("s1", "m-1", "几天到").await;
     let kinds: Vec<_> = engine.said("s1").await.into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [Greeting, Interim, Response]);
+}
+
+async fn an_action_is_executed_before_the_reply_it_comes_with(backend: Backend) {
+    let with = |status: &str, kind: &str, target: &str, params: Value| {
+        decision(status, action(kind, target, &params), json!("记下了"))
+    };
+    let rest = vec![
+        with("typing", "SYSTEM", "update_profile", json!({"phone": "1"})),
+        with("typing", "TOOL", "log_followup", json!({})),
+    ];
+    let engine = engine(backend, answer("您好"), rest).await;
+    engine.say("s1", "m-1", "你好").await;
+    let turn = engine.say("s1", "m-2", "号码 1").await;
+    assert_eq!((turn.outcome, turn.actions), (Outcome::Answered, vec!["update_profile".to_owned()]));
+    assert_eq!(engine.session("s1").await.profile["phone"], "1");
+    let turn = engine.say("s1", "m-3", "回访").await;
+    assert_eq!(turn.outcome, Outcome::Answered);
+    let reply = engine.replies("s1").await.pop().unwrap();
+    assert!(reply.text == "记下了" && engine.api.calls("/followups")[0].at <= reply.at);
+    assert_eq!(engine.model.asked().len(), 3, "no decision follows an action with a reply");
 }
 
 async fn failed_action_is_told_to_the_model_as_it_is(backend: Backend) {

@@ -1,22 +1,28 @@
 //! S-12 and the turn's other ends: limits, cancellation, handoff held, merged messages, dead letters.
 
 use super::{acts, answer, engine, on_both_backends, sales_with};
+use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
 use crate::support::eventually;
-use crate::support::script::{Answer, action, decision, plan};
+use crate::support::script::{Answer, ScriptedModel, action, decision, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
 use turnwheel::queue::Cause::{self, Invalid, UnknownAgent};
 use turnwheel::queue::ReplyKind::{Apology, Response};
 use turnwheel::session::Role;
 use turnwheel::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
-use turnwheel::store::Outcome;
+use turnwheel::store::{Acquire, Outcome, Record};
 
 on_both_backends!(
     s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_answered,
     invalid_decision_is_corrected_with_its_error,
     iterations_are_limited,
     three_idle_decisions_cancel,
+    phase_one_is_the_first_iteration,
+    a_refused_action_leaves_a_step,
+    a_refused_profile_is_told_to_the_model,
+    repeated_silent_action_with_a_response_ends_typing,
+    a_replay_that_does_not_match_cancels_with_its_reason,
     repeated_silent_action_ends_the_turn,
     unavailable_model_cancels_the_turn,
     held_handoff_forwards_until_released,
@@ -73,7 +79,56 @@ async fn three_idle_decisions_cancel(backend: Backend) {
     engine.say("s1", "m-1", "你好").await;
     let turn = engine.say("s1", "m-2", "嗯").await;
     assert!(turn.reason.unwrap().starts_with("no_progress"));
-    assert_eq!(engine.model.asked().len(), 1 + 3);
+    let asked = engine.model.asked();
+    assert_eq!(asked.len(), 1 + 3);
+    let hint = "brought the turn no further";
+    let hinted: Vec<bool> = asked[1..].iter().map(|asked| asked.system.contains(hint)).collect();
+    assert_eq!(hinted, [false, true, true], "the model is told");
+    let apologies = engine.said("s1").await.into_iter().filter(|(kind, _)| *kind == Apology).count();
+    assert_eq!(apologies, 1);
+}
+
+async fn phase_one_is_the_first_iteration(backend: Backend) {
+    let act = acts("processing", "TOOL", "now", &json!({}));
+    let engine = engine(backend, act.clone(), vec![act]).await;
+    engine.apply(sales_with(&json!({"max_iterations": 3}))).await;
+    let turn = engine.say("s1", "m-1", "几点了").await;
+    assert!(turn.reason.unwrap().starts_with("iteration_limit"));
+    let schemas: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.schema).collect();
+    assert_eq!(schemas, ["plan_and_decision", "decision", "decision"]);
+    assert_eq!((turn.actions.len(), turn.tokens), (3, 3 * 18));
+}
+
+async fn a_refused_action_leaves_a_step(backend: Backend) {
+    let rest = vec![
+        acts("processing", "FLOW", "not_mine", &json!({})),
+        acts("processing", "TOOL", "send_email", &json!({})),
+        answer("我没办法发邮件"),
+    ];
+    let engine = engine(backend, answer("您好"), rest).await;
+    engine.say("s1", "m-1", "你好").await;
+    let turn = engine.say("s1", "m-2", "发邮件").await;
+    assert_eq!((turn.outcome, turn.actions), (Outcome::Answered, vec!["not_mine".to_owned(), "send_email".to_owned()]));
+    let steps = engine.store.steps("s1", "m-2").await.unwrap();
+    for (key, kind, target) in [("0/flow", "flow", "not_mine"), ("1/act", "tool", "send_email")] {
+        let step = steps.iter().find(|step| step.key == key).unwrap_or_else(|| panic!("{key}: {steps:?}"));
+        assert_eq!((step.kind.as_str(), step.target.as_str(), step.ok), (kind, target, false));
+        assert!(step.output["error"].as_str().unwrap().contains(&format!("there is no {kind} `{target}`")), "{step:?}");
+    }
+}
+
+async fn a_refused_profile_is_told_to_the_model(backend: Backend) {
+    let large = json!({"note": "长".repeat(30_000)});
+    let engine = engine(backend, acts("processing", "SYSTEM", "update_profile", &large), vec![answer("记不下")]).await;
+    engine.say("s1", "m-1", "记一下").await;
+    let asked = &engine.model.asked()[1].system;
+    assert!(
+        asked.contains("update_profile: {") && asked.contains("more than 65536"),
+        "the refusal is among the results"
+    );
+    let steps = engine.store.steps("s1", "m-1").await.unwrap();
+    assert!(!steps.iter().find(|step| step.kind == "system").unwrap().ok);
+    assert!(engine.session("s1").await.profile.is_empty());
 }
 
 async fn repeated_silent_action_ends_the_turn(backend: Backend) {
@@ -83,6 +138,36 @@ async fn repeated_silent_action_ends_the_turn(backend: Backend) {
     let turn = engine.say("s1", "m-2", "换号码了").await;
     assert_eq!(statuses(&turn), [Processing, Ready]);
     assert_eq!(engine.model.asked().len(), 1 + 2);
+}
+
+async fn repeated_silent_action_with_a_response_ends_typing(backend: Backend) {
+    let update = action("SYSTEM", "update_profile", &json!({"phone": "1"}));
+    let engine = engine(backend, answer("您好"), vec![decision("processing", update, json!("记下了"))]).await;
+    engine.say("s1", "m-1", "你好").await;
+    let turn = engine.say("s1", "m-2", "换号码了").await;
+    assert_eq!(statuses(&turn), [Processing, Typing, Ready]);
+    assert_eq!((turn.outcome, engine.model.asked().len()), (Outcome::Answered, 1 + 2));
+}
+
+async fn a_replay_that_does_not_match_cancels_with_its_reason(backend: Backend) {
+    let engine = Engine::watching(backend, ScriptedModel::answering(vec![answer("好的")]).await).await;
+    engine.apply(sales_with(&json!({}))).await;
+    engine.publish("s1", "m-1", "你好").await;
+    let taken = engine.queue.pull(1, DEADLINE).await.unwrap().remove(0);
+    // An attempt whose worker died, and whose first decision is on record for something else.
+    let begun = Acquire { lease: Duration::ZERO, ..kit::acquire("s1", taken.message.seq, "dead") };
+    let epoch = kit::granted(engine.store.acquire(begun).await.unwrap()).session.epoch;
+    let step = kit::step("0/decide", json!("{}"));
+    let record = Record { session_id: "s1".into(), epoch, turn_id: "m-1".into(), steps: vec![step], status: None };
+    engine.store.record(record).await.unwrap();
+    engine.queue.nak(&taken.token, Duration::ZERO).await.unwrap();
+    engine.start_worker();
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Cancelled);
+    assert!(turn.reason.unwrap().starts_with("replay: "));
+    assert_eq!(engine.dead_letters().await, [(Cause::Replay, Some("m-1".to_owned()))]);
+    assert_eq!(engine.said("s1").await.last().unwrap().0, Apology);
+    assert!(engine.session("s1").await.status_reason.unwrap().starts_with("replay: "));
 }
 
 async fn unavailable_model_cancels_the_turn(backend: Backend) {

@@ -2,6 +2,8 @@
 
 mod conversation;
 mod faults;
+mod greeting;
+mod handoff;
 mod lanes;
 mod lifecycle;
 mod operators;

@@ -12,6 +12,8 @@ on_both_backends!(
     s09_timer_fires_once_with_text_and_action_and_is_not_armed_again,
     s09_user_message_cancels_the_older_timer_and_arms_a_new_one,
     message_without_action_asks_no_model,
+    a_timer_s_action_may_be_of_any_kind,
+    a_timer_s_flow_leaves_the_other_timers,
     timers_due_while_no_scheduler_runs_fire_once_afterwards,
 );
 
@@ -102,4 +104,61 @@ async fn timers_due_while_no_scheduler_runs_fire_once_afterwards(backend: Backen
         assert_eq!(follow_ups(&engine, session_id).await, 1);
     }
     assert_eq!(engine.api.calls("/followups").len(), sessions.len());
+}
+
+/// The first turn of a timer of this action, which goes off after a moment.
+async fn acted(engine: &Engine, session_id: &str, kind: &str, target: &str) -> TurnRecord {
+    let action = json!({"type": kind, "target": target, "params": {"order_id": "A1", "phone": "1"}});
+    let timers = json!([
+        {"name": "later", "delay": "1h", "message": "还在吗？"},
+        {"name": "act", "delay": "300ms", "action": action},
+    ]);
+    engine.apply(sales_with(&json!({"timers": timers, "tone": target}))).await;
+    engine.say(session_id, "m-1", "你好").await;
+    fired(engine, session_id).await
+}
+
+async fn a_timer_s_action_may_be_of_any_kind(backend: Backend) {
+    let engine = engine(backend, answer("您好"), vec![]).await;
+    engine.model.script(|asked| {
+        let first = plan(json!("您好"), &answer("一"));
+        Answer::json(&match asked.schema.as_str() {
+            "plan_and_decision" => first,
+            "decision" => acts_no_more(),
+            _ => json!("要点"),
+        })
+    });
+    let turn = acted(&engine, "s1", "SKILL", "query_order").await;
+    assert_eq!((turn.outcome, turn.actions), (Outcome::Silent, vec!["query_order".to_owned()]));
+    assert_eq!(engine.api.calls("/orders/A1").len(), 1);
+    assert_eq!(engine.session("s1").await.timers.len(), 1, "the one that has fired is gone, the other stays");
+
+    acted(&engine, "s2", "SYSTEM", "update_profile").await;
+    let session = engine.session("s2").await;
+    assert_eq!((&session.profile["phone"], session.timers.len()), (&json!("1"), 1));
+
+    acted(&engine, "s3", "SYSTEM", "close_conversation").await;
+    let session = engine.session("s3").await;
+    assert!(session.closed_at.is_some() && session.timers.is_empty());
+
+    let turn = acted(&engine, "s4", "SYSTEM", "handoff").await;
+    assert_eq!(turn.outcome, Outcome::Transferred);
+    assert_eq!(engine.api.calls("/desk").len(), 1);
+    assert!(engine.session("s4").await.timers.is_empty());
+}
+
+fn acts_no_more() -> serde_json::Value {
+    crate::support::script::decision("ready", serde_json::Value::Null, serde_json::Value::Null)
+}
+
+async fn a_timer_s_flow_leaves_the_other_timers(backend: Backend) {
+    let engine = engine(backend, answer("您好"), vec![]).await;
+    engine.model.script(|asked| {
+        let first = plan(json!("您好"), &answer("一"));
+        Answer::json(&if asked.schema == "plan_and_decision" { first } else { json!("要点") })
+    });
+    let turn = acted(&engine, "s1", "FLOW", "parallel_analysis").await;
+    assert_eq!((turn.outcome, turn.actions), (Outcome::Flow, vec!["parallel_analysis".to_owned()]));
+    let names: Vec<String> = engine.session("s1").await.timers.iter().map(|timer| timer.name.clone()).collect();
+    assert_eq!(names, ["later"]);
 }

@@ -85,6 +85,7 @@ pub fn scripted(model: &ScriptedModel) -> config::Model {
         max_completion_tokens: None,
         extra: serde_json::Map::new(),
         api_key_header: None,
+        vision: false,
     }
 }
 

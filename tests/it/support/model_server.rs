@@ -48,11 +48,20 @@ impl Call {
         tools.filter_map(|tool| tool["function"]["name"].as_str()).collect()
     }
 
+    /// Addresses of the pictures in all messages.
+    pub fn images(&self) -> Vec<String> {
+        let messages = self.body["messages"].as_array().into_iter().flatten();
+        let parts = messages.filter_map(|message| message["content"].as_array()).flatten();
+        parts.filter_map(|part| part["image_url"]["url"].as_str()).map(str::to_owned).collect()
+    }
+
     /// The last message of a role.
     pub fn message(&self, role: &str) -> &str {
         let mut messages = self.body["messages"].as_array().into_iter().flatten().rev();
         let last = messages.find(|message| message["role"] == role);
-        last.and_then(|message| message["content"].as_str()).unwrap_or_default()
+        // The text stands before the pictures.
+        let text = last.and_then(|message| message["content"].as_str().or(message["content"][0]["text"].as_str()));
+        text.unwrap_or_default()
     }
 }
 

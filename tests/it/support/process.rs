@@ -29,6 +29,7 @@ impl Process {
             .arg(&config)
             .args(args)
             .current_dir(dir)
+            .env_remove("RUST_LOG")
             .env_remove("NATS_URL")
             .env_remove("MONGODB_URI")
             .envs(env.iter().copied())

@@ -17,6 +17,8 @@ pub struct Asked {
     pub system: String,
     /// The last user message.
     pub user: String,
+    /// Addresses of the pictures that it is shown.
+    pub images: Vec<String>,
     /// Names of the tools that it may call.
     pub tools: Vec<String>,
     /// The last message, if that is a tool's result.
@@ -36,6 +38,7 @@ impl From<&Call> for Asked {
             schema: call.body["response_format"]["json_schema"]["name"].as_str().unwrap_or_default().to_owned(),
             system: call.message("system").to_owned(),
             user: call.message("user").to_owned(),
+            images: call.images(),
             tools: call.tools().into_iter().map(str::to_owned).collect(),
             result: call.body["messages"]
                 .as_array()

@@ -70,6 +70,7 @@ impl Bench {
             max_completion_tokens: None,
             extra: serde_json::Map::new(),
             api_key_header: None,
+            vision: false,
         };
         let settings = Settings { models: [("default".to_owned(), model)].into(), ..Settings::default() };
         let take = Acquire {

@@ -163,6 +163,8 @@ impl World {
             started_at,
             committed_at: at,
             hash: String::new(),
+            actions: Vec::new(),
+            tokens: 0,
         });
     }
 

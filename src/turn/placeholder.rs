@@ -1,0 +1,70 @@
+//! Texts that a model copies from its instructions or its schema in place of writing one. No user reads them.
+
+/// Names of fields and types.
+const NAMES: [&str; 9] = ["string", "text", "null", "greeting", "response", "message", "name", "tone", "sop"];
+
+/// True for a text that is nothing but a placeholder: dots (`…`), a name in brackets (`<greeting>`, `{{ greeting }}`), or the
+/// name of a field or a type.
+pub(crate) fn is_placeholder(text: &str) -> bool {
+    let text = text.trim().trim_matches(['"', '`']).trim();
+    if text.is_empty() {
+        return false;
+    }
+    let is_dots = text.chars().all(|c| matches!(c, '…' | '⋯' | '.' | '_') || c.is_whitespace());
+    let is_name = NAMES.iter().any(|name| text.eq_ignore_ascii_case(name));
+    is_dots || is_name || is_bracketed(text)
+}
+
+fn is_bracketed(text: &str) -> bool {
+    let inner = match (text.chars().next(), text.chars().next_back()) {
+        (Some('<'), Some('>')) => text.trim_start_matches('<').trim_end_matches('>'),
+        (Some('{'), Some('}')) => text.trim_start_matches('{').trim_end_matches('}'),
+        _ => return false,
+    };
+    let legal = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ' | '…' | '.');
+    !inner.is_empty() && inner.len() <= 60 && inner.chars().all(legal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_told_from_texts() {
+        for text in [
+            "…",
+            "...",
+            " \"…\" ",
+            "……",
+            "___",
+            "<greeting>",
+            "<the reply>",
+            "{{ greeting }}",
+            "{response}",
+            "string",
+            "Null",
+            "`text`",
+        ] {
+            assert!(is_placeholder(text), "{text}");
+        }
+        for text in [
+            "",
+            "  ",
+            "好",
+            "?",
+            "！",
+            "👍",
+            "您好…",
+            "1. …",
+            "…好的",
+            "<b>好</b>",
+            "<html><p>",
+            "{\"a\":1}",
+            "Text me.",
+            "Name?",
+            "message sent",
+        ] {
+            assert!(!is_placeholder(text), "{text}");
+        }
+    }
+}
