@@ -255,7 +255,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// The text with a blank behind the first character of each control token of a chat template. A server that reads such
-/// tokens within a message would take what follows for another speaker's words.
+/// tokens within a message would take the rest of it for another speaker's words.
 pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     let begins = |at: &usize| is_control_token(&text.as_bytes()[*at..]);
     let mut found = memchr::memchr2_iter(b'<', b'[', text.as_bytes()).filter(begins).peekable();

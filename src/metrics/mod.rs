@@ -147,7 +147,7 @@ impl Metrics {
             crowded: counter(
                 &registry,
                 "turnwheel_crowded_jobs_total",
-                "Jobs handed back since their model had its share of the worker.",
+                "Jobs returned to the queue because their model had its share of the worker.",
             ),
             models: model::Families::new(&registry),
             registry,

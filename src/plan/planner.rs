@@ -14,8 +14,8 @@ use tracing::warn;
 /// The most bytes of a made-up target in the log.
 const MAX_TARGET: usize = 64;
 
-/// The plan of `agent` as phase 1 drafted it. Name, tone and greeting are what the configuration says word for word, and the
-/// file's timers are used unchanged; the draft has only what the configuration leaves out, and the rewritten texts.
+/// The plan of `agent` from phase 1's draft. The configured name, tone, greeting and timers are used unchanged. The draft
+/// gives the rewritten texts, and fills fields that the configuration leaves out.
 pub fn complete(agent: &AgentRecord, draft: PlanDraft) -> Plan {
     let config = &agent.config;
     let timers = if config.timers.is_empty() { extracted(config, &draft.timers) } else { config.timers.clone() };
@@ -52,7 +52,7 @@ pub fn unplanned(agent: &AgentRecord) -> Plan {
     }
 }
 
-/// The timers that the model found in the configuration; those that could not be armed or fired are dropped.
+/// The timers that the model found in the configuration. Timers that could not be armed or fired are dropped.
 fn extracted(config: &AgentConfig, timers: &[Value]) -> Vec<TimerConfig> {
     let keep = |value: &Value| match timer(config, value) {
         Ok(timer) => Some(timer),
@@ -68,7 +68,7 @@ fn extracted(config: &AgentConfig, timers: &[Value]) -> Vec<TimerConfig> {
     kept
 }
 
-/// One of them, or what is wrong with it.
+/// Reads and checks one extracted timer. The error is for the log.
 fn timer(config: &AgentConfig, value: &Value) -> Result<TimerConfig, String> {
     let mut timer: TimerConfig = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
     timer.message = timer.message.filter(|text| !text.trim().is_empty() && !is_placeholder(text));

@@ -83,7 +83,7 @@ pub fn lines_of<'e>(history: impl IntoIterator<Item = &'e Entry>, speaker: fn(Ro
     transcript
 }
 
-/// What an entry says, with a line for each attachment.
+/// The entry's text with a line for each attachment.
 fn with_attachments(entry: &Entry) -> Cow<'_, str> {
     let Some(attached) = entry.metadata.get("attachments").and_then(Value::as_array) else {
         return Cow::Borrowed(&entry.text);

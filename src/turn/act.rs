@@ -100,7 +100,7 @@ impl Turn<'_> {
         self.call_flow(call).await
     }
 
-    /// Runs a flow from its beginning, over what is on record of it, and leaves a step that says how it ended.
+    /// Runs a flow from its beginning, over its recorded steps, and records a step with its outcome.
     pub(super) async fn call_flow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         self.settle().await?;
         let (key, action, begun) = (call.key.clone(), call.action.clone(), Instant::now());

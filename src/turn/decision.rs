@@ -154,7 +154,7 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
         Some(Value::Array(timers)) => timers.clone(),
         Some(other) => return Err(format!("`plan.timers` has to be a list or null, but is {}", kind(other))),
     };
-    // What the configuration has stands for a text that says nothing.
+    // The planner uses the configuration's text in place of a placeholder.
     let field = |name: &str| Ok::<_, String>(optional_text(plan, name, "plan.")?.filter(|text| !is_placeholder(text)));
     Ok(PlanDraft {
         name: field("name")?,
@@ -262,7 +262,7 @@ fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
     Ok(Some(Action { kind: kind_of_action, target, params }))
 }
 
-/// What a user is to read must have been written for them.
+/// Refuses a placeholder as a response.
 fn written(response: Option<String>) -> Result<Option<String>, String> {
     match response {
         Some(text) if is_placeholder(&text) => {

@@ -49,7 +49,7 @@ impl Turn<'_> {
             summary = action.params.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
             match Operation::of(&action) {
                 Some(Operation::Handoff) => self.acted(&action.target),
-                // A handoff ends the turn, so no model is left to read the results.
+                // A handoff ends the turn: no model reads the results.
                 _ => drop(self.execute(iteration, state, &action).await?),
             }
         }

@@ -37,7 +37,7 @@ impl Turn<'_> {
         decided: &str,
     ) -> Written<Informed> {
         let message = self.typed_text();
-        // A timer's turn answers nobody, and a picture alone has no words to search for.
+        // A timer's turn has no message, and a picture alone has no words to search for.
         if message.trim().is_empty() {
             return Ok(Ok(None));
         }

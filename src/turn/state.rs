@@ -148,7 +148,7 @@ impl<'a> Turn<'a> {
         self.jobs.iter().filter_map(Job::user_message)
     }
 
-    /// What the user said in this turn: all merged texts, in order, with the names of attachments.
+    /// The user's messages of this turn as one text: all merged texts, in order, with the names of attachments.
     pub(super) fn message_text(&self) -> String {
         self.messages().map(UserMessage::words).collect::<Vec<_>>().join("\n")
     }

@@ -196,7 +196,7 @@ async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>
 /// Takes the lane for a message and works it off.
 async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Passed, Stop> {
     let Prepared { job, pin, model, kind } = prepared;
-    let _share = shared.shares.take(&model).map_err(Stop::Crowded)?;
+    let _share = shared.shares.take(&model).await.map_err(Stop::Crowded)?;
     let request = wish(shared, wake, &job, (pin, kind));
     let until = Instant::now() + shared.ack_wait;
     // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.

@@ -4,7 +4,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
+/// A model whose turns end at shorter intervals than this frees a place in a moment: a job waits so long for it.
+const MOMENT: Duration = Duration::from_millis(50);
 /// The least delay of a job that finds no place.
 const LEAST_DELAY: Duration = Duration::from_secs(1);
 /// The most, so that a model that answers again is soon asked again.
@@ -13,9 +17,11 @@ const MOST_DELAY: Duration = Duration::from_secs(60);
 /// would keep these from being delivered.
 const STEP: Duration = Duration::from_millis(2);
 
-#[derive(Debug, Default)]
-struct Use {
-    turns: usize,
+/// The places of one model.
+struct Places {
+    free: Arc<Semaphore>,
+    /// When a turn of it ended last.
+    freed: Option<Instant>,
     /// When the last of the jobs that found no place comes back.
     last_back: Option<Instant>,
 }
@@ -24,7 +30,7 @@ struct Use {
 pub(super) struct Shares {
     /// The most lanes of one model.
     limit: usize,
-    by_model: Mutex<HashMap<String, Use>>,
+    by_model: Mutex<HashMap<String, Places>>,
 }
 
 impl Shares {
@@ -36,26 +42,42 @@ impl Shares {
     }
 
     /// A place for a lane whose agent asks `model`. When the model has its share: how long the job waits before it
-    /// asks again, which grows with the number of those that wait.
-    pub(super) fn take(self: &Arc<Self>, model: &str) -> Result<Share, Duration> {
-        self.take_at(model, Instant::now())
+    /// asks again, which grows with the number of waiting jobs.
+    pub(super) async fn take(self: &Arc<Self>, model: &str) -> Result<Share, Duration> {
+        let (free, moves) = self.of(model, |places| {
+            let moves = places.freed.is_some_and(|freed| freed.elapsed() < MOMENT);
+            (Arc::clone(&places.free), moves)
+        });
+        let place = match Arc::clone(&free).try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) if moves => timeout(MOMENT, free.acquire_owned()).await.ok().and_then(Result::ok),
+            Err(_) => None,
+        };
+        let share = |place| Share { shares: Arc::clone(self), model: model.to_owned(), _place: place };
+        place.map(share).ok_or_else(|| self.of(model, |places| places.delay(Instant::now())))
     }
 
-    fn take_at(self: &Arc<Self>, model: &str, now: Instant) -> Result<Share, Duration> {
+    fn of<T>(&self, model: &str, look: impl FnOnce(&mut Places) -> T) -> T {
         let mut by_model = self.lock();
-        let used = by_model.entry(model.to_owned()).or_default();
-        if used.turns >= self.limit {
-            let soonest = now + LEAST_DELAY;
-            let back = used.last_back.map_or(soonest, |last| soonest.max(last + STEP)).min(now + MOST_DELAY);
-            used.last_back = Some(back);
-            return Err(back - now);
+        if let Some(places) = by_model.get_mut(model) {
+            return look(places);
         }
-        used.turns += 1;
-        Ok(Share { shares: Arc::clone(self), model: model.to_owned() })
+        let free = Arc::new(Semaphore::new(self.limit));
+        look(by_model.entry(model.to_owned()).or_insert(Places { free, freed: None, last_back: None }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Use>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Places>> {
         self.by_model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Places {
+    /// How long one more job without a place waits.
+    fn delay(&mut self, now: Instant) -> Duration {
+        let soonest = now + LEAST_DELAY;
+        let back = self.last_back.map_or(soonest, |last| soonest.max(last + STEP)).min(now + MOST_DELAY);
+        self.last_back = Some(back);
+        back - now
     }
 }
 
@@ -63,13 +85,12 @@ impl Shares {
 pub(super) struct Share {
     shares: Arc<Shares>,
     model: String,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(used) = self.shares.lock().get_mut(&self.model) {
-            used.turns = used.turns.saturating_sub(1);
-        }
+        self.shares.of(&self.model, |places| places.freed = Some(Instant::now()));
     }
 }
 
@@ -77,34 +98,53 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_model_never_has_all_places() {
-        let shares = Shares::new(8);
-        let mut slow: Vec<Share> = (0..7).map(|_| shares.take("slow").unwrap_or_else(|_| panic!("a place"))).collect();
-        assert!(shares.take("slow").is_err(), "also while no other model is in use");
-        assert!(shares.take("quick").is_ok());
-        slow.truncate(5);
-        assert!(shares.take("slow").is_ok());
+    async fn place(shares: &Arc<Shares>, model: &str) -> Share {
+        shares.take(model).await.unwrap_or_else(|_| panic!("{model} gets no place"))
     }
 
-    #[test]
-    fn a_worker_with_one_place_gives_it_to_any_model() {
+    #[tokio::test]
+    async fn one_model_never_has_all_places() {
+        let shares = Shares::new(8);
+        let mut slow = Vec::new();
+        for _ in 0..7 {
+            slow.push(place(&shares, "slow").await);
+        }
+        assert!(shares.take("slow").await.is_err(), "also while no other model is in use");
+        place(&shares, "quick").await;
+        slow.truncate(6);
+        place(&shares, "slow").await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_with_one_place_gives_it_to_any_model() {
         let shares = Shares::new(1);
-        drop(shares.take("a"));
-        assert!(shares.take("b").is_ok());
+        drop(place(&shares, "a").await);
+        place(&shares, "b").await;
+    }
+
+    #[tokio::test]
+    async fn a_job_waits_a_moment_for_a_model_whose_turns_end_quickly() {
+        let shares = Shares::new(3);
+        let (first, _second) = (place(&shares, "quick").await, place(&shares, "quick").await);
+        drop(first);
+        let third = place(&shares, "quick").await;
+        let (waited, ()) = tokio::join!(shares.take("quick"), async {
+            tokio::task::yield_now().await;
+            drop(third);
+        });
+        assert!(waited.is_ok(), "the place that becomes free is its");
     }
 
     #[test]
     fn the_more_jobs_wait_for_a_model_the_later_each_comes_back() {
         let (shares, now) = (Shares::new(2), Instant::now());
-        let _busy = shares.take("slow");
-        let refused = |at| shares.take_at("slow", at).err().unwrap();
+        let refused = |at| shares.of("slow", |places| places.delay(at));
         assert_eq!(refused(now), LEAST_DELAY);
         let delays: Vec<Duration> = (0..10_000).map(|_| refused(now)).collect();
         assert_eq!(delays[9_999], LEAST_DELAY + STEP * 10_000);
         // The first of them is back, and goes behind the last.
         assert_eq!(refused(now + LEAST_DELAY), STEP * 10_001);
-        assert_eq!(refused(now + Duration::from_secs(600)), LEAST_DELAY, "those that waited are gone");
+        assert_eq!(refused(now + Duration::from_secs(600)), LEAST_DELAY, "the jobs that waited have been taken");
         let worst = (0..100_000).map(|_| refused(now)).max();
         assert_eq!(worst, Some(MOST_DELAY));
     }

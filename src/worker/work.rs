@@ -74,7 +74,7 @@ impl Subject {
     }
 }
 
-/// What the log says of a turn once it is committed. Taken before the commit, which takes the change.
+/// The log's line for a committed turn. Built before the commit, which consumes the change.
 pub(super) struct Line {
     turn: TurnLine,
     run: Option<RunStatus>,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use turnwheel::queue::Publish;
 
-/// A worker process beside an engine that only watches.
+/// A worker process, and an engine that runs no worker of its own.
 struct Watched {
     engine: Engine,
     dir: TempDir,

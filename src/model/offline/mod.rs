@@ -3,8 +3,8 @@
 //!
 //! Which rule speaks:
 //! - at the start of a turn the first rule, from the top, whose conditions all hold;
-//! - after an action the first rule with a fitting `result_of`, `ok` or `failed`; if there is none, the first `always` that
-//!   ends the turn.
+//! - after an action the first rule with a fitting `result_of`, `ok` or `failed`; without such a rule, the first `always`
+//!   that ends the turn.
 //!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
 //!
 //! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call, and its `output` the answer where a
