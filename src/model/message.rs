@@ -42,7 +42,14 @@ pub struct PromptMessage {
 impl PromptMessage {
     /// Words, and no more.
     pub fn new(role: PromptRole, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), images: Vec::new(), tool_calls: Vec::new(), tool_call_id: None, extra: Map::new() }
+        Self {
+            role,
+            content: content.into(),
+            images: Vec::new(),
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            extra: Map::new(),
+        }
     }
 
     /// The same with these fields of the model's own.

@@ -148,22 +148,6 @@ impl<'a> Turn<'a> {
         self.jobs.iter().filter_map(Job::user_message)
     }
 
-    /// The user's messages of this turn as one text: all merged texts, in order, with the names of attachments.
-    pub(super) fn message_text(&self) -> String {
-        self.messages().map(UserMessage::words).collect::<Vec<_>>().join("\n")
-    }
-
-    /// The user's own words alone.
-    pub(super) fn typed_text(&self) -> String {
-        self.messages().map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n")
-    }
-
-    /// The addresses of this turn's pictures.
-    pub(super) fn images(&self) -> Vec<String> {
-        let attached = self.messages().flat_map(|message| &message.attachments);
-        attached.filter(|attachment| attachment.kind == "image").map(|attachment| attachment.url.clone()).collect()
-    }
-
     /// Goes to `to`, publishing the transition. A status that follows itself is not one; an illegal one is refused and
     /// logged.
     pub(super) fn transition(&mut self, to: Status) {

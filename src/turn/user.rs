@@ -2,6 +2,7 @@
 
 use super::TurnError;
 use super::state::Turn;
+use crate::queue::UserMessage;
 use crate::session::Status;
 use crate::store::Change;
 use futures::FutureExt;
@@ -35,5 +36,21 @@ impl Turn<'_> {
         };
         self.transition(Status::Processing);
         self.iterate(opening.plan, opening.first, opening.greeted).await
+    }
+
+    /// The user's messages of this turn as one text: all merged texts, in order, with the names of attachments.
+    pub(super) fn message_text(&self) -> String {
+        self.messages().map(UserMessage::words).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The user's own words alone.
+    pub(super) fn typed_text(&self) -> String {
+        self.messages().map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The addresses of this turn's pictures.
+    pub(super) fn images(&self) -> Vec<String> {
+        let attached = self.messages().flat_map(|message| &message.attachments);
+        attached.filter(|attachment| attachment.kind == "image").map(|attachment| attachment.url.clone()).collect()
     }
 }

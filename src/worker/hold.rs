@@ -392,7 +392,9 @@ impl<'a> Hold<'a> {
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded(_) | Stop::Unreadable(_) | Stop::OtherStream => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded(_) | Stop::Unreadable(_) | Stop::OtherStream => {
+                false
+            }
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.free(blame).await {

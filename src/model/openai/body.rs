@@ -56,7 +56,8 @@ impl<'r> Names<'r> {
 
 impl OpenAi {
     pub(super) fn body(&self, request: &ModelRequest, names: &Names<'_>, form: &Form) -> Value {
-        let mut messages: Vec<Value> = request.messages.iter().map(|message| self.seen(message, written(message, names, form))).collect();
+        let mut messages: Vec<Value> =
+            request.messages.iter().map(|message| self.seen(message, written(message, names, form))).collect();
         let mut body = Map::new();
         if let Some(schema) = &request.schema {
             match form.format {
