@@ -1,7 +1,10 @@
-//! The one place that reads the wall clock. Everything else is handed a [`Timestamp`].
+//! The one place that reads the wall clock, and the clock of leases, which counts a suspend of the machine: [`Moment`].
+//! Everything else is handed a [`Timestamp`].
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::ops::Add;
 use std::time::Duration;
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat};
@@ -17,6 +20,49 @@ pub struct Timestamp(i64);
 #[allow(clippy::disallowed_methods)]
 pub fn now() -> Timestamp {
     Timestamp(Utc::now().timestamp_millis())
+}
+
+/// The clock of [`Moment`]. `std::time::Instant` stands still on Linux while the machine is suspended.
+#[cfg(target_os = "linux")]
+const BOOT_TIME: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const BOOT_TIME: ClockId = ClockId::Monotonic;
+
+/// A point on a clock that never goes back, and that counts on while the process is stopped or its machine suspended. A
+/// lease is over by the server's clock then, and its holder must see that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+/// The current moment.
+pub fn moment() -> Moment {
+    let time = clock_gettime(BOOT_TIME);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Moment(Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0)))
+}
+
+impl Moment {
+    /// This moment minus `duration`, saturating.
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(duration))
+    }
+
+    /// How long ago it was; zero when it is still to come.
+    pub fn elapsed(self) -> Duration {
+        self.until(moment())
+    }
+
+    /// How long from `self` until `later`; zero when `later` has passed.
+    pub fn until(self, later: Self) -> Duration {
+        later.0.saturating_sub(self.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
 }
 
 impl Timestamp {
@@ -105,6 +151,19 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_moment_counts_the_time_since_the_boot() {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime = Duration::from_secs_f64(uptime.split(' ').next().unwrap().parse().unwrap());
+        let now = moment().0;
+        // The file has hundredths of a second of the clock that counts suspends.
+        assert!(
+            now + Duration::from_millis(20) > uptime && now < uptime + Duration::from_secs(5),
+            "{now:?} {uptime:?}"
+        );
+    }
 
     #[test]
     fn json_has_milliseconds_and_bson_a_date() {

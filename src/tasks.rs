@@ -4,6 +4,7 @@ use futures::FutureExt;
 use std::any::Any;
 use std::future::{Future, pending};
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -23,6 +24,7 @@ pub enum OnPanic {
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+    failure: Arc<OnceLock<String>>,
 }
 
 impl Tasks {
@@ -33,7 +35,7 @@ impl Tasks {
 
     /// A set that ends with `parent`, or earlier by its own [`Tasks::shutdown`].
     pub fn child_of(parent: &CancellationToken) -> Self {
-        Self { tracker: TaskTracker::new(), stop: parent.child_token() }
+        Self { stop: parent.child_token(), ..Self::default() }
     }
 
     /// The token that tells tasks to stop taking new work.
@@ -46,16 +48,30 @@ impl Tasks {
         self.stop.cancel();
     }
 
+    /// Asks every task to stop, because of a problem that the process cannot go on with. The first one counts.
+    pub fn fail(&self, problem: String) {
+        error!("{problem}");
+        // Of two problems at once one is enough.
+        let _ = self.failure.set(problem);
+        self.stop.cancel();
+    }
+
+    /// The problem that ended these tasks; `None` when there was none.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.get().cloned()
+    }
+
     /// Starts `task` in the background under `name`.
     #[allow(clippy::disallowed_methods)]
     pub fn spawn(&self, name: &'static str, on_panic: OnPanic, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
+        let failing = (on_panic == OnPanic::Shutdown).then(|| self.clone());
         // In the task itself: a second one to watch it would cost every turn a start and a wake-up.
         let watched = async move {
             if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
-                error!(task = name, "a background task panicked: {}", panic_text(panic.as_ref()));
-                if on_panic == OnPanic::Shutdown {
-                    stop.cancel();
+                let panic = panic_text(panic.as_ref());
+                match failing {
+                    Some(tasks) => tasks.fail(format!("the background task `{name}` panicked: {panic}")),
+                    None => error!(task = name, "a background task panicked: {panic}"),
                 }
             }
         };

@@ -209,7 +209,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // A command says by itself what it waits for.
     let default = match cli.command.is_role() {
         // The client of NATS names servers by their ports; what it says is said by the queue as well.
-        true => "info,tokio_cron_scheduler=warn,async_nats=warn",
+        true => "info,async_nats=warn",
         false => "warn,turnwheel::queue::nats=error,turnwheel::store::mongo=error",
     };
     let loaded = Settings::load(&sources)?;

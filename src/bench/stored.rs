@@ -83,7 +83,7 @@ impl Stored {
             stream: self.stream,
             at: self.stream,
             lease: LEASE,
-            sure_until: Some(Instant::now() + LEASE),
+            sure_until: Some(crate::clock::moment() + LEASE),
             change: Some(Box::new(self.change(&session_id, words, timer))),
         };
         self.store.commit(commit).await?;

@@ -100,8 +100,10 @@ pub struct Nats {
 pub struct Mongodb {
     /// `mongodb://127.0.0.1:27017` unless given; also `MONGODB_URI`.
     pub uri: String,
-    /// `turnwheel` unless given.
+    /// `turnwheel` unless given. One namespace for each database.
     pub database: String,
+    /// How long a command may take before its outcome counts as unknown; 10 s unless given.
+    pub timeout: Text,
 }
 
 /// See [`Settings::worker`].
@@ -331,7 +333,11 @@ impl Default for Settings {
             namespace: "tw".into(),
             backend: Backend::Cluster,
             nats: Nats { url: "nats://127.0.0.1:4222".into(), creds: None, replicas: 1 },
-            mongodb: Mongodb { uri: "mongodb://127.0.0.1:27017".into(), database: "turnwheel".into() },
+            mongodb: Mongodb {
+                uri: "mongodb://127.0.0.1:27017".into(),
+                database: "turnwheel".into(),
+                timeout: Text(Duration::from_secs(10)),
+            },
             data_dir: "data".into(),
             agents_dir: "agents".into(),
             workflows_dir: "workflows".into(),

@@ -65,6 +65,7 @@ pub const KEYS: &[Key] = &[
     key("nats.replicas", Kind::Whole(1, 5)),
     secret("mongodb.uri", Kind::Text),
     key("mongodb.database", Kind::Text),
+    key("mongodb.timeout", Kind::Duration(100)),
     key("data_dir", Kind::Path),
     key("agents_dir", Kind::Path),
     key("workflows_dir", Kind::Path),

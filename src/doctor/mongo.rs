@@ -5,7 +5,8 @@ use super::{Finding, in_time, version};
 use crate::clock::{self, Timestamp};
 use crate::config::Settings;
 use crate::config::show::masked_address;
-use crate::store::mongo::connect::{HISTORY_WINDOW, ask_admin, client, indexes};
+use crate::store::mongo::connect::{HISTORY_WINDOW, ask_admin, client, indexes, unused_preference};
+use crate::store::mongo::meta;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::options::IndexOptions;
@@ -44,13 +45,35 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     findings.push(storage(&client).await);
     findings.extend(history(&client).await);
     findings.extend(clocks(&hello, here));
+    findings.extend(preference(settings).await);
     let database = client.database(&settings.mongodb.database);
+    if let Some(foreign) = foreign(settings, &database).await {
+        findings.push(foreign);
+        return (findings, false);
+    }
     let (of_indexes, complete) = index_findings(&database, &settings.mongodb.database).await;
     findings.extend(of_indexes);
     if complete {
         findings.push(leader(&database, &hello).await);
     }
     (findings, complete)
+}
+
+/// A secondary may lag behind what was just written, so none is read from.
+async fn preference(settings: &Settings) -> Option<Finding> {
+    let preference = unused_preference(settings).await?;
+    let what = format!("mongodb.uri asks for readPreference={preference}, which is not used: reads go to the primary");
+    Some(Finding::advice("reads", what, "remove readPreference from mongodb.uri"))
+}
+
+/// The database belongs to another namespace.
+async fn foreign(settings: &Settings, database: &Database) -> Option<Finding> {
+    let owner = in_time(meta::owner(database)).await.ok()??;
+    if owner == settings.namespace {
+        return None;
+    }
+    let remedy = format!("set mongodb.database to a database of its own, or namespace to `{owner}`");
+    Some(Finding::problem(&settings.mongodb.database, meta::foreign(settings, &owner), remedy))
 }
 
 async fn build(client: &Client, place: &str) -> Finding {

@@ -84,7 +84,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tracing::{info, warn};
+use tracing::info;
 
 /// What a graceful stop may take beyond `worker.drain_timeout`.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -246,12 +246,11 @@ impl Engine {
         let failed = |problem| EngineError::Listen { setting: "gateway.listen", address, problem };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (state, stop) = (self.gateway(), self.roles.stop_token());
+        let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
         info!("gateway on http://{address}");
         self.roles.spawn("gateway", OnPanic::Shutdown, async move {
-            if let Err(error) = gateway::serve(listener, state, stop.clone()).await {
-                warn!("the gateway has ended: {error}");
-                stop.cancel();
+            if let Err(error) = gateway::serve(listener, state, stop).await {
+                failing.fail(format!("the gateway on http://{address} has ended: {error}"));
             }
         });
         self.announce("gateway");
@@ -373,7 +372,16 @@ impl Engine {
 
     /// Returns when the engine stops: because somebody said so, or because a part of it has failed.
     pub async fn stopping(&self) {
-        self.roles.stop_token().cancelled().await;
+        let (roles, backend) = (self.roles.stop_token(), self.backend.stop_token());
+        tokio::select! {
+            () = roles.cancelled() => {}
+            () = backend.cancelled() => {}
+        }
+    }
+
+    /// The problem that the engine stops because of: see [`Engine::stopping`]. `None` when it was told to.
+    pub fn failure(&self) -> Option<String> {
+        self.backend.failure().or_else(|| self.roles.failure())
     }
 
     /// Takes no new turns, finishes those in hand within `worker.drain_timeout`, and gives the rest back to the queue.

@@ -133,7 +133,7 @@ pub async fn command(queue: &dyn Queue, store: &dyn Store, session_id: &str, ord
     let job = Job {
         session_id: session_id.to_owned(),
         job_id: fresh_id(),
-        body: JobBody::Control { command, name, reason, by },
+        body: JobBody::Control { command, name, reason, by, left_at: None },
     };
     let (accepted, Published { seq, .. }) = place(queue, job).await?;
     // The command waits behind the turn that it is to end.

@@ -16,6 +16,16 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// an old figure would look like a lane that stands still.
 pub async fn text(queue: &dyn Queue) -> String {
     let mut text = encode(&metrics().registry);
+    let registry = Registry::new();
+    let oldest = registered(
+        &registry,
+        Gauge::new(
+            "turnwheel_store_oldest_command_seconds",
+            "How long the oldest command to MongoDB has been in flight; 0 when there is none.",
+        ),
+    );
+    oldest.set(metrics().store_commands.oldest().as_secs_f64());
+    text.push_str(&encode(&registry));
     match tokio::time::timeout(LIMIT, queue.backlog()).await {
         Ok(Ok(backlog)) => {
             let registry = Registry::new();

@@ -6,6 +6,7 @@
 
 pub mod exposition;
 mod model;
+mod store;
 
 pub(crate) use model::ModelMetrics;
 
@@ -53,6 +54,7 @@ pub(crate) struct Metrics {
     pub(crate) knowledge_passages: IntGauge,
     knowledge_searches: [IntCounter; 2],
     batch_sizes: HistogramVec,
+    pub(crate) store_commands: store::StoreCommands,
     requests: IntCounterVec,
     budget_refusals: [IntCounter; Limit::ALL.len()],
     actions: IntCounterVec,
@@ -131,6 +133,7 @@ impl Metrics {
                 ("turnwheel_store_batch_size", "Items of one command to the store, by command.", ITEMS),
                 "command",
             ),
+            store_commands: store::StoreCommands::new(&registry),
             requests: counters(
                 &registry,
                 "turnwheel_http_requests_total",

@@ -69,6 +69,10 @@ pub enum JobBody {
         /// By whom.
         #[serde(default)]
         by: Option<String>,
+        /// It counts only if the session was left at this sequence, and nothing waits in it: housekeeping closes what it
+        /// has found idle, and a message may come in between.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left_at: Option<u64>,
     },
     /// A workflow run in a lane of its own.
     Run {

@@ -109,7 +109,8 @@ impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
     {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         let server = Server { receiver, waiting: Vec::new(), in_flight, sizes: metrics().batch_size(name), run };
-        tasks.spawn(name, OnPanic::Log, server.serve(tasks.stop_token()));
+        // Without it no command of this kind is ever sent again.
+        tasks.spawn(name, OnPanic::Shutdown, server.serve(tasks.stop_token()));
         Self { sender }
     }
 
@@ -235,6 +236,17 @@ mod tests {
         let asked: Vec<String> = ["a", "bad", "abc"].map(str::to_owned).to_vec();
         let outcomes = outcomes(&run, asked).await;
         assert!(matches!(outcomes[..], [Ok(1), Err(StoreError::Refused(_)), Ok(3)]), "{outcomes:?}");
+    }
+
+    #[tokio::test]
+    async fn a_group_that_panics_ends_its_process() {
+        let tasks = Tasks::new();
+        let group: Group<String, usize> =
+            Group::start(&tasks, "test", 1, async |_: Arc<Vec<String>>| panic!("by plan") as Result<_>);
+        let refused = group.submit("a".into()).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+        tasks.stop_token().cancelled().await;
+        assert_eq!(tasks.failure().as_deref(), Some("the background task `test` panicked: by plan"));
     }
 
     #[tokio::test]

@@ -186,11 +186,12 @@ pub trait Store: Send + Sync + 'static {
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers>;
 
     /// Sessions with work and no holder: `pending_seq > last_seq` or an open turn, and no lease, or one that expired
-    /// more than `grace` ago.
+    /// more than `grace` ago by the store's clock. The longest abandoned come first.
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>>;
 
-    /// Open (not closed) `ready` or `cancelled` chat sessions unchanged since `before`.
-    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>>;
+    /// Open (not closed) `ready` or `cancelled` chat sessions that nothing waits for, no timer and no flow, and that are
+    /// unchanged for more than `idle` by the store's clock.
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>>;
 
     /// Deletes expired turns with their steps, and expired runs; a store that does so by itself does nothing. Answers how many turns.
     async fn prune(&self) -> Result<u64>;

@@ -1,7 +1,7 @@
 //! What goes into and comes out of the [`Store`](super::Store).
 
 use super::runs::RunRecord;
-use crate::clock::Timestamp;
+use crate::clock::{Moment, Timestamp};
 use crate::journal::StepRecord;
 use crate::queue::{Job, OutEvent};
 use crate::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowState};
@@ -249,7 +249,7 @@ pub struct Commit {
     /// How long the lease goes on if it is not released.
     pub lease: Duration,
     /// Until when the caller's lease lasts for certain, if it knows: from then on another worker may have taken the lane.
-    pub sure_until: Option<Instant>,
+    pub sure_until: Option<Moment>,
     /// What the turn changed; `None` when the job was nothing to be handled.
     pub change: Option<Box<Change>>,
 }
@@ -388,4 +388,13 @@ pub struct AbandonedLane {
     pub session_id: String,
     /// Its epoch.
     pub epoch: u64,
+}
+
+/// A conversation that nobody has touched for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleSession {
+    /// The session.
+    pub session_id: String,
+    /// Up to where its lane is handled: later it has been touched.
+    pub last_seq: u64,
 }

@@ -1,47 +1,68 @@
 //! What has to be done now and then: lanes with work and no holder, idle sessions, expired turns.
 
-use crate::clock;
 use crate::queue::{Command, Job, JobBody, Publish, Queue};
-use crate::store::Store;
-use std::time::Duration;
+use crate::store::{AbandonedLane, IdleSession, Store};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 /// How long a lane may be without holder before it is woken: the queue's own redelivery comes first.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long after its wake-up a lane is woken again: the wake-up was lost, or its worker failed.
+const AGAIN: Duration = Duration::from_secs(60);
 /// The most lanes or sessions of one round.
 const BATCH: usize = 1_000;
 
-/// Wakes lanes that have work and no holder.
-pub(super) async fn wake_lanes(queue: &dyn Queue, store: &dyn Store) {
-    let lanes = match store.abandoned_lanes(GRACE, BATCH).await {
-        Ok(lanes) => lanes,
-        Err(error) => return warn!("the watch over abandoned lanes fails: {error}"),
-    };
-    for lane in lanes {
-        // The epoch tells one abandonment from the next, the minute a wake-up that was lost from its repeat.
-        let minute = clock::now().as_millis() / 60_000;
-        let job_id = format!("wake-{}-{minute}", lane.epoch);
-        info!(session_id = lane.session_id, epoch = lane.epoch, "waking a lane that has work and no holder");
-        publish(queue, &lane.session_id, job_id, JobBody::Wake).await;
+/// The lanes that were woken lately, by session and epoch.
+#[derive(Default)]
+pub(super) struct Woken(Mutex<HashMap<(String, u64), Instant>>);
+
+impl Woken {
+    /// Wakes lanes that have work and no holder, each once in [`AGAIN`].
+    pub(super) async fn wake_lanes(&self, queue: &dyn Queue, store: &dyn Store) {
+        // Lanes that cannot be worked off stand before all others, and must not hide them.
+        let lanes = match store.abandoned_lanes(GRACE, BATCH + self.recent()).await {
+            Ok(lanes) => lanes,
+            Err(error) => return warn!("the watch over abandoned lanes fails: {error}"),
+        };
+        for AbandonedLane { session_id, epoch } in self.fresh(lanes) {
+            info!(session_id, epoch, "waking a lane that has work and no holder");
+            let job_id = format!("wake-{}", uuid::Uuid::new_v4().simple());
+            publish(queue, &session_id, job_id, JobBody::Wake).await;
+        }
+    }
+
+    /// How many were woken lately.
+    fn recent(&self) -> usize {
+        let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.retain(|_, at| at.elapsed() < AGAIN);
+        woken.len()
+    }
+
+    /// Those that were not woken lately, and are now.
+    fn fresh(&self, mut lanes: Vec<AbandonedLane>) -> Vec<AbandonedLane> {
+        let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|lane| woken.insert((lane.session_id.clone(), lane.epoch), Instant::now()).is_none());
+        lanes
     }
 }
 
-/// Closes conversations that nobody touched for `idle_after`, and deletes expired turns.
-pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle_after: Duration) {
+/// Closes conversations that nobody touched for `idle`, and deletes expired turns.
+pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle: Duration) {
     match store.prune().await {
         Ok(0) => {}
         Ok(turns) => debug!(turns, "expired turns deleted"),
         Err(error) => warn!("expired turns are not deleted: {error}"),
     }
-    let sessions = match store.idle_sessions(clock::now().minus(idle_after), BATCH).await {
+    let sessions = match store.idle_sessions(idle, BATCH).await {
         Ok(sessions) => sessions,
         Err(error) => return warn!("the search for idle sessions fails: {error}"),
     };
-    for session_id in sessions {
-        let job_id = format!("idle-{}", clock::now().as_millis() / 3_600_000);
+    for IdleSession { session_id, last_seq } in sessions {
         let (reason, by) = (Some("idle".into()), Some("housekeeping".into()));
-        let body = JobBody::Control { command: Command::Close, name: None, reason, by };
-        publish(queue, &session_id, job_id, body).await;
+        let body = JobBody::Control { command: Command::Close, name: None, reason, by, left_at: Some(last_seq) };
+        publish(queue, &session_id, format!("idle-{last_seq}"), body).await;
     }
 }
 
@@ -51,5 +72,20 @@ async fn publish(queue: &dyn Queue, session_id: &str, job_id: String, body: JobB
     let publish = Publish { session_id: session_id.to_owned(), msg_id, payload: job.encode() };
     if let Err(error) = queue.publish(publish).await {
         warn!(session_id, "housekeeping cannot publish: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_that_was_woken_lately_makes_room_for_others() {
+        let lane = |session: &str, epoch| AbandonedLane { session_id: session.into(), epoch };
+        let woken = Woken::default();
+        assert_eq!(woken.fresh(vec![lane("a", 1), lane("b", 1)]).len(), 2);
+        assert_eq!(woken.recent(), 2, "so many more are asked for");
+        let fresh = woken.fresh(vec![lane("a", 1), lane("b", 2), lane("c", 1)]);
+        assert_eq!(fresh, [lane("b", 2), lane("c", 1)], "another epoch is another abandonment");
     }
 }

@@ -2,8 +2,8 @@
 //! loop that awaits due times, so that none of it makes a timer late.
 
 use super::housekeeping;
-use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler, Tick};
-use crate::clock::Timestamp;
+use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler};
+use crate::clock::{Moment, Timestamp, moment};
 use crate::metrics::{metrics, observe};
 use crate::queue::{Job, JobBody, Publish, Queue, QueueError};
 use crate::store::{DueTimer, DueTimers, StoreError};
@@ -15,8 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::DelayQueue;
 use tracing::{Instrument, debug_span, warn};
@@ -31,6 +30,45 @@ const AGAIN: Duration = Duration::from_secs(1);
 const PUBLISHING: usize = 512;
 /// Sweeps that hints ask for are so far apart at least: many turns that arm short timers at once are one sweep.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(50);
+
+/// What is done again and again, by the time that passes: a wall clock that is set back must not stop it.
+struct Ticks {
+    renewal: Interval,
+    sweep: Interval,
+    lanes: Interval,
+    housekeeping: Interval,
+}
+
+enum Tick {
+    Renewal,
+    Sweep,
+    Lanes,
+    Housekeeping,
+}
+
+impl Ticks {
+    fn begin() -> Self {
+        let every = |period: Duration| {
+            let mut ticks = interval(period);
+            // After a pause one tick makes up for all.
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        };
+        let (renewal, sweep) = (every(LEASE / 4), every(Duration::from_secs(1)));
+        let (lanes, housekeeping) = (every(Duration::from_secs(5)), every(Duration::from_secs(60)));
+        Self { renewal, sweep, lanes, housekeeping }
+    }
+
+    /// Waits for the next one. Nothing is lost when this is dropped.
+    async fn next(&mut self) -> Tick {
+        tokio::select! {
+            _ = self.renewal.tick() => Tick::Renewal,
+            _ = self.sweep.tick() => Tick::Sweep,
+            _ = self.lanes.tick() => Tick::Lanes,
+            _ = self.housekeeping.tick() => Tick::Housekeeping,
+        }
+    }
+}
 
 /// What a timer is remembered by: a hash of session, timer and generation, since there may be millions. Two that share
 /// one would make the later of them wait until it is published again.
@@ -51,9 +89,9 @@ pub(super) struct Term<'a> {
     /// A sweep is wanted after the one that is under way.
     sweep_again: bool,
     /// Renewing and looking after lanes.
-    chores: FuturesUnordered<BoxFuture<'a, Option<Instant>>>,
-    /// Not led any more after this, whatever the store says later.
-    led_until: Instant,
+    chores: FuturesUnordered<BoxFuture<'a, Option<Moment>>>,
+    /// Not led any more after this, whatever the store says later, also after a suspend of the machine.
+    led_until: Moment,
     /// The store's time at its last answer.
     store_time: Option<(Timestamp, Instant)>,
 }
@@ -71,13 +109,13 @@ impl<'a> Term<'a> {
             sweeping: FuturesUnordered::new(),
             sweep_again: false,
             chores: FuturesUnordered::new(),
-            led_until: Instant::now() + LEASE,
+            led_until: moment() + LEASE,
             store_time: None,
         }
     }
 
     /// Leads until `stop`, or until the leadership is lost.
-    pub(super) async fn serve(&mut self, mut ticks: mpsc::Receiver<Tick>, stop: &CancellationToken) {
+    pub(super) async fn serve(&mut self, stop: &CancellationToken) {
         let mut hints = match self.scheduler.queue.timer_hints().await {
             Ok(hints) => hints.fuse(),
             Err(error) => {
@@ -85,13 +123,11 @@ impl<'a> Term<'a> {
                 futures::stream::pending().boxed().fuse()
             }
         };
-        let mut renewal = tokio::time::interval(LEASE / 4);
-        self.sweep(Duration::ZERO);
-        while Instant::now() < self.led_until {
+        let mut ticks = Ticks::begin();
+        while moment() < self.led_until {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = renewal.tick() => self.renew(),
-                Some(tick) = ticks.recv() => self.tick(tick),
+                tick = ticks.next() => self.tick(tick),
                 Some(_) = hints.next() => self.sweep(BETWEEN_SWEEPS),
                 Some(expired) = self.due.next(), if self.publishing.len() < PUBLISHING && !self.due.is_empty() => {
                     self.publish(expired.into_inner());
@@ -99,14 +135,14 @@ impl<'a> Term<'a> {
                 Some((due, outcome)) = self.publishing.next() => self.published(due, outcome),
                 Some((begun, due)) = self.sweeping.next() => self.swept(begun, due),
                 Some(led_until) = self.chores.next() => self.led_until = led_until.unwrap_or(self.led_until),
-                () = tokio::time::sleep_until(self.led_until) => {}
+                () = tokio::time::sleep(moment().until(self.led_until)) => {}
             }
         }
         warn!(owner = self.scheduler.owner, "this scheduler leads no longer");
     }
 
     fn renew(&self) {
-        let (asked, Scheduler { store, owner, .. }) = (Instant::now(), self.scheduler);
+        let (asked, Scheduler { store, owner, .. }) = (moment(), self.scheduler);
         let renewed = async move {
             match store.lead(ROLE, owner, LEASE).await {
                 Ok(true) => Some(asked + LEASE),
@@ -121,11 +157,12 @@ impl<'a> Term<'a> {
     }
 
     fn tick(&mut self, tick: Tick) {
-        let Scheduler { queue, store, idle_after, .. } = self.scheduler;
+        let Scheduler { queue, store, idle_after, woken, .. } = self.scheduler;
         match tick {
+            Tick::Renewal => self.renew(),
             Tick::Sweep => self.sweep(Duration::ZERO),
             Tick::Lanes => {
-                self.chores.push(housekeeping::wake_lanes(queue.as_ref(), store.as_ref()).map(|()| None).boxed());
+                self.chores.push(woken.wake_lanes(queue.as_ref(), store.as_ref()).map(|()| None).boxed());
             }
             Tick::Housekeeping => {
                 let clean = housekeeping::clean(queue.as_ref(), store.as_ref(), *idle_after);

@@ -6,7 +6,7 @@ use super::waiting::FLOW_TIMEOUT;
 use super::{CancelReason, TurnError};
 use crate::clock;
 use crate::queue::Command;
-use crate::session::Status;
+use crate::session::{Session, Status};
 use crate::store::{Change, Outcome, TimerChange};
 
 impl Turn<'_> {
@@ -39,6 +39,12 @@ impl Turn<'_> {
             }
             Command::CancelTimers => self.cancel_timers(name),
         }
+    }
+
+    /// True when nobody has touched the session since its lane was handled up to there, and nothing waits in it.
+    pub(super) fn is_left_alone(&self, seq: u64) -> bool {
+        let Session { last_seq, timers, waiting, .. } = &self.session;
+        *last_seq == seq && timers.is_empty() && waiting.is_none()
     }
 
     /// Cancels the timers of this name, or all. What ends a human's hold, or the wait for an answer, is no follow-up: it goes

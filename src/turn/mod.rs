@@ -183,7 +183,8 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         // What is rare is not to take room in every turn that waits.
         JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(timer_id, *generation)).await.map(Some),
-        JobBody::Control { command, name, reason, by } => {
+        JobBody::Control { left_at: Some(seq), .. } if !turn.is_left_alone(*seq) => turn.nothing().map(Some),
+        JobBody::Control { command, name, reason, by, .. } => {
             let why = CancelReason::operator(reason.as_deref(), by.as_deref());
             Box::pin(turn.control(*command, name.as_deref(), &why)).await.map(Some)
         }

@@ -10,7 +10,7 @@ use super::lanes::{HeldLane, Passed};
 use super::opening::{self, Begun, Through};
 use super::rewind::is_repeat;
 use super::work::{Line, Subject, Work};
-use crate::clock::{self, Timestamp};
+use crate::clock::{self, Moment, Timestamp, moment};
 use crate::ids;
 use crate::journal::Guard;
 use crate::metrics::{Counted, metrics, observe};
@@ -25,7 +25,7 @@ use futures::future::{BoxFuture, MaybeDone};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info, warn};
 
@@ -72,7 +72,7 @@ impl Handled {
 
 impl<'a> Hold<'a> {
     /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message.
-    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Instant, woken_by: (u64, Job)) -> Box<Self> {
+    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Moment, woken_by: (u64, Job)) -> Box<Self> {
         let Grant { mut session, resumed, earlier } = grant;
         let earlier = earlier.map(|earlier| (woken_by.0, earlier));
         let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
@@ -215,7 +215,7 @@ impl<'a> Hold<'a> {
             sure_until: self.shared.lanes.sure_until(&self.session.session_id),
             change,
         };
-        let until = Instant::now() + self.shared.ack_wait;
+        let until = moment() + self.shared.ack_wait;
         // A lease that the commit gives back is not lost; the commit itself tells when it was.
         self.shared.lanes.ending(&self.session.session_id);
         let committed = self.shared.store().commit(commit).await?;

@@ -5,7 +5,7 @@ use super::intake::{self, Unfit};
 use super::lanes::Passed;
 use super::rewind::{self, Standing};
 use super::{Shared, cancelling};
-use crate::clock::{self, Timestamp};
+use crate::clock::{self, Timestamp, moment};
 use crate::metrics::metrics;
 use crate::queue::{Cause, DeliveryToken, Job, JobBody, Message, QueueError};
 use crate::run;
@@ -14,7 +14,7 @@ use crate::store::{Acquire, Acquired, NewSession, Pin, Rewind, StoreError};
 use futures::FutureExt;
 use futures::future::{MaybeDone, maybe_done};
 use std::future::{Future, poll_fn};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::{Instrument, debug, error, info_span, warn};
 
 /// How long a job waits that could not be handled because queue or store were away.
@@ -198,7 +198,7 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Pa
     let Prepared { job, pin, model, kind } = prepared;
     let _share = shared.shares.take(&model).await.map_err(Stop::Crowded)?;
     let request = wish(shared, wake, &job, (pin, kind));
-    let until = Instant::now() + shared.ack_wait;
+    let until = moment() + shared.ack_wait;
     // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.
     let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
     let acquired = beside(shared.store().acquire(request), &mut first).await;
@@ -242,7 +242,7 @@ async fn enter_again(
     (stream, rewind): (Timestamp, Option<Rewind>),
 ) -> Result<Passed, Stop> {
     let Ok(Prepared { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
-    let until = Instant::now() + shared.ack_wait;
+    let until = moment() + shared.ack_wait;
     let request = Acquire { stream, rewind, ..wish(shared, wake, &job, (pin, kind)) };
     match shared.store().acquire(request).await? {
         Acquired::Granted(grant) => {

@@ -1,6 +1,6 @@
 //! The lanes that this worker drives, with the deliveries that wait for them.
 
-use crate::clock::Timestamp;
+use crate::clock::{Moment, Timestamp, moment};
 use crate::journal::Holding;
 use crate::queue::{Delivery, DeliveryToken, Message};
 use crate::store::{Held, Store, StoreError};
@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The hold on one lane, as its turns ask for it.
@@ -27,7 +27,7 @@ impl Holding for HeldLane {
             return Ok(true);
         }
         // Paused, or too busy to renew: that alone is no reason to begin the turn anew.
-        let until = Instant::now() + self.ack_wait;
+        let until = moment() + self.ack_wait;
         let lost = self.store.renew(std::slice::from_ref(&self.held), self.ack_wait).await?;
         if !lost.is_empty() {
             return Ok(false);
@@ -89,8 +89,8 @@ struct Lane {
     /// By sequence: what is to be acknowledged when the lane has passed it.
     waiting: BTreeMap<u64, Waiting>,
     epoch: Option<u64>,
-    /// Until when the lease lasts for certain, whatever the store's clock says.
-    until: Option<Instant>,
+    /// Until when the lease lasts for certain, whatever the store's clock says, also after a suspend of the machine.
+    until: Option<Moment>,
     /// A commit is under way that may give the lease back.
     ending: bool,
     lost: CancellationToken,
@@ -109,7 +109,7 @@ struct Waiting {
     stream: Timestamp,
     at: Timestamp,
     /// Since when the queue holds it back from others.
-    kept: Instant,
+    kept: Moment,
 }
 
 impl Lanes {
@@ -125,7 +125,7 @@ impl Lanes {
         };
         let lane = lanes.entry(session_id).or_default();
         lane.first = first.or(lane.first.take());
-        lane.waiting.insert(seq, Waiting { token, stream, at, kept: Instant::now() });
+        lane.waiting.insert(seq, Waiting { token, stream, at, kept: moment() });
         offer
     }
 
@@ -145,7 +145,7 @@ impl Lanes {
     }
 
     /// Notes that the lane is held, `until` then for certain; the token is cancelled when the lease is lost.
-    pub(super) fn hold(&self, session_id: &str, epoch: u64, until: Instant) -> CancellationToken {
+    pub(super) fn hold(&self, session_id: &str, epoch: u64, until: Moment) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
         lane.epoch = Some(epoch);
@@ -193,7 +193,7 @@ impl Lanes {
     }
 
     /// Notes that a lease lasts longer.
-    pub(super) fn renewed(&self, held: &Held, until: Instant) {
+    pub(super) fn renewed(&self, held: &Held, until: Moment) {
         let mut lanes = self.lock();
         if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
             lane.until = Some(until);
@@ -211,11 +211,11 @@ impl Lanes {
     fn surely_holds(&self, held: &Held) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
-        lane.and_then(|lane| lane.until).is_some_and(|until| Instant::now() < until)
+        lane.and_then(|lane| lane.until).is_some_and(|until| moment() < until)
     }
 
     /// Until when the lease lasts for certain.
-    pub(super) fn sure_until(&self, session_id: &str) -> Option<Instant> {
+    pub(super) fn sure_until(&self, session_id: &str) -> Option<Moment> {
         self.lock().get(session_id)?.until
     }
 
@@ -253,7 +253,7 @@ impl Lanes {
     }
 
     /// The leases held that are not sure to last until then.
-    pub(super) fn held(&self, until: Instant) -> Vec<Held> {
+    pub(super) fn held(&self, until: Moment) -> Vec<Held> {
         let lanes = self.lock();
         let ending = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
         let held =
@@ -262,7 +262,7 @@ impl Lanes {
     }
 
     /// The deliveries that wait, and of which the queue has not heard since then.
-    pub(super) fn waiting(&self, since: Instant) -> Vec<(String, u64, DeliveryToken)> {
+    pub(super) fn waiting(&self, since: Moment) -> Vec<(String, u64, DeliveryToken)> {
         let lanes = self.lock();
         let unheard = |session_id: &String, lane: &Lane| {
             let unheard = lane.waiting.iter().filter(|(_, waiting)| waiting.kept < since);
@@ -272,7 +272,7 @@ impl Lanes {
     }
 
     /// Notes that the queue has heard of deliveries.
-    pub(super) fn kept<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Instant) {
+    pub(super) fn kept<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Moment) {
         let mut lanes = self.lock();
         for (session_id, seq) in deliveries {
             if let Some(waiting) = lanes.get_mut(session_id).and_then(|lane| lane.waiting.get_mut(&seq)) {
@@ -342,7 +342,7 @@ mod tests {
         let lanes = Lanes::default();
         for (session_id, panics) in [("a", true), ("b", false)] {
             lanes.offer(delivery(session_id, 1));
-            lanes.hold(session_id, 1, Instant::now());
+            lanes.hold(session_id, 1, moment());
             let driving = async {
                 let _driven = Driven { lanes: &lanes, session_id };
                 assert!(!panics, "on purpose");
@@ -350,14 +350,14 @@ mod tests {
             assert_eq!(AssertUnwindSafe(driving).catch_unwind().await.is_err(), panics);
             assert_eq!(lanes.drives(session_id), !panics);
         }
-        assert_eq!(lanes.held(Instant::now() + Duration::from_secs(1)).len(), 1);
+        assert_eq!(lanes.held(moment() + Duration::from_secs(1)).len(), 1);
         assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
     }
 
     #[test]
     fn only_leases_and_deliveries_that_need_it_are_renewed() {
         let lanes = Lanes::default();
-        let now = Instant::now();
+        let now = moment();
         let soon = |seconds| now + Duration::from_secs(seconds);
         for (session_id, until) in [("a", soon(2)), ("b", soon(5))] {
             assert_eq!(lanes.offer(delivery(session_id, 1)), Offer::Start);

@@ -26,6 +26,7 @@ use crate::turn::Services;
 use health::Health;
 use lanes::{Driven, Lanes, Offer};
 use shares::Shares;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -97,16 +98,23 @@ impl Worker {
         let permits = Arc::new(Semaphore::new(settings.worker.concurrency));
         info!(owner = shared.owner, concurrency = settings.worker.concurrency, "the worker has begun");
         let renewals = Tasks::new();
-        renewals.spawn("renewal", OnPanic::Log, renewal::run(Arc::clone(&shared), renewals.stop_token()));
+        // Without it every lease runs out.
+        renewals.spawn("renewal", OnPanic::Shutdown, renewal::run(Arc::clone(&shared), renewals.stop_token()));
         renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
         let compared = Arc::clone(&shared);
         renewals.spawn("comparison with the stream", OnPanic::Log, async move { rewind::compare(&compared).await });
         let knowledge = shared.services.knowledge.clone();
         renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
-        tasks::apart(take_in(Arc::clone(&shared), permits, tasks.clone(), stop)).await;
-        drain(&shared, &tasks, settings.worker.drain_timeout.0).await;
+        let taking = tasks::apart(take_in(Arc::clone(&shared), permits, tasks.clone(), stop));
+        let failed = renewals.stop_token().run_until_cancelled(taking).await.is_none();
+        let limit = if failed { Duration::ZERO } else { settings.worker.drain_timeout.0 };
+        drain(&shared, &tasks, limit).await;
         renewals.shutdown(Duration::from_secs(1)).await;
         info!(owner = shared.owner, "the worker has ended");
+        if let Some(problem) = renewals.failure() {
+            // Ends the process like a panic of the worker itself.
+            resume_unwind(Box::new(problem));
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 //! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
 
 use super::Shared;
+use crate::clock::moment;
 use crate::store::Held;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -30,11 +30,11 @@ async fn leases(shared: &Shared) {
     let mut ticks = ticks(shared);
     loop {
         ticks.tick().await;
-        let held = shared.lanes.held(Instant::now() + shared.ack_wait * 2 / 3);
+        let held = shared.lanes.held(moment() + shared.ack_wait * 2 / 3);
         if held.is_empty() {
             continue;
         }
-        let until = Instant::now() + shared.ack_wait;
+        let until = moment() + shared.ack_wait;
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
                 let lost: HashSet<Held> = lost.into_iter().collect();
@@ -52,8 +52,8 @@ async fn deliveries(shared: &Shared) {
     let mut ticks = ticks(shared);
     loop {
         ticks.tick().await;
-        let now = Instant::now();
-        let waiting = now.checked_sub(shared.ack_wait / 3).map(|since| shared.lanes.waiting(since)).unwrap_or_default();
+        let now = moment();
+        let waiting = shared.lanes.waiting(now.minus(shared.ack_wait / 3));
         if waiting.is_empty() {
             continue;
         }

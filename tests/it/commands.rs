@@ -2,7 +2,7 @@
 
 use crate::scenarios::sales;
 use crate::support::engine::DEADLINE;
-use crate::support::process::Process;
+use crate::support::process::{Process, toml};
 use crate::support::servers::{cluster, free_port};
 use crate::support::{api, eventually};
 use serde_json::{Value, json};
@@ -296,4 +296,40 @@ async fn what_came_of_agent_files_and_messages_is_told_to_programs() {
     let unknown = folder.run(&["send", "--session", "s2", "--agent", "nobody", "--json", "你好"], "").await;
     assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
     assert!(unknown.err.contains("error: ") && unknown.err.contains("hint: "), "{unknown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_whose_file_cannot_grow_ends_with_the_reason() {
+    let folder = Folder::embedded();
+    folder.write("turnwheel.toml", &toml(&folder.settings));
+    // What would make the file longer is refused: more than it has from the start, less than the messages below need.
+    let script = "trap '' XFSZ; ulimit -f 8192; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_turnwheel"), "--config", "turnwheel.toml", "dev"]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    for name in ["NATS_URL", "MONGODB_URI", "TURNWHEEL_CONFIG"] {
+        command.env_remove(name);
+    }
+    let child = command.spawn().unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+    let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+    let address = format!("http://{}", folder.settings.gateway.listen);
+    eventually(DEADLINE, "dev is ready", || async {
+        client.get(format!("{address}/readyz")).send().await.is_ok_and(|answer| answer.status() == 200)
+    })
+    .await;
+    let text = "字".repeat(60_000);
+    let mut number = 0;
+    while !ended.is_finished() {
+        number += 1;
+        let message = json!({"session_id": format!("s{number}"), "agent_id": "sales", "text": text});
+        // Refused, or broken off, once the file is full.
+        let _ = client.post(format!("{address}/api/v1/messages")).json(&message).send().await;
+        assert!(number < 2_000, "the process goes on without its file");
+    }
+    let ended = Ended::from(ended.await.unwrap());
+    assert_eq!(ended.code, 1, "{ended:?}");
+    for part in ["turnwheel.redb cannot be written", "make sure that its disk has space"] {
+        assert!(ended.err.contains(part), "{part}: {}", ended.err);
+    }
 }

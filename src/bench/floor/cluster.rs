@@ -6,7 +6,7 @@ use crate::bench::crew::Duty;
 use crate::config::Settings;
 use crate::session::history::MAX_ENTRIES;
 use crate::store::group::{Group, Weigh};
-use crate::store::mongo::{Bulk, CURRENT, Commands, put};
+use crate::store::mongo::{Bulk, CURRENT, Commands, Durable, put};
 use crate::store::{Result as StoreResult, StoreError};
 use crate::tasks::{OnPanic, Tasks};
 use anyhow::Context;
@@ -82,7 +82,7 @@ pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: Cancel
     let consumer = stream.get_or_create_consumer("workers", config).await?;
     let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
     let database = database(settings).await?;
-    let commands = Commands::new(database.clone());
+    let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
     let of = || commands.clone();
     let (acquired, recorded, committed) = (of(), of(), of());
     let floor = Arc::new(Floor {
@@ -212,8 +212,8 @@ fn kind(payload: &str) -> &'static str {
 }
 
 /// Runs a bulk command on one of the collections.
-async fn bulk(commands: &Commands, kind: Bulk, items: &[RawDocumentBuf], concern: RawDocumentBuf) -> StoreResult<()> {
-    let answer = commands.run(kind.command(items, &concern)?).await?;
+async fn bulk(commands: &Commands, kind: Bulk, items: &[RawDocumentBuf], durable: Durable) -> StoreResult<()> {
+    let answer = commands.bulk(kind, items, durable).await?;
     match answer.get_array("writeErrors") {
         Ok(errors) => Err(StoreError::Refused(format!("{errors:?}"))),
         Err(_) => Ok(()),
@@ -221,16 +221,16 @@ async fn bulk(commands: &Commands, kind: Bulk, items: &[RawDocumentBuf], concern
 }
 
 async fn update(commands: &Commands, statements: &[RawDocumentBuf]) -> StoreResult<()> {
-    bulk(commands, Bulk::Update("sessions"), statements, rawdoc! {"w": "majority", "j": true}).await
+    bulk(commands, Bulk::Update("sessions"), statements, Durable::Majority).await
 }
 
 async fn insert(
     commands: &Commands,
     collection: &'static str,
     documents: &[RawDocumentBuf],
-    concern: RawDocumentBuf,
+    durable: Durable,
 ) -> StoreResult<()> {
-    bulk(commands, Bulk::Insert(collection), documents, concern).await
+    bulk(commands, Bulk::Insert(collection), documents, durable).await
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
@@ -291,7 +291,7 @@ fn step_document(item: &Item) -> RawDocumentBuf {
 
 async fn record(commands: Commands, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
-    insert(&commands, "steps", &steps, rawdoc! {"w": "majority", "j": true}).await?;
+    insert(&commands, "steps", &steps, Durable::Majority).await?;
     Ok(items.iter().map(|_| Ok(())).collect())
 }
 
@@ -336,8 +336,8 @@ async fn commit(commands: Commands, items: Arc<Vec<Item>>) -> StoreResult<Vec<St
     let turns: Vec<RawDocumentBuf> = items.iter().map(turn_document).collect();
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
     // The session's majority covers what was written before it.
-    let turns = insert(&commands, "turns", &turns, rawdoc! {"w": 1});
-    future::try_join(turns, insert(&commands, "steps", &steps, rawdoc! {"w": 1})).await?;
+    let turns = insert(&commands, "turns", &turns, Durable::Primary);
+    future::try_join(turns, insert(&commands, "steps", &steps, Durable::Primary)).await?;
     let sessions = items.iter().map(left_session).collect::<StoreResult<Vec<_>>>()?;
     update(&commands, &sessions).await?;
     Ok(items.iter().map(|_| Ok(())).collect())

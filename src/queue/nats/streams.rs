@@ -164,7 +164,11 @@ impl NatsQueue {
         let name = wanted.name.clone();
         match self.context.get_stream(&name).await {
             Ok(stream) => {
-                report(&stream.cached_info().config, &wanted);
+                let found = &stream.cached_info().config;
+                if let Some(problem) = collision(found, &wanted) {
+                    return Err(QueueError::Refused(problem));
+                }
+                report(found, &wanted);
                 return Ok(());
             }
             Err(error) if is_missing(&error) => {}
@@ -254,6 +258,19 @@ fn lacks_room(error: &CreateStreamError) -> bool {
         ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => refusal.to_string().contains("storage"),
         _ => false,
     }
+}
+
+/// The stream is that of a namespace whose name differs in upper and lower case alone: stream names do not.
+fn collision(found: &Config, wanted: &Config) -> Option<String> {
+    let (subject, name) = (wanted.subjects.first()?, &wanted.name);
+    let other = found.subjects.iter().find(|found| found.eq_ignore_ascii_case(subject))?;
+    let (namespace, owner) = (subject.split('.').next()?, other.split('.').next()?);
+    (namespace != owner).then(|| {
+        format!(
+            "the stream {name} belongs to namespace `{owner}`, and this process has namespace = `{namespace}`, which differs \
+             in upper and lower case alone; set namespace to another name"
+        )
+    })
 }
 
 fn report(found: &Config, wanted: &Config) {

@@ -8,8 +8,10 @@ use super::open_error::OpenError;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
 use crate::metrics::{metrics, observe_items};
+use crate::tasks::{Tasks, panic_text};
 use prometheus::Histogram;
 use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -47,8 +49,44 @@ pub struct EmbeddedFile {
     operations: Mutex<Option<Sender<Operation>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     publisher: Mutex<Option<Arc<dyn Publisher>>>,
-    broken: Arc<OnceLock<String>>,
+    broken: Arc<Broken>,
     path: PathBuf,
+}
+
+/// What is wrong with the file, once something is: it is not touched any more, and the process ends.
+struct Broken {
+    path: String,
+    problem: OnceLock<String>,
+    /// The tasks of the process.
+    ends: OnceLock<Tasks>,
+}
+
+impl Broken {
+    fn get(&self) -> Option<&String> {
+        self.problem.get()
+    }
+
+    /// Answers the problem that was the first.
+    fn set(&self, problem: String) -> Fault {
+        let mut new = false;
+        let problem = self.problem.get_or_init(|| {
+            new = true;
+            problem
+        });
+        match self.ends.get() {
+            Some(tasks) if new => tasks.fail(problem.clone()),
+            None if new => error!("{problem}"),
+            _ => {}
+        }
+        Fault::Storage(problem.clone())
+    }
+
+    fn cannot(&self, what: &str, fault: &Fault) -> Fault {
+        let Self { path, .. } = self;
+        self.set(format!(
+            "{path} cannot be {what} ({fault}); make sure that its disk has space and works, then restart"
+        ))
+    }
 }
 
 impl std::fmt::Debug for EmbeddedFile {
@@ -86,20 +124,23 @@ impl EmbeddedFile {
         }
         tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
         let (sender, receiver) = mpsc::channel();
-        let broken = Arc::new(OnceLock::new());
-        let writer = Writer {
-            database: Arc::clone(&database),
-            broken: Arc::clone(&broken),
-            path: path.display().to_string(),
-            sizes: metrics().batch_size("file"),
-        };
+        let broken =
+            Arc::new(Broken { path: path.display().to_string(), problem: OnceLock::new(), ends: OnceLock::new() });
+        let sizes = metrics().batch_size("file");
+        let writer = Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), sizes };
         // A thread and not a task: syncing a file blocks. It ends when the last handle of the file is dropped.
         let writer = std::thread::Builder::new()
             .name("embedded-file".into())
-            .spawn(move || writer.run(&receiver))
+            .spawn(move || writer.run_or_break(&receiver))
             .map_err(|error| unusable(error.to_string()))?;
         let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
         Ok(Arc::new(Self { database, operations, writer, publisher: Mutex::default(), broken, path: path.to_owned() }))
+    }
+
+    /// From now on a file that cannot be read or written ends these tasks: nothing can be done without it.
+    pub(crate) fn ends(&self, tasks: &Tasks) {
+        // A file has one process.
+        let _ = self.broken.ends.set(tasks.clone());
     }
 
     /// From now on commits publish by this queue.
@@ -169,7 +210,10 @@ impl EmbeddedFile {
 
     /// Reads what is committed as of now.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Fault> {
-        work(&self.database.begin_read()?)
+        let read = self.database.begin_read().map_err(Fault::from).and_then(|read| work(&read));
+        read.map_err(
+            |fault| if matches!(fault, Fault::Storage(_)) { self.broken.cannot("read", &fault) } else { fault },
+        )
     }
 
     /// The size of the file; `None` for one in memory.
@@ -202,12 +246,19 @@ impl Drop for EmbeddedFile {
 
 struct Writer {
     database: Arc<Database>,
-    broken: Arc<OnceLock<String>>,
-    path: String,
+    broken: Arc<Broken>,
     sizes: Histogram,
 }
 
 impl Writer {
+    /// A panic within the storage is a failure of the file, too.
+    fn run_or_break(self, operations: &Receiver<Operation>) {
+        let broken = Arc::clone(&self.broken);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(operations))) {
+            broken.cannot("written", &Fault::Storage(panic_text(panic.as_ref())));
+        }
+    }
+
     fn run(self, operations: &Receiver<Operation>) {
         let mut batch: Vec<Operation> = Vec::new();
         loop {
@@ -246,14 +297,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(batch.len());
         // Operations left over by a failure are dropped below, when their callers can be told why.
         let mut batch = batch.into_iter();
-        let outcome = self.transact(&mut batch, &mut answers).map_err(|fault| {
-            let problem = format!(
-                "{} cannot be written ({fault}); make sure that its disk has space and works, then restart",
-                self.path
-            );
-            error!("{problem}");
-            Fault::Storage(self.broken.get_or_init(|| problem).clone())
-        });
+        let outcome = self.transact(&mut batch, &mut answers).map_err(|fault| self.broken.cannot("written", &fault));
         for answer in answers {
             answer(outcome.clone());
         }
@@ -386,10 +430,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_fails_every_write_with_the_remedy_until_the_restart() {
+    async fn a_full_disk_fails_every_write_with_the_remedy_and_ends_the_process() {
         let full = Arc::new(AtomicBool::new(false));
         let disk = Disk { memory: redb::backends::InMemoryBackend::new(), full: Arc::clone(&full) };
         let file = EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk)).unwrap();
+        let tasks = Tasks::new();
+        file.ends(&tasks);
         let put = |n: u64| file.write(move |tables| Ok(tables.meta.insert("n", n)?.map(|_| ())));
         put(1).await.unwrap();
         full.store(true, Ordering::SeqCst);
@@ -397,6 +443,8 @@ mod tests {
             let fault = outcome.unwrap_err().to_string();
             assert!(fault.contains("turnwheel.redb cannot be written") && fault.contains("restart"), "{fault}");
         }
+        let ended = tasks.failure().unwrap();
+        assert!(tasks.stop_token().is_cancelled() && ended.contains("cannot be written"), "{ended}");
         full.store(false, Ordering::SeqCst);
         // Memory may be ahead of the file now, so nothing more is written.
         put(30).await.unwrap_err();

@@ -285,7 +285,8 @@ impl Store for EmbeddedStore {
         Ok(self.sessions.abandoned(clock::now().minus(grace), limit))
     }
 
-    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>> {
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
+        let before = clock::now().minus(idle);
         Ok(self.file.read(|read| queries::idle_sessions(read, before, limit))?)
     }
 

@@ -3,12 +3,12 @@
 use super::fault::Fault;
 use super::history;
 use super::lanes;
-use super::sessions::IDLE;
+use super::sessions::{IDLE, is_idle};
 use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::session::{Kind, Session};
-use crate::store::{DueTimer, SessionQuery, TurnRecord};
+use crate::store::{DueTimer, IdleSession, SessionQuery, TurnRecord};
 use redb::{ReadTransaction, ReadableTable};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -89,18 +89,25 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
     Ok(found)
 }
 
-/// Conversations that wait for their user since `before`.
-pub(super) fn idle_sessions(read: &ReadTransaction, before: Timestamp, limit: usize) -> Result<Vec<String>, Fault> {
-    let (lanes, mut idle) = (lanes::all(read)?, Vec::new());
-    for row in read.open_table(SESSIONS)?.iter()? {
+/// Conversations that wait for their user alone since `before`.
+pub(super) fn idle_sessions(
+    read: &ReadTransaction,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<IdleSession>, Fault> {
+    let (lanes, sessions, mut idle) = (lanes::all(read)?, read.open_table(SESSIONS)?, Vec::new());
+    for row in sessions.iter()? {
         let (id, value) = row?;
         let (updated_at, flags, ..) = value.value();
         if idle.len() >= limit {
             break;
         }
-        if flags & IDLE != 0 && updated_at < before.as_millis() && !lanes.contains_key(id.value()) {
-            idle.push(id.value().to_owned());
+        if flags & IDLE == 0 || updated_at >= before.as_millis() || lanes.contains_key(id.value()) {
+            continue;
         }
+        // An earlier version has flagged sessions with timers, too.
+        let session = head(&sessions, id.value())?.filter(is_idle);
+        idle.extend(session.map(|Session { session_id, last_seq, .. }| IdleSession { session_id, last_seq }));
     }
     Ok(idle)
 }

@@ -170,14 +170,13 @@ impl Sessions {
         Ok(first)
     }
 
-    /// Lanes with work that nobody has held since `before`.
+    /// Lanes with work that nobody has held since `before`, the longest abandoned first.
     pub(super) fn abandoned(&self, before: Timestamp, limit: usize) -> Vec<AbandonedLane> {
-        self.open()
-            .values()
-            .filter(|session| lane::is_abandoned(session, before))
-            .take(limit)
-            .map(|session| AbandonedLane { session_id: session.session_id.clone(), epoch: session.epoch })
-            .collect()
+        let open = self.open();
+        let mut lanes: Vec<&Session> = open.values().filter(|session| lane::is_abandoned(session, before)).collect();
+        lanes.sort_by_key(|session| session.lease.as_ref().map_or(session.updated_at, |lease| lease.until));
+        let lane = |session: &&Session| AbandonedLane { session_id: session.session_id.clone(), epoch: session.epoch };
+        lanes.iter().take(limit).map(lane).collect()
     }
 }
 
@@ -208,8 +207,11 @@ pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), F
     Ok(())
 }
 
-fn is_idle(session: &Session) -> bool {
+/// True for a conversation that waits for its user, and for nothing else.
+pub(super) fn is_idle(session: &Session) -> bool {
     session.kind == Kind::Chat
         && session.closed_at.is_none()
         && matches!(session.workflow_state.status, Status::Ready | Status::Cancelled)
+        && session.timers.is_empty()
+        && session.waiting.is_none()
 }

@@ -15,9 +15,10 @@ use crate::store::{Result, StoreError};
 use crate::tasks::{OnPanic, Tasks};
 use bson::{Document, doc};
 use moka::future::Cache;
-use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, WriteConcern};
+use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
 use mongodb::{Client, IndexModel};
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -53,7 +54,7 @@ impl MongoStore {
             }
         };
         info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
-        tasks.spawn("server clock", OnPanic::Log, db.clone().keep_time(tasks.stop_token()));
+        tasks.spawn("server clock", OnPanic::Shutdown, db.clone().keep_time(tasks.stop_token()));
         let of = || db.clone();
         let (acquires, records, commits, reads, runs) = (of(), of(), of(), of(), of());
         Ok(Self {
@@ -75,8 +76,10 @@ impl Db {
         let client = client(settings).await?;
         let database = client.database(&settings.mongodb.database);
         let clock = ServerClock::ask(&client).await?;
-        let (commands, known, retention) = (Commands::new(database.clone()), Known::new(), settings.retention.turns.0);
-        let db = Self { client, database, commands, retention, known, clock };
+        let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
+        let (known, retention, probed) = (Known::new(), settings.retention.turns.0, Arc::default());
+        let db = Self { client, database, commands, retention, known, clock, probed };
+        db.claim(settings).await?;
         db.ensure_indexes().await?;
         Ok(db)
     }
@@ -94,8 +97,9 @@ impl Db {
         stop.run_until_cancelled(keep).await;
     }
 
-    pub(super) async fn ping(&self) -> Result<()> {
-        ask_admin(&self.client, doc! {"ping": 1}).await.map(|_| ())
+    /// See [`Commands::in_time`].
+    pub(super) async fn in_time<T>(&self, asked: impl IntoFuture<Output = mongodb::error::Result<T>>) -> Result<T> {
+        self.commands.in_time(asked).await
     }
 
     async fn ensure_indexes(&self) -> Result<()> {
@@ -107,7 +111,8 @@ impl Db {
     }
 }
 
-/// A client of the server that the settings name, which reads and writes by majority whatever the address says.
+/// A client of the servers that the settings name, which writes by majority, and reads from the primary what a majority has,
+/// whatever the address says: a secondary may lag behind the lease that its reader has just taken.
 pub(crate) async fn client(settings: &Settings) -> Result<Client> {
     let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
     options.app_name = Some("turnwheel".into());
@@ -115,9 +120,23 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
     // A primary that is frozen or cut off refuses nothing: what is asked of it waits until it is missed.
     options.heartbeat_freq.get_or_insert(HEARTBEAT);
     options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
-    options.write_concern = Some(WriteConcern::majority());
+    let mut durable = WriteConcern::majority();
+    durable.w_timeout = Some(settings.mongodb.timeout.0);
+    options.write_concern = Some(durable);
     options.read_concern = Some(ReadConcern::majority());
+    options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     Client::with_options(options).map_err(failed)
+}
+
+/// The read preference that the address asks for and that is not used.
+pub(crate) async fn unused_preference(settings: &Settings) -> Option<&'static str> {
+    match ClientOptions::parse(&settings.mongodb.uri).await.ok()?.selection_criteria? {
+        SelectionCriteria::ReadPreference(ReadPreference::Secondary { .. }) => Some("secondary"),
+        SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { .. }) => Some("secondaryPreferred"),
+        SelectionCriteria::ReadPreference(ReadPreference::PrimaryPreferred { .. }) => Some("primaryPreferred"),
+        SelectionCriteria::ReadPreference(ReadPreference::Nearest { .. }) => Some("nearest"),
+        _ => None,
+    }
 }
 
 /// The server's parameter for how many seconds it keeps versions of documents that are no longer the last ones.

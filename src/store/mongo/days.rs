@@ -2,8 +2,7 @@
 
 use super::Db;
 use super::command::Bulk;
-use super::document::{failed, int};
-use crate::clock;
+use super::document::int;
 use crate::store::{Commit, Committed, DAYS_KEPT, Result};
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
@@ -32,7 +31,7 @@ impl Db {
         if sums.is_empty() {
             return;
         }
-        let expires_at = bson::DateTime::from_millis(clock::now().plus(DAYS_KEPT).as_millis());
+        let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(DAYS_KEPT).as_millis());
         let statements: Vec<RawDocumentBuf> = sums
             .iter()
             .map(|((agent_id, day), tokens)| {
@@ -55,7 +54,7 @@ impl Db {
         let collection = self.database.collection::<Document>(DAYS);
         // What was added is seen at once, before it is durable.
         let find = collection.find(doc! {"_id": {"$in": ids}}).read_concern(ReadConcern::local());
-        let found: Vec<Document> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<Document> = self.in_time(async { find.await?.try_collect().await }).await?;
         let used = |found: &Document| {
             let tokens = u64::try_from(found.get_i64("tokens").ok()?).ok()?;
             Some((found.get_str("agent_id").ok()?.to_owned(), tokens))

@@ -85,7 +85,7 @@ pub(super) fn failed(error: Error) -> StoreError {
 }
 
 /// Codes of elections, shutdowns, interruptions and time limits.
-fn is_passing(code: i32) -> bool {
+pub(super) fn is_passing(code: i32) -> bool {
     matches!(
         code,
         6 | 7

@@ -1,11 +1,11 @@
 //! Steps and turns.
 
 use super::Db;
-use super::command::Bulk;
-use super::document::{self, failed, int, raw, read, sealed, unseal};
+use super::command::{Bulk, Durable};
+use super::document::{self, int, raw, read, sealed, unseal};
 use super::lane::{Failure, Term};
 use super::runs::{RUNS, run_document};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::journal::{StepRecord, Tokens};
 use crate::store::{Acquire, Commit, Outcome, Record, Recorded, Result, StatusAt, StoreError, TurnMark, TurnRecord};
 use bson::{RawDocumentBuf, doc, rawdoc};
@@ -42,7 +42,7 @@ impl Db {
         }
         let failures = self.bulk(Bulk::Insert("steps"), &statements).await?;
         if let Some(failure) = failures.values().find(|failure| !failure.is_duplicate()) {
-            return Err(StoreError::Refused(failure.problem.clone()));
+            return Err(failure.error());
         }
         if failures.is_empty() {
             return Ok(HashMap::new());
@@ -51,7 +51,7 @@ impl Db {
         let taken: Vec<&str> = failures.keys().filter_map(|index| ids.get(*index).copied()).collect();
         let collection = self.database.collection::<RawDocumentBuf>("steps");
         let found: Vec<_> =
-            collection.find(doc! {"_id": {"$in": taken}}).await.map_err(failed)?.try_collect().await.map_err(failed)?;
+            self.in_time(async { collection.find(doc! {"_id": {"$in": taken}}).await?.try_collect().await }).await?;
         let id = |raw: &RawDocumentBuf| raw.get_str("_id").unwrap_or_default().to_owned();
         let by_id: HashMap<String, StepRecord> =
             found.iter().map(|raw| Ok((id(raw), read_step(raw)?))).collect::<Result<_>>()?;
@@ -78,13 +78,13 @@ impl Db {
         let prefix = format!("{session_id}/{turn_id}");
         let filter = doc! {"_id": {"$gte": format!("{prefix}/"), "$lt": format!("{prefix}0")}};
         let collection = self.database.collection::<RawDocumentBuf>("steps");
-        let found: Vec<_> = collection.find(filter).await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.in_time(async { collection.find(filter).await?.try_collect().await }).await?;
         found.iter().map(read_step).collect()
     }
 
     /// Writes the turns' records, their runs' and the steps that are not recorded yet, with this write concern; see
     /// [`Db::bulk_before`] for one that is not durable. Returns the term of the primary, `None` when there was nothing to write.
-    pub(super) async fn write_turns(&self, items: &[&Commit], concern: RawDocumentBuf) -> Result<Term> {
+    pub(super) async fn write_turns(&self, items: &[&Commit], durable: Durable) -> Result<Term> {
         let expires_at = self.expiry();
         let (mut turns, mut steps, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
@@ -101,9 +101,9 @@ impl Db {
             return Ok(None);
         }
         let (turns, steps, runs) = futures::join!(
-            self.put("turns", &turns, &concern),
-            self.put("steps", &steps, &concern),
-            self.put(RUNS, &runs, &concern)
+            self.put("turns", &turns, durable),
+            self.put("steps", &steps, durable),
+            self.put(RUNS, &runs, durable)
         );
         let (mut terms, mut failures) = (Vec::new(), Vec::new());
         for (failed, term) in turns?.into_iter().chain(steps?).chain(runs?) {
@@ -111,7 +111,7 @@ impl Db {
             terms.push(term);
         }
         match failures.into_iter().find(|failure| !failure.is_duplicate()) {
-            Some(failure) => Err(StoreError::Refused(failure.problem)),
+            Some(failure) => Err(failure.error()),
             // A term that nobody has: it differs from any that the commit may see.
             None if terms.iter().any(|term| term.is_none() || *term != terms[0]) => Ok(Some(-1)),
             None => Ok(terms[0]),
@@ -123,12 +123,12 @@ impl Db {
         &self,
         collection: &'static str,
         documents: &[RawDocumentBuf],
-        concern: &RawDocumentBuf,
+        durable: Durable,
     ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
         if documents.is_empty() {
             return Ok(Vec::new());
         }
-        let inserted = self.bulk_with(Bulk::Insert(collection), documents, concern.clone()).await?;
+        let inserted = self.bulk_with(Bulk::Insert(collection), documents, durable).await?;
         let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
         let over = |(_, document): (usize, &RawDocumentBuf)| {
             let (id, epoch) = (document.get_str("_id").unwrap_or_default(), document.get_i64("epoch").unwrap_or(0));
@@ -139,7 +139,7 @@ impl Db {
         let again: Vec<_> = documents.iter().enumerate().filter(taken).map(over).collect();
         let updated = match again.is_empty() {
             true => None,
-            false => Some(self.bulk_with(Bulk::Update(collection), &again, concern.clone()).await?),
+            false => Some(self.bulk_with(Bulk::Update(collection), &again, durable).await?),
         };
         Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
@@ -150,13 +150,13 @@ impl Db {
         let filter = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
         let find = collection.find(filter).sort(doc! {"started_at": -1});
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         found.iter().map(document::read_turn).collect()
     }
 
     pub(super) async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
         let collection = self.database.collection::<RawDocumentBuf>("turns");
-        let found = collection.find_one(doc! {"_id": format!("{session_id}/{turn_id}")}).await.map_err(failed)?;
+        let found = self.in_time(collection.find_one(doc! {"_id": format!("{session_id}/{turn_id}")})).await?;
         found.as_ref().map(document::read_turn).transpose()
     }
 
@@ -177,7 +177,8 @@ impl Db {
     }
 
     pub(super) fn expiry(&self) -> Timestamp {
-        clock::now().plus(self.retention)
+        // The server deletes by its own clock what has expired.
+        self.clock.latest().plus(self.retention)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What agents answer from: a document for each source.
 
 use super::Db;
-use super::document::{failed, int, raw, read};
+use super::document::{int, raw, read};
 use crate::clock::Timestamp;
 use crate::knowledge::{Origin, Passage, Source, SourceEntry};
 use crate::store::Result;
@@ -56,17 +56,17 @@ impl Db {
         let SourceEntry { agent_id, source: name, hash, origin, .. } = &source.entry;
         let key = doc! {"_id": id(agent_id, name)};
         let same = doc! {"_id": id(agent_id, name), "hash": hash, "origin": origin.as_str()};
-        let known = self.sources().find_one(same).projection(doc! {"hash": 1}).await.map_err(failed)?;
+        let known = self.in_time(self.sources().find_one(same).projection(doc! {"hash": 1})).await?;
         if known.is_some() {
             return Ok(false);
         }
         let stored = raw(&Stored::from(source))?;
-        self.sources().replace_one(key, stored).upsert(true).await.map_err(failed)?;
+        self.in_time(self.sources().replace_one(key, stored).upsert(true)).await?;
         Ok(true)
     }
 
     pub(super) async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool> {
-        let removed = self.sources().delete_one(doc! {"_id": id(agent_id, source)}).await.map_err(failed)?;
+        let removed = self.in_time(self.sources().delete_one(doc! {"_id": id(agent_id, source)})).await?;
         Ok(removed.deleted_count > 0)
     }
 
@@ -77,14 +77,14 @@ impl Db {
         let filter = agent_id.map_or_else(|| doc! {"agent_id": {"$gte": ""}}, |agent_id| doc! {"agent_id": agent_id});
         let sources = self.sources();
         let find = sources.find(filter).projection(shown).sort(doc! {"agent_id": 1, "source": 1});
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         found.iter().map(|raw| Ok(Source::from(read::<Stored>(raw, "a source")?).entry)).collect()
     }
 
     pub(super) async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
         let sources = self.sources();
         let find = sources.find(doc! {"agent_id": agent_id}).sort(doc! {"source": 1});
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         let source = |raw: &RawDocumentBuf| {
             let what = format!("source `{}`", raw.get_str("_id").unwrap_or("?"));
             Ok(read::<Stored>(raw, &what)?.into())

@@ -1,20 +1,20 @@
 //! The lane's updates: commit, release, renew. Each is one atomic update of one document; a group of them is one command.
 
 use super::Db;
-use super::command::Bulk;
+use super::command::{Bulk, Durable};
 use super::commit::{Leaves, statement};
-use super::document::{date, failed, int, millis, raw, read, unseal_fields};
+use super::document::{date, int, is_passing, millis, raw, read, unseal_fields};
 use super::fence::Tokens;
 use super::plain;
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, moment};
 use crate::session::Session;
 use crate::store::known::left;
 use crate::store::{Commit, Committed, Held, Result, StoreError};
-use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
@@ -57,11 +57,6 @@ impl Attempt<'_> {
     }
 }
 
-/// The write concern of commands that are durable on return.
-fn durable() -> RawDocumentBuf {
-    rawdoc! {"w": "majority", "j": true}
-}
-
 /// The term of the primary that ran a command; `None` when it does not say.
 pub(super) type Term = Option<i64>;
 
@@ -76,6 +71,12 @@ impl Failure {
         self.code == DUPLICATE_KEY
     }
 
+    /// The statement's failure as that of its caller. One that ran out of time, or into an election, may be tried again.
+    pub(super) fn error(&self) -> StoreError {
+        let error = if is_passing(self.code) { StoreError::Unavailable } else { StoreError::Refused };
+        error(self.problem.clone())
+    }
+
     /// The statement matched nothing. The code of a pipeline's `$divide` differs between server versions, its words do not.
     fn matched_nothing(&self) -> bool {
         self.is_duplicate() || self.problem.contains("$divide by zero")
@@ -85,7 +86,7 @@ impl Failure {
 impl Db {
     /// Runs an unordered bulk command, durable on return; answers the statements that failed, by index.
     pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
-        self.bulk_with(kind, items, durable()).await.map(|(failures, _)| failures)
+        self.bulk_with(kind, items, Durable::Majority).await.map(|(failures, _)| failures)
     }
 
     /// Runs an unordered bulk command that becomes durable with whatever durable command follows it in the same term of the
@@ -95,16 +96,16 @@ impl Db {
         kind: Bulk,
         items: &[RawDocumentBuf],
     ) -> Result<(HashMap<usize, Failure>, Term)> {
-        self.bulk_with(kind, items, rawdoc! {"w": 1}).await
+        self.bulk_with(kind, items, Durable::Primary).await
     }
 
     pub(super) async fn bulk_with(
         &self,
         kind: Bulk,
         items: &[RawDocumentBuf],
-        concern: RawDocumentBuf,
+        durable: Durable,
     ) -> Result<(HashMap<usize, Failure>, Term)> {
-        let answer = self.commands.run(kind.command(items, &concern)?).await?;
+        let answer = self.commands.bulk(kind, items, durable).await?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
             return Err(StoreError::Unavailable(format!("not acknowledged by a majority: {concern}")));
         }
@@ -129,7 +130,7 @@ impl Db {
         if let Some(fields) = fields {
             find = find.projection(fields);
         }
-        let documents: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let documents: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         let id = |document: &RawDocumentBuf| document.get_str("_id").map(str::to_owned).unwrap_or_default();
         Ok(documents.into_iter().map(|document| (id(&document), document)).collect())
     }
@@ -141,15 +142,15 @@ impl Db {
         open.retain(|attempt| !lost.contains(&attempt.at));
         // The journal first: what is committed is also on record.
         let turns: Vec<&Commit> = open.iter().map(|attempt| attempt.item).collect();
-        let mut written = self.write_turns(&turns, rawdoc! {"w": 1}).await?;
+        let mut written = self.write_turns(&turns, Durable::Primary).await?;
         let now = self.clock.latest();
         let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
         while !open.is_empty() {
             let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
-            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, durable()).await?;
+            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durable::Majority).await?;
             if written.is_some() && written != term {
                 // Another primary by now: the records may have been lost with the one before. Nothing durable follows.
-                self.write_turns(&turns, durable()).await?;
+                self.write_turns(&turns, Durable::Majority).await?;
                 written = None;
             }
             let tried = std::mem::take(&mut open);
@@ -157,7 +158,7 @@ impl Db {
                 match failures.get(&index) {
                     None => outcomes[attempt.at] = Ok(self.done(&mut attempt, now)),
                     Some(failure) if !attempt.refused(failure) => {
-                        outcomes[attempt.at] = Err(StoreError::Refused(failure.problem.clone()));
+                        outcomes[attempt.at] = Err(failure.error());
                     }
                     Some(_) if attempt.next() => open.push(attempt),
                     Some(_) => {}
@@ -171,7 +172,7 @@ impl Db {
     /// Commits of lanes that are lost already, by place. A turn's record is written before its commit counts, so every lease
     /// that may have expired is checked.
     async fn lost_before(&self, items: &[Commit]) -> Result<Vec<usize>> {
-        let now = Instant::now();
+        let now = moment();
         let sure = |item: &Commit| item.change.is_none() || item.sure_until.is_some_and(|until| now < until);
         let unsure: Vec<(usize, &Commit)> = items.iter().enumerate().filter(|(_, item)| !sure(item)).collect();
         if unsure.is_empty() {
@@ -216,14 +217,14 @@ impl Db {
         let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
         self.known.take_granted(session_id, epoch);
         let sessions = self.database.collection::<Document>("sessions");
-        let updated = sessions.update_one(filter, pipeline).await.map_err(failed)?;
+        let updated = self.in_time(sessions.update_one(filter, pipeline)).await?;
         Ok(updated.matched_count > 0)
     }
 
     pub(super) async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
         let filter = doc! {"_id": session_id, "turn.at": date(begun), "turn.attempt": {"$gt": 0}};
         let sessions = self.database.collection::<Document>("sessions");
-        sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}}).await.map_err(failed).map(|_| ())
+        self.in_time(sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}})).await.map(|_| ())
     }
 
     /// Extends leases; answers those that are lost.

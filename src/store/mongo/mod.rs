@@ -1,7 +1,8 @@
 //! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`super::group`]: [`plain`] says them for a session that
 //! is [`known`](super::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
 //! [`shelf`] has agents and workflows, [`plans`], `knowledge`, [`runs`] and [`days`] what their names say, [`queries`] the rest.
-//! [`document`] maps to and from BSON, [`command`] sends what is made of bytes.
+//! [`meta`] says whose the database is and whether it takes writes. [`document`] maps to and from BSON, [`command`] sends
+//! everything within its time limit.
 
 mod acquire;
 mod clock;
@@ -14,6 +15,7 @@ mod fence;
 mod journal;
 mod knowledge;
 mod lane;
+pub(crate) mod meta;
 mod plain;
 mod plans;
 pub(crate) mod problem;
@@ -23,15 +25,15 @@ mod runs;
 mod shelf;
 mod timers;
 
-pub(crate) use command::{Bulk, Commands};
+pub(crate) use command::{Bulk, Commands, Durable};
 pub(crate) use document::put;
 pub(crate) use shelf::CURRENT;
 
 use super::group::Group;
 use super::known::Known;
 use super::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, Listed, Process, Record, Recorded, Result,
-    RunQuery, RunRecord, SessionQuery, Store, StoreError, TurnRecord,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Listed, Process, Record,
+    Recorded, Result, RunQuery, RunRecord, SessionQuery, Store, StoreError, TurnRecord,
 };
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
@@ -48,7 +50,8 @@ use runs::RunWrite;
 use shelf::Shelf;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// See the module.
 pub struct MongoStore {
@@ -74,6 +77,8 @@ struct Db {
     retention: Duration,
     known: Known,
     clock: ServerClock,
+    /// When the database last took a write for a probe.
+    probed: Arc<Mutex<Option<Instant>>>,
 }
 
 #[async_trait]
@@ -214,8 +219,8 @@ impl Store for MongoStore {
         self.db.abandoned_lanes(grace, limit).await
     }
 
-    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>> {
-        self.db.idle_sessions(before, limit).await
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
+        self.db.idle_sessions(idle, limit).await
     }
 
     /// MongoDB's TTL indexes delete what has expired.

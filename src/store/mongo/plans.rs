@@ -1,7 +1,7 @@
 //! Plans.
 
 use super::Db;
-use super::document::{damaged, date, failed, free, read, unseal};
+use super::document::{damaged, date, free, read, unseal};
 use crate::clock::Timestamp;
 use crate::plan::Plan;
 use crate::store::{Result, StoreError};
@@ -30,7 +30,7 @@ struct StoredPlan {
 impl Db {
     pub(super) async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
         let collection = self.database.collection::<RawDocumentBuf>("plan_cache");
-        let found = collection.find_one(doc! {"workflow_id": workflow_id, "hash": hash}).await.map_err(failed)?;
+        let found = self.in_time(collection.find_one(doc! {"workflow_id": workflow_id, "hash": hash})).await?;
         found.map(|raw| read_plan(&raw)).transpose()
     }
 
@@ -53,9 +53,9 @@ impl Db {
             update.upsert(true).return_document(ReturnDocument::After)
         };
         // Two planners at once: the unique index refuses one, which then finds the other's.
-        let stored = match put().await {
+        let stored = match self.in_time(put()).await {
             Ok(stored) => stored,
-            Err(_) => put().await.map_err(failed)?,
+            Err(_) => self.in_time(put()).await?,
         };
         read_plan(&stored.ok_or_else(|| StoreError::Unavailable("the plan was deleted meanwhile".into()))?)
     }

@@ -1,7 +1,6 @@
 //! The processes that run now, in a collection whose documents expire.
 
 use super::Db;
-use super::document::failed;
 use crate::store::{ANNOUNCED, Process, Result, StoreError};
 use bson::{Document, doc};
 use futures::TryStreamExt;
@@ -16,13 +15,13 @@ impl Db {
         let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(ANNOUNCED).as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);
         let document = doc! {"process": fields, "expires_at": expires_at};
-        let replaced = collection.replace_one(doc! {"_id": &process.process_id}, document).upsert(true).await;
-        replaced.map(|_| ()).map_err(failed)
+        let replace = collection.replace_one(doc! {"_id": &process.process_id}, document).upsert(true);
+        self.in_time(replace).await.map(|_| ())
     }
 
     pub(super) async fn depart(&self, process_id: &str) -> Result<()> {
         let collection = self.database.collection::<Document>(PROCESSES);
-        collection.delete_one(doc! {"_id": process_id}).await.map(|_| ()).map_err(failed)
+        self.in_time(collection.delete_one(doc! {"_id": process_id})).await.map(|_| ())
     }
 
     /// Processes that have not expired. A document that cannot be read belongs to a later version and is skipped.
@@ -30,7 +29,7 @@ impl Db {
         let now = bson::DateTime::from_millis(self.clock.earliest().as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);
         let find = collection.find(doc! {"expires_at": {"$gt": now}});
-        let found: Vec<Document> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<Document> = self.in_time(async { find.await?.try_collect().await }).await?;
         let read = |found: &Document| bson::deserialize_from_document(found.get_document("process").ok()?.clone()).ok();
         let mut processes: Vec<Process> = found.iter().filter_map(read).collect();
         processes.sort_by_key(|process| process.started_at);

@@ -1,11 +1,11 @@
 //! Reading sessions, and what housekeeping looks for.
 
 use super::Db;
-use super::document::{date, failed};
+use super::document::date;
 use super::lane::read_session;
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::session::Session;
-use crate::store::{AbandonedLane, Result, SessionQuery};
+use crate::store::{AbandonedLane, IdleSession, Result, SessionQuery};
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::sync::Arc;
@@ -36,35 +36,64 @@ impl Db {
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
         let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
         let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         found.iter().map(read_session).collect()
     }
 
     pub(super) async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
-        let before = date(clock::now().minus(grace));
-        let filter = doc! {"$or": [{"lease.until": {"$lt": &before}}, {"waiting_since": {"$lt": &before}}]};
+        let before = self.clock.earliest().minus(grace);
+        // A field and its index each: the server cannot sort what it finds by either of two indexes.
+        let (expired, left) = futures::try_join!(
+            self.left_since("lease.until", before, limit),
+            self.left_since("waiting_since", before, limit)
+        )?;
+        let mut lanes: Vec<(bson::DateTime, AbandonedLane)> = expired.into_iter().chain(left).collect();
+        lanes.sort_by_key(|(since, _)| *since);
+        lanes.truncate(limit);
+        Ok(lanes.into_iter().map(|(_, lane)| lane).collect())
+    }
+
+    /// Sessions in which `field` is before then, the earliest first.
+    async fn left_since(
+        &self,
+        field: &str,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(bson::DateTime, AbandonedLane)>> {
         let collection = self.database.collection::<Document>("sessions");
-        let find = collection.find(filter).projection(doc! {"epoch": 1});
+        let find = collection.find(doc! {field: {"$lt": date(before)}}).sort(doc! {field: 1});
+        let find = find.projection(doc! {"epoch": 1, "lease.until": 1, "waiting_since": 1});
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
-        let lane = |found: &Document| AbandonedLane {
-            session_id: found.get_str("_id").unwrap_or_default().to_owned(),
-            epoch: u64::try_from(found.get_i64("epoch").unwrap_or(0)).unwrap_or(0),
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let lane = |found: &Document| {
+            let until = found.get_document("lease").and_then(|lease| lease.get_datetime("until"));
+            let since = if field == "waiting_since" { found.get_datetime(field) } else { until };
+            let lane = AbandonedLane {
+                session_id: found.get_str("_id").unwrap_or_default().to_owned(),
+                epoch: u64::try_from(found.get_i64("epoch").unwrap_or(0)).unwrap_or(0),
+            };
+            (since.copied().unwrap_or(bson::DateTime::MAX), lane)
         };
         Ok(found.iter().map(lane).collect())
     }
 
-    pub(super) async fn idle_sessions(&self, before: Timestamp, limit: usize) -> Result<Vec<String>> {
+    pub(super) async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
         let filter = doc! {
-            "updated_at": {"$lt": date(before)},
+            "updated_at": {"$lt": date(self.clock.earliest().minus(idle))},
             "closed_at": null,
             "kind": "chat",
             "workflow_state.status": {"$in": ["ready", "cancelled"]},
+            "timers.0": {"$exists": false},
+            "waiting": null,
         };
         let collection = self.database.collection::<Document>("sessions");
-        let find = collection.find(filter).projection(doc! {"_id": 1});
+        let find = collection.find(filter).projection(doc! {"last_seq": 1});
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
-        Ok(found.iter().filter_map(|found| found.get_str("_id").ok().map(str::to_owned)).collect())
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let session = |found: &Document| IdleSession {
+            session_id: found.get_str("_id").unwrap_or_default().to_owned(),
+            last_seq: u64::try_from(found.get_i64("last_seq").unwrap_or(0)).unwrap_or(0),
+        };
+        Ok(found.iter().map(session).collect())
     }
 }

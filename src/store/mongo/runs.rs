@@ -2,7 +2,7 @@
 
 use super::Db;
 use super::command::Bulk;
-use super::document::{failed, int, raw, read};
+use super::document::{int, raw, read};
 use crate::clock::Timestamp;
 use crate::store::group::Weigh;
 use crate::store::runs::{RunQuery, RunRecord};
@@ -51,14 +51,14 @@ impl Db {
         let outcome = |at: usize| match failures.get(&at) {
             None => Ok(true),
             Some(failure) if failure.is_duplicate() => Ok(false),
-            Some(failure) => Err(StoreError::Refused(failure.problem.clone())),
+            Some(failure) => Err(failure.error()),
         };
         Ok((0..items.len()).map(outcome).collect())
     }
 
     pub(super) async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
-        let found = collection.find_one(doc! {"_id": run_id}).await.map_err(failed)?;
+        let found = self.in_time(collection.find_one(doc! {"_id": run_id})).await?;
         found.as_ref().map(read_run).transpose()
     }
 
@@ -86,7 +86,7 @@ impl Db {
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
         let find = collection.find(filter).sort(sort);
         let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         found.iter().map(read_run).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Agents and workflows, with their versions.
 
-use super::document::{damaged, date, failed, free, read, unseal};
+use super::document::{damaged, date, free, read, unseal};
 use super::{Db, cached};
 use crate::store::group::Group;
 use crate::store::versioned::{Kept, Listed, Versioned};
@@ -58,7 +58,7 @@ impl<T: Versioned> Shelf<T> {
     pub(super) async fn version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
         let load = async {
             let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
-            let found = collection.find_one(doc! {"_id": version_id(id, hash)}).await.map_err(failed)?;
+            let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
             found.map(|raw| revive(&raw)).transpose()
         };
         cached(&self.versions, (id, hash), load).await
@@ -75,7 +75,7 @@ impl<T: Versioned> Shelf<T> {
         // The version first, so that whoever sees the hash finds its document.
         self.put_version(record).await?;
         let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
-        let current = current.find_one(doc! {"_id": record.id()}).await.map_err(failed)?;
+        let current = self.db.in_time(current.find_one(doc! {"_id": record.id()})).await?;
         // A definition that this version cannot read is replaced, also by one of the same hash.
         let known = current.and_then(|raw| revive::<T>(&raw).ok());
         if known.is_some_and(|known| known.hash() == record.hash()) {
@@ -83,7 +83,7 @@ impl<T: Versioned> Shelf<T> {
         }
         let collection = self.db.database.collection::<Document>(T::CURRENT);
         let update = doc! {"$set": fields(record)?};
-        collection.update_one(doc! {"_id": record.id()}, update).upsert(true).await.map_err(failed)?;
+        self.db.in_time(collection.update_one(doc! {"_id": record.id()}, update).upsert(true)).await?;
         Ok(true)
     }
 
@@ -92,14 +92,14 @@ impl<T: Versioned> Shelf<T> {
         let id = version_id(record.id(), record.hash());
         let collection = self.db.database.collection::<Document>(T::VERSIONS);
         let put = collection.update_one(doc! {"_id": id}, doc! {"$set": fields(record)?}).upsert(true);
-        put.await.map_err(failed).map(|_| ())
+        self.db.in_time(put).await.map(|_| ())
     }
 
     /// All that are current, by id.
     pub(super) async fn all(&self) -> Result<Listed<T>> {
         let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let find = collection.find(doc! {}).sort(doc! {"_id": 1});
-        let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let found: Vec<_> = self.db.in_time(async { find.await?.try_collect().await }).await?;
         let mut listed = Listed::default();
         for raw in &found {
             listed.add(raw.get_str("_id").unwrap_or("?"), revive(raw))?;
@@ -123,7 +123,7 @@ async fn hashes<T: Versioned>(db: Db, items: Arc<Vec<String>>) -> Result<Vec<Res
     ids.dedup();
     let collection = db.database.collection::<Document>(T::CURRENT);
     let find = collection.find(doc! {"_id": {"$in": ids}}).projection(doc! {"hash": 1});
-    let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
+    let found: Vec<_> = db.in_time(async { find.await?.try_collect().await }).await?;
     let text = |document: &Document, field: &str| document.get_str(field).unwrap_or_default().to_owned();
     let by_id: HashMap<_, _> = found.iter().map(|found| (text(found, "_id"), text(found, "hash"))).collect();
     Ok(items.iter().map(|id| Ok(by_id.get(id).cloned())).collect())

@@ -1,7 +1,7 @@
 //! Due timers and the election of the scheduler.
 
 use super::Db;
-use super::document::{date, failed, int, millis, read};
+use super::document::{date, int, millis, read};
 use crate::store::{DueTimer, DueTimers, Result};
 use crate::timer::Timer;
 use bson::{Document, RawDocumentBuf, doc};
@@ -26,14 +26,8 @@ impl Db {
             doc! {"$project": {"timers": 1}},
         ];
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
-        let raws: Vec<RawDocumentBuf> = collection
-            .aggregate(pipeline)
-            .with_type::<RawDocumentBuf>()
-            .await
-            .map_err(failed)?
-            .try_collect()
-            .await
-            .map_err(failed)?;
+        let found = collection.aggregate(pipeline).with_type::<RawDocumentBuf>();
+        let raws: Vec<RawDocumentBuf> = self.in_time(async { found.await?.try_collect().await }).await?;
         let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
         // As of the answer, which may be long: whoever waits from now on is not late by it, and not early either.
         let (now, at) = (self.clock.earliest(), Instant::now());
@@ -74,15 +68,15 @@ impl Db {
             update.upsert(true).return_document(ReturnDocument::After)
         };
         // Two processes that create the role at once: the loser looks again.
-        let leader = match update().await {
+        let leader = match self.in_time(update()).await {
             Ok(leader) => leader,
-            Err(_) => update().await.map_err(failed)?,
+            Err(_) => self.in_time(update()).await?,
         };
         Ok(leader.is_some_and(|leader| leader.get_str("owner").is_ok_and(|leads| leads == owner)))
     }
 
     pub(super) async fn resign(&self, role: &str, owner: &str) -> Result<()> {
         let collection = self.database.collection::<Document>("leaders");
-        collection.delete_one(doc! {"_id": role, "owner": owner}).await.map_err(failed).map(|_| ())
+        self.in_time(collection.delete_one(doc! {"_id": role, "owner": owner})).await.map(|_| ())
     }
 }

@@ -9,7 +9,7 @@ use turnwheel::config::{Settings, duration::Text};
 use turnwheel::journal::StepRecord;
 use turnwheel::queue::job::UserMessage;
 use turnwheel::queue::{EventType, Job, JobBody, OutEvent};
-use turnwheel::session::{Entry, Role, Session, Status, WorkflowState};
+use turnwheel::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
 use turnwheel::store::*;
 use turnwheel::timer::NewTimer;
 
@@ -123,6 +123,35 @@ pub async fn run_turn(store: &Arc<dyn Store>, session: &str, seq: u64, edit: imp
     edit(&mut change);
     assert_eq!(store.commit(commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
     store.session(session).await.unwrap().unwrap()
+}
+
+/// A flow that waits for its user.
+pub fn waiting() -> Box<Waiting> {
+    let now = clock::now();
+    Box::new(Waiting {
+        flow: "退款".into(),
+        agent_id: "a".into(),
+        turn_id: "m-1".into(),
+        prefix: "0/退款".into(),
+        asked: 1,
+        question: "$哪个订单？".into(),
+        choices: vec!["A1001".into()],
+        run_id: Some("r1".into()),
+        began_at: now,
+        asked_at: now,
+        until: now.plus(Duration::from_secs(3600)),
+    })
+}
+
+/// Idle sessions with where they were left, by id, once there are so many: the server's clock may be a little ahead.
+pub async fn idle(store: &Arc<dyn Store>, count: usize) -> Vec<(String, u64)> {
+    let found = eventually(DEADLINE, "the idle sessions are found", || async {
+        let found = store.idle_sessions(Duration::ZERO, 10).await.unwrap();
+        (found.len() >= count).then_some(found)
+    });
+    let mut idle: Vec<_> = found.await.into_iter().map(|idle| (idle.session_id, idle.last_seq)).collect();
+    idle.sort();
+    idle
 }
 
 pub fn job(session: &str, job_id: &str) -> Job {

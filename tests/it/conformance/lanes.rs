@@ -349,6 +349,9 @@ pub async fn lanes_with_work_and_no_holder_are_abandoned(store: Arc<dyn Store>) 
     })
     .await;
     assert_eq!(store.abandoned_lanes(Duration::ZERO, 1).await.unwrap().len(), 1);
+    let oldest = |limit| store.abandoned_lanes(Duration::ZERO, limit);
+    assert_eq!(oldest(10).await.unwrap()[0].session_id, "released", "the longest abandoned comes first");
+    assert_eq!(oldest(1).await.unwrap()[0].session_id, "released");
     let patient = store.abandoned_lanes(LONG, 10).await.unwrap();
     assert!(patient.iter().all(|lane| lane.session_id == "released"), "{patient:?}");
 }

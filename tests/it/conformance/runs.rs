@@ -157,6 +157,6 @@ pub async fn lanes_of_runs_are_no_sessions(store: Arc<dyn Store>) {
     store.commit(commit(&taken, 1, Some(change(&taken.session, "m-1")))).await.unwrap();
     let listed = store.sessions(SessionQuery::default()).await.unwrap();
     assert_eq!(listed.iter().map(|session| session.session_id.as_str()).collect::<Vec<_>>(), ["chat"]);
-    assert_eq!(store.idle_sessions(clock::now().plus(LONG), 10).await.unwrap(), ["chat"]);
+    assert_eq!(idle(&store, 1).await, [("chat".to_owned(), 1)]);
     assert_eq!(store.session("r").await.unwrap().map(|session| session.kind), Some(Kind::Run));
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use turnwheel::clock::{self, Timestamp};
-use turnwheel::session::{Handoff, Kind, Role, Status, Waiting, WorkflowState};
+use turnwheel::session::{Handoff, Kind, Role, Status, WorkflowState};
 use turnwheel::store::*;
 
 pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
@@ -145,20 +145,7 @@ pub async fn closing_and_handoff_are_set_and_cleared(store: Arc<dyn Store>) {
 }
 
 pub async fn a_flow_that_waits_is_set_and_cleared(store: Arc<dyn Store>) {
-    let now = clock::now();
-    let waiting = Box::new(Waiting {
-        flow: "退款".into(),
-        agent_id: "a".into(),
-        turn_id: "m-1".into(),
-        prefix: "0/退款".into(),
-        asked: 1,
-        question: "$哪个订单？".into(),
-        choices: vec!["A1001".into()],
-        run_id: Some("r1".into()),
-        began_at: now,
-        asked_at: now,
-        until: now.plus(Duration::from_secs(3600)),
-    });
+    let waiting = waiting();
     for seq in [1, 3] {
         let set = run_turn(&store, "s", seq, |change| change.waiting = Some(waiting.clone())).await;
         assert_eq!(set.waiting.as_ref(), Some(&waiting));
@@ -348,11 +335,12 @@ pub async fn idle_sessions_are_open_ready_chats(store: Arc<dyn Store>) {
     authoring.new_session.kind = Kind::Authoring;
     let taken = granted(store.acquire(authoring).await.unwrap());
     store.commit(commit(&taken, 5, None)).await.unwrap();
-    let mut idle = store.idle_sessions(clock::now().plus(LONG), 10).await.unwrap();
-    idle.sort();
-    assert_eq!(idle, ["cancelled", "ready"]);
-    assert_eq!(store.idle_sessions(clock::now().plus(LONG), 1).await.unwrap().len(), 1);
-    assert!(store.idle_sessions(clock::now().minus(LONG), 10).await.unwrap().is_empty());
+    run_turn(&store, "timer", 6, |change| change.timers = TimerChange::Replace(vec![timer("t", LONG)])).await;
+    run_turn(&store, "flow", 7, |change| change.waiting = Some(waiting())).await;
+    let expected = [("cancelled", 2), ("ready", 1)];
+    assert_eq!(idle(&store, expected.len()).await, expected.map(|(id, seq)| (id.to_owned(), seq)));
+    assert_eq!(store.idle_sessions(Duration::ZERO, 1).await.unwrap().len(), 1);
+    assert!(store.idle_sessions(LONG, 10).await.unwrap().is_empty());
 }
 
 pub async fn one_leads_until_it_resigns_or_its_lease_ends(store: Arc<dyn Store>) {

@@ -311,8 +311,8 @@ impl Store for FaultyStore {
         })
     }
 
-    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> store::Result<Vec<String>> {
-        self.wire.plainly(self.inner.idle_sessions(before, limit)).await
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> store::Result<Vec<IdleSession>> {
+        self.wire.plainly(self.inner.idle_sessions(idle, limit)).await
     }
 
     async fn prune(&self) -> store::Result<u64> {

@@ -311,8 +311,8 @@ impl Store for MutantStore {
         self.inner.abandoned_lanes(grace, limit).await
     }
 
-    async fn idle_sessions(&self, before: Timestamp, limit: usize) -> store::Result<Vec<String>> {
-        self.inner.idle_sessions(before, limit).await
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> store::Result<Vec<IdleSession>> {
+        self.inner.idle_sessions(idle, limit).await
     }
 
     async fn prune(&self) -> store::Result<u64> {

@@ -23,7 +23,10 @@ async fn operators_commands_go_onto_the_lane() {
         let first = backend.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap();
         let job = Job::decode(&backend.queue.next_in_lane("s1", first.seq, 0).await.unwrap().unwrap()).unwrap();
         assert_eq!(answer["job_id"], job.job_id.as_str());
-        let expected = JobBody::Control { command, name: None, reason: Some("错单".into()), by: Some("li".into()) };
+        let expected =
+            JobBody::Control {
+                command, name: None, reason: Some("错单".into()), by: Some("li".into()), left_at: None
+            };
         assert_eq!(job.body, expected);
         let url = format!("{}/api/v1/sessions/s1/{verb}", gateway.base);
         assert_eq!(gateway.client.post(&url).send().await.unwrap().status(), 202, "without a body");

@@ -53,7 +53,8 @@ fn body() -> impl Strategy<Value = JobBody> {
             command,
             name,
             reason,
-            by
+            by,
+            left_at: None,
         }),
         (id(), text(), [(); 4].map(|()| maybe(id().boxed())), maybe(text().boxed())).prop_map(
             |(workflow_id, query, [origin_session, user_id, channel, from_run], from_stage)| JobBody::Run {

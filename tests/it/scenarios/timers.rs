@@ -5,6 +5,8 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, plan};
 use serde_json::json;
+use std::time::Duration;
+use turnwheel::config::duration::Text;
 use turnwheel::queue::{JobBody, ReplyKind};
 use turnwheel::store::{Outcome, TurnRecord};
 
@@ -15,6 +17,8 @@ on_both_backends!(
     a_timer_s_action_may_be_of_any_kind,
     a_timer_s_flow_leaves_the_other_timers,
     timers_due_while_no_scheduler_runs_fire_once_afterwards,
+    a_timer_longer_than_the_idle_time_fires,
+    an_idle_conversation_that_was_touched_meanwhile_is_not_closed,
 );
 
 async fn with_timer(backend: Backend, delay: &str) -> Engine {
@@ -161,4 +165,45 @@ async fn a_timer_s_flow_leaves_the_other_timers(backend: Backend) {
     assert_eq!((turn.outcome, turn.actions), (Outcome::Flow, vec!["parallel_analysis".to_owned()]));
     let names: Vec<String> = engine.session("s1").await.timers.iter().map(|timer| timer.name.clone()).collect();
     assert_eq!(names, ["later"]);
+}
+
+async fn a_timer_longer_than_the_idle_time_fires(mut backend: Backend) {
+    backend.settings.retention.idle = Text(Duration::from_millis(500));
+    let engine = with_timer(backend, "4s").await;
+    engine.say("s1", "m-1", "你好").await;
+    engine.apply(sales_with(&json!({}))).await;
+    engine.say("idle", "m-1", "你好").await;
+    engine.stop_scheduler();
+    eventually(Duration::from_secs(10), "both are untouched for long enough", || async {
+        let idle = engine.store.idle_sessions(Duration::from_millis(500), 10).await.unwrap();
+        idle.iter().any(|idle| idle.session_id == "idle")
+    })
+    .await;
+    // Housekeeping is the first that a new leader does.
+    engine.start_scheduler();
+    eventually(Duration::from_secs(20), "the one without a timer is closed", || async {
+        engine.session("idle").await.closed_at.is_some()
+    })
+    .await;
+    fired(&engine, "s1").await;
+    assert_eq!(follow_ups(&engine, "s1").await, 1);
+}
+
+async fn an_idle_conversation_that_was_touched_meanwhile_is_not_closed(backend: Backend) {
+    let engine = engine(backend, answer("您好"), vec![answer("您好"), answer("还在")]).await;
+    engine.apply(sales_with(&json!({}))).await;
+    engine.say("s1", "m-1", "你好").await;
+    let seen = engine.session("s1").await.last_seq;
+    let close = |job_id: &str, left_at: u64| {
+        json!({"type": "control", "session_id": "s1", "job_id": job_id, "command": "close", "reason": "idle",
+               "by": "housekeeping", "left_at": left_at})
+    };
+    // The message comes between the look and the close.
+    engine.publish("s1", "m-2", "还在吗").await;
+    engine.publish_job("s1", close("idle-1", seen)).await;
+    assert_eq!(engine.turn("s1", "idle-1").await.outcome, Outcome::Noop);
+    assert_eq!(engine.session("s1").await.closed_at, None);
+    engine.publish_job("s1", close("idle-2", engine.session("s1").await.last_seq)).await;
+    engine.turn("s1", "idle-2").await;
+    assert!(engine.session("s1").await.closed_at.is_some());
 }

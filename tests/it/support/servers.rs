@@ -159,6 +159,11 @@ impl Server {
     }
 
     pub fn mongod() -> Self {
+        Self::mongod_with(&[])
+    }
+
+    /// One with further arguments.
+    pub fn mongod_with(more: &[&str]) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let path = dir.path().display().to_string();
         let port_text = port.to_string();
@@ -174,7 +179,7 @@ impl Server {
             "--wiredTigerCacheSizeGB",
             "0.25",
         ];
-        let args = args.map(str::to_owned).to_vec();
+        let args = args.iter().chain(more).map(|arg| (*arg).to_owned()).collect();
         Self::start(binary("MONGOD_BIN", "mongod"), args, port, ("mongodb", "/?directConnection=true"), dir)
     }
 
@@ -183,6 +188,10 @@ impl Server {
         let server = Self { program, args, port, scheme, suffix, child: std::sync::Mutex::new(None), dir };
         server.restart();
         server
+    }
+
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     pub fn address(&self) -> String {
@@ -211,8 +220,17 @@ impl Server {
         }
     }
 
-    /// SIGSTOP: it hangs until it is killed.
+    /// SIGSTOP: it hangs until it is killed, or until [`Self::resume`].
     pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
         let shell = self.child.lock().unwrap().as_ref().unwrap().id();
         let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
         let is_ours = |pid: &&str| {
@@ -220,7 +238,7 @@ impl Server {
                 .is_ok_and(|exe| Some(exe.as_path()) == self.program.canonicalize().ok().as_deref())
         };
         let pid = children.split_whitespace().find(is_ours).unwrap();
-        assert!(Command::new("kill").args(["-STOP", pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, pid]).status().unwrap().success(), "{signal}");
     }
 
     /// SIGKILL.
