@@ -44,7 +44,7 @@ async fn reads_go_to_the_primary_though_the_address_asks_for_a_secondary_that_la
     let reading = settings(uri);
     let store = store(&reading).await;
     set.applies(READER, false).await;
-    run_turn(&plain, "s", 1, |change| change.steps = vec![Arc::new(step("0/decide", json!("好")))]).await;
+    run_turn(&plain, "s", 1, |change| change.steps = vec![step("0/decide", json!("好"))]).await;
     // What the lagging member has is a database without the session.
     let taken = grant(&store, "s", 2).await;
     assert_eq!((taken.session.last_seq, taken.resumed), (1, false));
