@@ -104,15 +104,14 @@ async fn run(engine: &Engine, parts: Parts, signals: &mut Signals) -> anyhow::Re
         () = signals.next() => info!("stopping; a second signal stops at once"),
         () = engine.stopping() => warn!("stopping, since a part of the process has failed"),
     }
-    if let Some(problem) = engine.failure() {
-        // Nothing in hand can come to its end without that part: another process goes on with it, or this one anew.
-        anyhow::bail!(problem);
+    // Without its backend nothing in hand can come to its end: another process goes on with it, or this one anew.
+    if !engine.is_broken() {
+        tokio::select! {
+            _ = engine.stop() => {}
+            () = signals.next() => warn!("stopped at once; what was in hand comes again after the ack wait"),
+        }
     }
-    tokio::select! {
-        _ = engine.stop() => {}
-        () = signals.next() => warn!("stopped at once; what was in hand comes again after the ack wait"),
-    }
-    Ok(())
+    engine.failure().map_or(Ok(()), |problem| Err(anyhow::anyhow!(problem)))
 }
 
 /// The demo API alone.

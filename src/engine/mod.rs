@@ -379,6 +379,11 @@ impl Engine {
         }
     }
 
+    /// True when queue or store cannot be used any more: turns in hand do not come to their end.
+    pub fn is_broken(&self) -> bool {
+        self.backend.failure().is_some()
+    }
+
     /// The problem that the engine stops because of: see [`Engine::stopping`]. `None` when it was told to.
     pub fn failure(&self) -> Option<String> {
         self.backend.failure().or_else(|| self.roles.failure())
