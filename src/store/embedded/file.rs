@@ -2,6 +2,7 @@
 //! the next one (group commit), so that a busy engine pays one sync for hundreds of operations and an idle one waits for
 //! nobody.
 
+use super::broken::Broken;
 use super::fault::Fault;
 use super::gathered;
 use super::open_error::OpenError;
@@ -14,7 +15,7 @@ use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, Readab
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -53,42 +54,6 @@ pub struct EmbeddedFile {
     path: PathBuf,
 }
 
-/// What is wrong with the file, once something is: it is not touched any more, and the process ends.
-struct Broken {
-    path: String,
-    problem: OnceLock<String>,
-    /// The tasks of the process.
-    ends: OnceLock<Tasks>,
-}
-
-impl Broken {
-    fn get(&self) -> Option<&String> {
-        self.problem.get()
-    }
-
-    /// Answers the problem that was the first.
-    fn set(&self, problem: String) -> Fault {
-        let mut new = false;
-        let problem = self.problem.get_or_init(|| {
-            new = true;
-            problem
-        });
-        match self.ends.get() {
-            Some(tasks) if new => tasks.fail(problem.clone()),
-            None if new => error!("{problem}"),
-            _ => {}
-        }
-        Fault::Storage(problem.clone())
-    }
-
-    fn cannot(&self, what: &str, fault: &Fault) -> Fault {
-        let Self { path, .. } = self;
-        self.set(format!(
-            "{path} cannot be {what} ({fault}); make sure that its disk has space and works, then restart"
-        ))
-    }
-}
-
 impl std::fmt::Debug for EmbeddedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EmbeddedFile").field("broken", &self.broken.get()).finish_non_exhaustive()
@@ -124,8 +89,7 @@ impl EmbeddedFile {
         }
         tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
         let (sender, receiver) = mpsc::channel();
-        let broken =
-            Arc::new(Broken { path: path.display().to_string(), problem: OnceLock::new(), ends: OnceLock::new() });
+        let broken = Arc::new(Broken::of(path));
         let sizes = metrics().batch_size("file");
         let writer = Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), sizes };
         // A thread and not a task: syncing a file blocks. It ends when the last handle of the file is dropped.
@@ -139,8 +103,7 @@ impl EmbeddedFile {
 
     /// From now on a file that cannot be read or written ends these tasks: nothing can be done without it.
     pub(crate) fn ends(&self, tasks: &Tasks) {
-        // A file has one process.
-        let _ = self.broken.ends.set(tasks.clone());
+        self.broken.ends(tasks);
     }
 
     /// From now on commits publish by this queue.

@@ -6,6 +6,7 @@
 //! workflows, `knowledge` what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads,
 //! [`tables`] the layout. The queue's part of the file is in [`crate::queue::embedded`].
 
+mod broken;
 mod catalog;
 mod fault;
 mod file;
