@@ -169,8 +169,8 @@ impl Db {
         let ids: Vec<String> = asked.iter().map(|(_, item)| id(item)).collect();
         let collection = self.database.collection::<RawDocumentBuf>("turns");
         let find = collection.find(doc! {"_id": {"$in": ids}});
-        let found = find.projection(doc! {"queued_at": 1, "started_at": 1}).await.map_err(failed)?;
-        let found: Vec<RawDocumentBuf> = found.try_collect().await.map_err(failed)?;
+        let find = find.projection(doc! {"queued_at": 1, "started_at": 1});
+        let found: Vec<RawDocumentBuf> = self.in_time(async { find.await?.try_collect().await }).await?;
         let mark = |raw: &RawDocumentBuf| Ok((raw.get_str("_id").unwrap_or_default().to_owned(), read(raw, "a turn")?));
         let marks: HashMap<String, TurnMark> = found.iter().map(mark).collect::<Result<_>>()?;
         Ok(asked.into_iter().map(|(index, item)| (index, marks.get(&id(item)).copied())).collect())
