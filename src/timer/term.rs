@@ -39,6 +39,7 @@ struct Ticks {
     housekeeping: Interval,
 }
 
+#[derive(Clone, Copy)]
 enum Tick {
     Renewal,
     Sweep,
