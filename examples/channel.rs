@@ -8,11 +8,11 @@
 //! `examples/channel/` has the same in Python, and over the gateway in bash.
 
 use anyhow::{Context as _, anyhow};
-use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions};
 use clap::Parser;
 use futures::StreamExt;
 use serde_json::json;
@@ -22,6 +22,8 @@ use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncBufReadExt;
+use turnwheel::config::nats::{Login, NatsAccess};
+use turnwheel::config::{Environment, Nats};
 use turnwheel::ids;
 use turnwheel::queue::{Reply, ReplyKind, Shown, Texts};
 
@@ -33,6 +35,9 @@ struct Options {
     /// The NATS server
     #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
     nats_url: String,
+    /// Where the server answers, such as `_INBOX_web` (docs/operations.md, "NATS permissions")
+    #[arg(long, env = "NATS_INBOX_PREFIX")]
+    inbox_prefix: Option<String>,
     /// The agent that users talk to
     #[arg(long, default_value = "support")]
     agent: String,
@@ -52,13 +57,28 @@ async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let mut delivered = Delivered::open(&options.state)?;
     let mut growing = options.stream.then(Growing::default);
-    let connect = ConnectOptions::new().name("channel").retry_on_initial_connect();
-    let client = connect.connect(&options.nats_url).await?;
-    let jetstream = jetstream::new(client);
+    let jetstream = jetstream::new(connect(&options).await?);
     let messages = Box::pin(messages(&jetstream, &options));
     let replies = Box::pin(replies(&jetstream, &options.channel, (&mut delivered, &mut growing)));
     tokio::try_join!(messages, replies)?;
     Ok(())
+}
+
+/// The client ignores a user and password, or a token, that stand in an address: they are taken out of it.
+async fn connect(options: &Options) -> anyhow::Result<Client> {
+    let nats = Nats { url: options.nats_url.clone(), ..Nats::default() };
+    let access = NatsAccess::of(&nats, &Environment::default())
+        .map_err(|problems| anyhow!("{} {}", problems[0].key, problems[0].found))?;
+    let mut connect = ConnectOptions::new().name("channel").retry_on_initial_connect().require_tls(access.tls);
+    if let Some(prefix) = &options.inbox_prefix {
+        connect = connect.custom_inbox_prefix(prefix);
+    }
+    let connect = match access.login {
+        Login::Password { user, password } => connect.user_and_password(user, password),
+        Login::Token(token) => connect.token(token),
+        _ => connect,
+    };
+    Ok(connect.connect(access.servers).await?)
 }
 
 /// The lines of the input, in order.

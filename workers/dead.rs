@@ -103,7 +103,7 @@ fn rows(letters: Vec<LetterSummary>, now: Timestamp) -> String {
 
 /// A letter in lines.
 fn describe(letter: &Letter, now: Timestamp) -> anyhow::Result<Vec<String>> {
-    let Letter { summary, subject, payload } = letter;
+    let Letter { summary, subject, payload, payload_bytes } = letter;
     let row = |name: &str, text: &str| format!("{name:<9} {}", printable(text));
     let payload = match payload {
         Value::String(text) => text.clone(),
@@ -118,7 +118,7 @@ fn describe(letter: &Letter, now: Timestamp) -> anyhow::Result<Vec<String>> {
         row("subject", subject),
         row("session", &summary.session_id),
         row("job", summary.job_id.as_deref().unwrap_or("-")),
-        "payload".to_owned(),
+        payload_bytes.map_or("payload".to_owned(), |bytes| format!("payload   the beginning of {bytes} bytes")),
         printable(&payload),
     ])
 }

@@ -3,7 +3,7 @@ platform hands over: session, the platform's own id of the message, words. Repli
 
     echo 's1 m-1 Where is order A1001?' | python3 examples/channel/channel.py
 
-From the environment: NATS_URL, AGENT, CHANNEL, STATE, a file that remembers what has been delivered, and STREAM=1 to show texts
+From the environment: NATS_URL, NATS_INBOX_PREFIX, AGENT, CHANNEL, STATE, a file that remembers what has been delivered, and STREAM=1 to show texts
 while they are made.
 """
 
@@ -20,6 +20,8 @@ from nats.errors import Error, TimeoutError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 NATS_URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
+# A user with inboxes of its own has `_INBOX_web`, or the like (docs/operations.md, "NATS permissions").
+INBOX_PREFIX = os.environ.get("NATS_INBOX_PREFIX", "_INBOX").encode()
 AGENT = os.environ.get("AGENT", "support")
 CHANNEL = os.environ.get("CHANNEL", "python")
 STREAM = os.environ.get("STREAM") == "1"
@@ -168,7 +170,7 @@ async def report(problem):
 
 
 async def main():
-    connection = await nats.connect(NATS_URL, name="channel", max_reconnect_attempts=-1, error_cb=report)
+    connection = await nats.connect(NATS_URL, name="channel", max_reconnect_attempts=-1, error_cb=report, inbox_prefix=INBOX_PREFIX)
     jetstream = connection.jetstream()
     await asyncio.gather(messages(jetstream), replies(jetstream, Delivered(STATE)))
 

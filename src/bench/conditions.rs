@@ -2,7 +2,8 @@
 
 use super::options::SiteOptions;
 use super::servers::Servers;
-use crate::config::Backend;
+use crate::config::{Backend, Settings};
+use crate::queue::nats;
 use crate::store::mongo::connect::HISTORY_WINDOW;
 use anyhow::Context;
 use bson::{Bson, doc};
@@ -63,9 +64,14 @@ pub struct Cluster {
 
 impl Conditions {
     /// Asks the machine and the servers.
-    pub(super) async fn find(options: &SiteOptions, servers: Option<&Servers>, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn find(
+        options: &SiteOptions,
+        settings: &Settings,
+        servers: Option<&Servers>,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
         let cluster = match servers {
-            Some(servers) => Some(Cluster::ask(options, servers).await?),
+            Some(servers) => Some(Cluster::ask(options, settings, servers).await?),
             None => None,
         };
         Ok(Self {
@@ -117,8 +123,8 @@ impl Conditions {
 }
 
 impl Cluster {
-    async fn ask(options: &SiteOptions, servers: &Servers) -> anyhow::Result<Self> {
-        let nats = async_nats::connect(&servers.nats_url).await;
+    async fn ask(options: &SiteOptions, settings: &Settings, servers: &Servers) -> anyhow::Result<Self> {
+        let nats = nats::connect(settings).await;
         let nats = nats.with_context(|| format!("no nats-server answers at {}", shown(&servers.nats_url)))?;
         let admin = mongodb::Client::with_uri_str(&servers.mongodb_uri).await?.database("admin");
         let build = admin.run_command(doc! {"buildInfo": 1}).await;

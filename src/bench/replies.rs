@@ -2,6 +2,7 @@
 //! file by a tap on its queue.
 
 use crate::config::Settings;
+use crate::queue::nats;
 use crate::queue::{
     Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, EventType, From, KeptLetter, Message, OutEvent, Publish,
     Published, Queue, Result, StreamEvent, StreamState, TimerHint,
@@ -54,7 +55,7 @@ pub(super) async fn subscribe(
     begun: bool,
     tasks: &Tasks,
 ) -> anyhow::Result<mpsc::UnboundedReceiver<Seen>> {
-    let client = async_nats::connect(&settings.nats.url).await?;
+    let client = nats::connect(settings).await?;
     let context = async_nats::jetstream::new(client.clone());
     let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
     // One filter: with two of them nats-server finds a hundred messages a second in a long stream.

@@ -5,10 +5,10 @@ use super::options::SiteOptions;
 use super::replies::{self, Seen, Tapped};
 use super::servers::Servers;
 use super::{Problem, Progress};
-use crate::config::{Backend, Environment, Settings};
+use crate::config::{self, Backend, Environment, Settings};
 use crate::queue::Queue;
 use crate::queue::embedded::EmbeddedQueue;
-use crate::queue::nats::NatsQueue;
+use crate::queue::nats::{self, NatsQueue};
 use crate::store::Store;
 use crate::store::embedded::{EmbeddedFile, EmbeddedStore};
 use crate::store::mongo::MongoStore;
@@ -63,14 +63,17 @@ impl Site {
                 Some(Servers::start(options, env, dir.path()).await?)
             }
         };
-        let conditions = Conditions::find(options, servers.as_ref(), dir.path()).await?;
         let mut settings = Settings { backend: options.backend, ..settings.clone() };
         settings.lane.max_depth = settings.lane.max_depth.max(LANE_DEPTH);
         if let Some(servers) = &servers {
+            if servers.nats.is_some() {
+                // The benchmark's own server knows no credentials.
+                settings.nats = config::Nats::default();
+            }
             settings.nats.url.clone_from(&servers.nats_url);
-            settings.nats.creds = None;
             settings.mongodb.uri.clone_from(&servers.mongodb_uri);
         }
+        let conditions = Conditions::find(options, &settings, servers.as_ref(), dir.path()).await?;
         Ok(Self { conditions, servers, settings, grounds: AtomicU32::new(0), dir })
     }
 
@@ -154,7 +157,7 @@ impl Ground {
             // It may have grown large.
             return std::fs::remove_dir_all(&self.settings.data_dir).context("cannot remove the embedded file");
         }
-        let jetstream = async_nats::jetstream::new(async_nats::connect(&self.settings.nats.url).await?);
+        let jetstream = async_nats::jetstream::new(nats::connect(&self.settings).await?);
         let namespace = self.settings.namespace.to_uppercase();
         for stream in ["JOBS", "OUT", "DEAD"] {
             jetstream.delete_stream(format!("{namespace}_{stream}")).await?;

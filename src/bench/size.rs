@@ -2,6 +2,7 @@
 
 use super::site::Ground;
 use crate::config::Backend;
+use crate::queue::nats;
 use bson::{Bson, Document, doc};
 
 /// See the module.
@@ -35,7 +36,7 @@ impl Size {
         };
         let all = database.run_command(doc! {"dbStats": 1}).await?;
         let sessions = database.run_command(doc! {"collStats": "sessions"}).await?;
-        let jetstream = async_nats::jetstream::new(async_nats::connect(&settings.nats.url).await?);
+        let jetstream = async_nats::jetstream::new(nats::connect(settings).await?);
         let mut streams = 0;
         for stream in ["JOBS", "OUT", "DEAD"] {
             let stream = jetstream.get_stream(format!("{}_{stream}", settings.namespace.to_uppercase())).await?;

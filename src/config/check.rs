@@ -1,6 +1,7 @@
 //! What single values cannot show: settings that do not go together, or cannot work.
 
 use super::load::{Origin, Problem};
+use super::nats::NatsAccess;
 use super::{Backend, Environment, Model, Provider, Settings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,7 @@ pub(super) fn check(
 ) -> Vec<Problem> {
     let mut check = Check { origins, problems: Vec::new() };
     check.names(settings);
-    check.addresses(settings);
+    check.addresses(settings, env, client_only);
     check.hosts(&settings.http.allow_private);
     for (name, model) in &settings.models {
         check.model(name, model, env, client_only);
@@ -60,21 +61,14 @@ impl Check<'_> {
         }
     }
 
-    fn addresses(&mut self, settings: &Settings) {
+    fn addresses(&mut self, settings: &Settings, env: &Environment, client_only: bool) {
         if settings.backend == Backend::Embedded {
             return;
         }
-        // Parts of a list may leave the scheme out, as NATS clients allow.
-        let known = ["nats", "tls", "ws", "wss"];
-        let schemes: Vec<&str> = settings
-            .nats
-            .url
-            .split(',')
-            .filter_map(|server| server.split_once("://"))
-            .map(|(scheme, _)| scheme)
-            .collect();
-        if settings.nats.url.trim().is_empty() || schemes.iter().any(|scheme| !known.contains(&scheme.trim())) {
-            self.say("nats.url", "is no address of a NATS server", "write it as nats://127.0.0.1:4222 (or tls://…)");
+        // A command that goes through a gateway needs no password for NATS; one that connects fails then.
+        let problems = NatsAccess::of(&settings.nats, env).err().unwrap_or_default();
+        for problem in problems.into_iter().filter(|problem| !(client_only && problem.of_environment)) {
+            self.say(problem.key, problem.found, problem.remedy);
         }
         let uri = &settings.mongodb.uri;
         if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {

@@ -208,7 +208,20 @@ fn variables_that_are_no_settings_are_left_alone() {
 #[test]
 fn every_line_of_the_example_loads() {
     let example = include_str!("../../turnwheel.example.toml");
-    let env = [("OPENAI_API_KEY", "k")];
+    let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t")];
+    // Some settings come in pairs.
+    let pairs = [("user", "password_env"), ("cert", "key")];
+    let partner = |key: &str| {
+        pairs.iter().find_map(|(one, other)| match key {
+            key if key == *one => Some(*other),
+            key if key == *other => Some(*one),
+            _ => None,
+        })
+    };
+    let line_of = |table: &str, key: &str| {
+        let of_table = example.split(table).nth(1)?;
+        of_table.lines().find_map(|line| line.strip_prefix('#').filter(|line| line.starts_with(&format!("{key} ="))))
+    };
     let mut table = String::new();
     let mut model = String::new();
     let mut seen = BTreeSet::new();
@@ -228,12 +241,13 @@ fn every_line_of_the_example_loads() {
         }
         let body = if model.is_empty() { line } else { &model };
         let complete = model.is_empty() || model.contains("model = ");
-        let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}") };
+        let key = line.split('=').next().unwrap_or_default().trim();
+        let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
+        let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
         let tokens = [("gateway.tokens", "t")];
         if complete {
             load(&text, &env, &tokens).unwrap_or_else(|error| panic!("{text}\n{error}"));
         }
-        let key = line.split('=').next().unwrap_or_default().trim();
         let table = table.trim_matches(['[', ']']);
         seen.insert(if table.is_empty() { key.to_owned() } else { format!("{}.{key}", table.replace("default", "*")) });
     }

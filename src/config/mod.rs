@@ -2,7 +2,7 @@
 //! environment.
 //!
 //! [`Settings`] is what the engine uses; [`load`] makes it from its layers by the table of keys in [`schema`] and refuses
-//! what cannot work (`check`), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`mask`] hides what
+//! what cannot work (`check`; [`nats`] has the servers and the login of NATS), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`mask`] hides what
 //! it filled in, [`environment`] is the environment as it was at the start.
 
 mod check;
@@ -10,6 +10,7 @@ pub mod duration;
 pub mod environment;
 pub mod load;
 pub mod mask;
+pub mod nats;
 pub mod nearest;
 pub mod schema;
 pub mod secrets;
@@ -86,12 +87,43 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nats {
-    /// `nats://127.0.0.1:4222` unless given; also `NATS_URL`.
+    /// The servers, with commas between them; `nats://127.0.0.1:4222` unless given; also `NATS_URL`.
     pub url: String,
-    /// A credentials file.
+    /// The user; its password is in `password_env`.
+    pub user: Option<String>,
+    /// The environment variable that holds the user's password.
+    pub password_env: Option<String>,
+    /// The environment variable that holds a token.
+    pub token_env: Option<String>,
+    /// A file that holds the seed of an nkey.
+    pub nkey: Option<PathBuf>,
+    /// A credentials file (JWT and seed).
     pub creds: Option<PathBuf>,
     /// How many servers of a NATS cluster hold each stream, from 1 to 5. It counts when a stream is made.
     pub replicas: usize,
+    /// The certificates of the authorities that servers' certificates are held to; those of the system unless given.
+    pub ca: Option<PathBuf>,
+    /// The client's certificate.
+    pub cert: Option<PathBuf>,
+    /// The key of the client's certificate.
+    pub key: Option<PathBuf>,
+}
+
+impl Default for Nats {
+    fn default() -> Self {
+        Self {
+            url: "nats://127.0.0.1:4222".into(),
+            user: None,
+            password_env: None,
+            token_env: None,
+            nkey: None,
+            creds: None,
+            ca: None,
+            cert: None,
+            key: None,
+            replicas: 1,
+        }
+    }
 }
 
 /// See [`Settings::mongodb`].
@@ -332,7 +364,7 @@ impl Default for Settings {
         Self {
             namespace: "tw".into(),
             backend: Backend::Cluster,
-            nats: Nats { url: "nats://127.0.0.1:4222".into(), creds: None, replicas: 1 },
+            nats: Nats::default(),
             mongodb: Mongodb {
                 uri: "mongodb://127.0.0.1:27017".into(),
                 database: "turnwheel".into(),

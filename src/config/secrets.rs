@@ -2,6 +2,7 @@
 
 pub use super::mask::MASK;
 use super::mask::Masker;
+use super::nats::NatsAccess;
 use super::{Environment, Settings};
 use percent_encoding::percent_decode_str;
 use regex::Regex;
@@ -34,6 +35,7 @@ pub fn references(text: &str) -> Vec<&str> {
 pub struct SecretValues {
     allowed: BTreeSet<String>,
     values: BTreeMap<String, String>,
+    /// Of the variables that `models.<name>.api_key_env`, `nats.password_env` and `nats.token_env` name.
     keys: BTreeMap<String, String>,
     masker: Masker,
 }
@@ -44,20 +46,23 @@ impl SecretValues {
         Self::new(settings, &Environment::of_process())
     }
 
-    /// Those that `settings` name: `secrets.allow` and the models' keys; and for masking only the gateway's tokens and what
-    /// addresses hold.
+    /// The secrets that `settings` name: `secrets.allow`, the models' keys, password and token of NATS; and for masking only the
+    /// gateway's tokens and the credentials in addresses.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
             names.iter().filter_map(|name| Some((name.clone(), env.get(name)?.to_owned()))).collect()
         };
         let allowed: BTreeSet<String> = settings.secrets.allow.iter().cloned().collect();
-        let named: BTreeSet<String> = settings.models.values().filter_map(|model| model.api_key_env.clone()).collect();
+        let of_models = settings.models.values().filter_map(|model| model.api_key_env.clone());
+        let of_nats = [&settings.nats.password_env, &settings.nats.token_env].into_iter().flatten().cloned();
+        let named: BTreeSet<String> = of_models.chain(of_nats).collect();
         let (values, keys) = (read(&allowed), read(&named));
         let addresses = settings.models.values().map(|model| &model.base_url);
         let addresses =
             addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(&settings.telemetry.otlp_endpoint);
         let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
-        let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))));
+        let login = NatsAccess::of(&settings.nats, env).ok().and_then(|access| access.login.secret());
+        let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))).chain(login));
         Self { allowed, values, keys, masker }
     }
 

@@ -57,7 +57,7 @@ fn row(loaded: &Loaded, secrets: &SecretValues, key: &Key, name: String, value: 
     let origin = loaded.origins.get(&name).map_or_else(|| "default".into(), ToString::to_string);
     let state = |variable: &str| format!("{variable} is {}", if secrets.is_set(variable) { "set" } else { "not set" });
     let note = match (key.path, value) {
-        ("models.*.api_key_env", Value::String(variable)) => state(variable),
+        ("models.*.api_key_env" | "nats.password_env" | "nats.token_env", Value::String(variable)) => state(variable),
         ("secrets.allow", Value::Array(names)) => {
             names.iter().filter_map(Value::as_str).map(state).collect::<Vec<_>>().join(", ")
         }

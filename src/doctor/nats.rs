@@ -27,10 +27,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
     let place = format!("nats.url = {}", masked_address(&settings.nats.url));
     let client = match in_time(nats::connect(settings)).await {
         Ok(client) => client,
-        Err(error) => {
-            let remedy = "start nats-server with JetStream (`nats-server -js`), or correct nats.url (NATS_URL)";
-            return (vec![Finding::problem(place, error, remedy)], false);
-        }
+        Err(error) => return (vec![no_connection(place, &error)], false),
     };
     let server = client.server_info();
     let mut findings = vec![match version(&server.version) {
@@ -98,6 +95,17 @@ fn storage(account: &Account) -> Finding {
     match used.max(reserved) < limit / 10 * 9 {
         true => Finding::ok(place, what),
         false => Finding::advice(place, what, "raise the account's `max_file`, or lower the streams' `max_bytes`"),
+    }
+}
+
+/// Why there is no connection. A refusal has its own remedy after the last semicolon.
+fn no_connection(place: String, error: &str) -> Finding {
+    match error.rsplit_once("; ").filter(|(what, _)| what.starts_with("the queue refused")) {
+        Some((what, remedy)) => Finding::problem(place, what, remedy),
+        None => {
+            let remedy = "start nats-server with JetStream (`nats-server -js`), or correct nats.url (NATS_URL)";
+            Finding::problem(place, error, remedy)
+        }
     }
 }
 

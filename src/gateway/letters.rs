@@ -58,6 +58,9 @@ pub struct Letter {
     pub subject: String,
     /// What came: JSON if it is, else text.
     pub payload: Value,
+    /// Its size in bytes, when it was too large and `payload` is only its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_bytes: Option<usize>,
 }
 
 /// A letter that is on its lane again.
@@ -94,6 +97,7 @@ impl From<&KeptLetter> for Letter {
             summary: kept.into(),
             subject: kept.letter.subject.clone(),
             payload: serde_json::from_slice(bytes).unwrap_or_else(|_| text()),
+            payload_bytes: kept.letter.cut_from,
         }
     }
 }
@@ -148,6 +152,10 @@ pub async fn find(queue: &dyn Queue, which: &str) -> Result<KeptLetter, Reject> 
 pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result<Replayed, Reject> {
     let kept = find(queue, which).await?;
     let session_id = session_of(&kept.letter).to_owned();
+    if let Some(bytes) = kept.letter.cut_from {
+        let kept_bytes = kept.letter.payload.len();
+        return Err(would_return(kept.seq, &format!("only {kept_bytes} of its {bytes} bytes are kept")));
+    }
     let (job_id, payload) = renamed(&kept);
     let job = Job::decode(&Message {
         session_id: session_id.clone(),
@@ -274,6 +282,7 @@ mod tests {
             job_id: job_id.map(str::to_owned),
             msg_id: "1-1/attempts".into(),
             payload: payload.to_owned().into(),
+            cut_from: None,
         };
         KeptLetter { seq, at: Timestamp::from_millis(0), letter }
     }

@@ -5,9 +5,11 @@ use crate::action::Action;
 use crate::clock::Timestamp;
 use crate::depth;
 use crate::ids;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -229,6 +231,21 @@ impl Job {
         Ok(job)
     }
 
+    /// The id of a message that may be no job: its `job_id` if that is legal, else its `Nats-Msg-Id` if that is, else its
+    /// default id.
+    pub fn id_of(message: &Message) -> String {
+        #[derive(Deserialize)]
+        struct Named {
+            job_id: String,
+        }
+        let named = serde_json::from_slice::<Named>(&message.payload).ok().map(|named| named.job_id);
+        let legal = |id: &String| ids::check("job_id", id).is_ok();
+        named
+            .filter(legal)
+            .or_else(|| message.msg_id.clone().filter(legal))
+            .unwrap_or_else(|| message.default_id.clone())
+    }
+
     /// Checks ids and text, as a publisher should before it publishes.
     pub fn check(&self) -> Result<(), JobError> {
         ids::check("session_id", &self.session_id)?;
@@ -265,6 +282,13 @@ impl Job {
         }
     }
 
+    /// The fields of a payload that mean nothing in this job.
+    pub fn unknown_fields(&self, payload: &[u8]) -> Vec<String> {
+        let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(payload).unwrap_or_default();
+        let known = |field: &String| COMMON.contains(&field.as_str()) || self.body.fields().contains(&field.as_str());
+        fields.into_keys().filter(|field| !known(field)).collect()
+    }
+
     /// The user's message, if the job is one.
     pub fn user_message(&self) -> Option<&UserMessage> {
         match &self.body {
@@ -277,6 +301,26 @@ impl Job {
     pub fn encode(&self) -> bytes::Bytes {
         // Serialising plain data with text keys into memory cannot fail.
         serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+/// The fields of every job.
+const COMMON: [&str; 3] = ["type", "session_id", "job_id"];
+
+impl JobBody {
+    /// The fields of this type of job in addition to the common ones.
+    const fn fields(&self) -> &'static [&'static str] {
+        match self {
+            Self::UserMessage(_) => &["agent_id", "text", "user_id", "channel", "sent_at", "metadata", "attachments"],
+            Self::Timer { .. } => &["timer_id", "generation", "name", "due_at", "action", "message"],
+            Self::Resume { .. } => &["run_id", "outcome"],
+            Self::Control { .. } => &["command", "name", "reason", "by"],
+            Self::Run { .. } => {
+                &["workflow_id", "query", "origin_session", "user_id", "channel", "from_run", "from_stage"]
+            }
+            Self::Reply { .. } => &["text", "by"],
+            Self::Wake => &[],
+        }
     }
 }
 

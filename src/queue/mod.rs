@@ -178,6 +178,8 @@ pub struct DeadLetter {
     pub msg_id: String,
     /// The original bytes.
     pub payload: Bytes,
+    /// The size of the original bytes, when the queue did not take all of them and `payload` is only their beginning.
+    pub cut_from: Option<usize>,
 }
 
 /// Why a job is given up.
@@ -277,7 +279,7 @@ pub trait Queue: Send + Sync + 'static {
 
     /// The first message of a lane with a sequence above `after`, straight from the stream. `at_least` is a sequence
     /// that the caller knows to be in the lane (0: none): an answer that is empty or later is asked again, since a
-    /// replica may be behind, and accepted when it stays so.
+    /// replica may be behind, and is accepted only from the stream's leader. Without a leader the call fails.
     async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>>;
 
     /// Removes a handled message from the lane. Not confirmed: a lost one leads to a redelivery, which the lane drops.
@@ -313,7 +315,7 @@ pub trait Queue: Send + Sync + 'static {
     /// True when the streams hold something of the session: a job, or a retained event.
     async fn knows(&self, session_id: &str) -> Result<bool>;
 
-    /// Puts a job to the dead letters. Durable on return.
+    /// Puts a job to the dead letters. Durable on return. A payload that does not fit with its headers is cut.
     async fn dead(&self, letter: DeadLetter) -> Result<()>;
 
     /// Dead letters with a sequence above `after`, oldest first.

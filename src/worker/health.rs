@@ -1,12 +1,16 @@
 //! Whether queue and store answer. While they do not, the intake pauses and the work that is there waits.
 
-use crate::queue::Queue;
+use crate::queue::{Queue, QueueError};
 use crate::store::Store;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+/// The pause after the second failed pull in a row; each further one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// See the module.
 pub(super) struct Health {
@@ -48,6 +52,34 @@ impl Health {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
                 () = stop.cancelled() => {}
             }
+        }
+    }
+}
+
+/// Failed pulls in a row. Queue and store may respond while a pull fails: its consumer may be forbidden to this user, or
+/// be more than the account has.
+#[derive(Default)]
+pub(super) struct Failures {
+    /// The pause after the next failure; the first has none.
+    pause: Duration,
+}
+
+impl Failures {
+    /// Waits after a failed pull, longer after each, until `stop` at most.
+    pub(super) async fn pause(&mut self, problem: &QueueError, stop: &CancellationToken) {
+        let pause = self.pause;
+        self.pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        if pause.is_zero() {
+            return;
+        }
+        warn!(
+            retry_in_ms = pause.as_millis(),
+            "no jobs can be pulled though queue and store respond: {problem}; check the consumer and the permissions of \
+             this user (docs/operations.md, \"NATS permissions\")"
+        );
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => {}
         }
     }
 }

@@ -8,6 +8,7 @@ use super::intake::{self, Unfit};
 use super::lane::{Stop, acknowledge, remove};
 use super::lanes::{HeldLane, Passed};
 use super::opening::{self, Begun, Through};
+use super::outbox::publish;
 use super::rewind::is_repeat;
 use super::work::{Line, Subject, Work};
 use crate::clock::{self, Moment, Timestamp, moment};
@@ -119,7 +120,7 @@ impl<'a> Hold<'a> {
         // A worker that was paused must not begin what another has begun, or finished, meanwhile.
         self.check().await?;
         let Handled { through, change, span } = self.handle(&message).await?;
-        self.conclude(message.at, through, change).instrument(span).await
+        self.conclude(&message, through, change).instrument(span).await
     }
 
     fn passed(&self) -> Passed {
@@ -127,9 +128,13 @@ impl<'a> Hold<'a> {
         Passed { stream, seq: last_seq, at: last_at }
     }
 
-    /// Commits, publishes and acknowledges what a message, which came `at` then, has come to. False when the lane is
-    /// released.
-    async fn conclude(&mut self, at: Timestamp, through: Through, change: Option<Box<Change>>) -> Result<bool, Stop> {
+    /// Commits and publishes the result of a message, then acknowledges it. False when the lane is released.
+    async fn conclude(
+        &mut self,
+        message: &Message,
+        through: Through,
+        change: Option<Box<Change>>,
+    ) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let change_hint = change.as_deref().is_some_and(arms_soon);
         let outbox = change.as_ref().map(|change| Arc::clone(&change.outbox)).unwrap_or_default();
@@ -143,8 +148,8 @@ impl<'a> Hold<'a> {
         if let Some(line) = line {
             line.write(&self.shared.owner);
         }
-        publish(self.shared, outbox).await?;
-        count(outcome, answers.then_some(at));
+        publish(self.shared, message, outbox).await?;
+        count(outcome, answers.then_some(message.at));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -183,13 +188,14 @@ impl<'a> Hold<'a> {
         }
         let message = next(last_seq.saturating_sub(1)).await?;
         let mut unpublished = std::mem::take(&mut self.unpublished);
-        if message.as_ref().is_none_or(|message| message.seq > last_seq) {
-            return Ok(message);
-        }
+        let handled = match message {
+            Some(message) if message.seq <= last_seq => message,
+            later => return Ok(later),
+        };
         if unread {
             unpublished = Box::pin(self.stored()).await?.outbox;
         }
-        publish(self.shared, unpublished.into()).await?;
+        publish(self.shared, &handled, unpublished.into()).await?;
         Ok(next(last_seq).await?)
     }
 
@@ -417,11 +423,6 @@ impl<'a> Hold<'a> {
             _ => Ok(()),
         }
     }
-}
-
-/// Publishes what a committed turn has said at its end. Whoever else does so uses the same ids.
-pub(super) async fn publish(shared: &Shared, outbox: Arc<[OutEvent]>) -> Result<(), Stop> {
-    if outbox.is_empty() { Ok(()) } else { Ok(shared.queue().emit(outbox).await?) }
 }
 
 /// Counts a turn that is committed and published; `since` is when the job came that it answers.

@@ -6,12 +6,15 @@ use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
 use crate::queue::{Cause, DeadLetter, Job, JobBody, Message, QueueError};
 use crate::run;
-use crate::session::{Kind, Session};
+use crate::session::{Kind, Session, history};
 use crate::store::{self, Pin, RunRecord, RunStatus, StoreError};
 use crate::workflow::orchestration::outcome::RunFailure;
 use serde_json::json;
 use std::sync::{Arc, LazyLock};
-use tracing::warn;
+use tracing::{debug, warn};
+
+/// The longest reason of a dead letter, in bytes. It may quote the message, and a header has 64 KiB at most.
+const MAX_REASON: usize = 1024;
 
 /// A job that cannot be run, now or ever.
 #[derive(Debug)]
@@ -30,7 +33,20 @@ impl Unfit {
 
 /// Reads a message as a job.
 pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
-    Job::decode(message).map_err(|error| Unfit::new(Cause::Invalid, error.to_string(), None))
+    let job = Job::decode(message).map_err(|error| Unfit {
+        cause: Cause::Invalid,
+        reason: error.to_string(),
+        job_id: Some(Job::id_of(message)),
+        attempts: 1,
+    })?;
+    // Only then, since it reads the payload once more.
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        for field in job.unknown_fields(&message.payload) {
+            let (field, session_id) = (history::cut(&field, 100), &job.session_id);
+            debug!(%field, session_id, job_id = job.job_id, "an unknown field of a job is ignored");
+        }
+    }
+    Ok(job)
 }
 
 /// True when a job is a run's, by its type or by its lane.
@@ -143,6 +159,7 @@ pub(super) fn readable<T>(found: store::Result<Option<T>>) -> store::Result<Opti
 /// Puts a message to the dead letters, once.
 pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Result<(), QueueError> {
     let Unfit { cause, reason, job_id, attempts } = unfit;
+    let reason = history::cut(&reason, MAX_REASON).into_owned();
     warn!(
         session_id = message.session_id,
         seq = message.seq,
@@ -158,6 +175,7 @@ pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Re
         job_id,
         msg_id: format!("{}/{}", message.default_id, cause.as_str()),
         payload: message.payload.clone(),
+        cut_from: None,
     };
     shared.queue().dead(letter).await?;
     metrics().dead_letter(cause);

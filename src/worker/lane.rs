@@ -54,7 +54,13 @@ impl From<StoreError> for Stop {
 
 impl From<QueueError> for Stop {
     fn from(error: QueueError) -> Self {
-        Self::Infrastructure(error.to_string())
+        match error {
+            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.to_string()),
+            // Waiting does not help, and other sessions are not to wait for it.
+            QueueError::TooLarge { .. } | QueueError::Refused(_) => {
+                Self::Failed(error.to_string(), Duration::from_secs(5))
+            }
+        }
     }
 }
 

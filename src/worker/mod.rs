@@ -2,8 +2,9 @@
 //!
 //! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
 //! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
-//! settles what a turn begins with, [`work`] is a turn or a run, [`intake`] reads jobs and gives up bad ones). [`renewal`]
-//! keeps all leases and deliveries alive together, [`rewind`] tells new messages from handled ones where the stream has gone back, [`health`] pauses the intake while queue or store are away, [`shares`]
+//! settles what a turn begins with, [`work`] is a turn or a run, [`outbox`] publishes its outbox, [`intake`] reads jobs and gives
+//! up bad ones). [`renewal`] keeps all leases and deliveries alive together, [`rewind`] tells new messages from handled ones where
+//! the stream has gone back, [`health`] pauses the intake while queue or store are away, [`shares`]
 //! keeps a slow model from taking all places, [`cancelling`] ends turns in hand that an operator cancels.
 
 mod cancelling;
@@ -13,6 +14,7 @@ mod intake;
 mod lane;
 mod lanes;
 mod opening;
+mod outbox;
 mod renewal;
 pub(crate) mod rewind;
 mod shares;
@@ -23,7 +25,7 @@ use crate::queue::{Delivery, Queue};
 use crate::store::Store;
 use crate::tasks::{self, OnPanic, Tasks};
 use crate::turn::Services;
-use health::Health;
+use health::{Failures, Health};
 use lanes::{Driven, Lanes, Offer};
 use shares::Shares;
 use std::panic::resume_unwind;
@@ -120,10 +122,15 @@ impl Worker {
 
 /// Pulls until `stop`.
 async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, stop: CancellationToken) {
+    let mut failures = Failures::default();
     while !stop.is_cancelled() {
         shared.health.wait(&stop).await;
-        if let Err(error) = pull(&shared, &permits, &tasks, &stop).await {
-            shared.health.failed(&error.to_string());
+        match pull(&shared, &permits, &tasks, &stop).await {
+            Ok(()) => failures = Failures::default(),
+            Err(error) => {
+                shared.health.failed(&error.to_string());
+                failures.pause(&error, &stop).await;
+            }
         }
     }
 }

@@ -134,7 +134,12 @@ async fn following(
         && (through.is_some() || bytes < MERGE_BYTES)
         && through.is_none_or(|through| after < through)
     {
-        let Some(next) = shared.queue().next_in_lane(&session.session_id, after, 0).await? else { break };
+        // A repeated turn knows how far it goes: a message up to there is missing only if the stream's leader says so.
+        let known = through.unwrap_or(0);
+        let Some(next) = shared.queue().next_in_lane(&session.session_id, after, known).await? else { break };
+        if through.is_some_and(|through| next.seq > through) {
+            break;
+        }
         bytes += next.payload.len();
         match intake::decode(&next) {
             Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => {

@@ -3,9 +3,9 @@
 //! is new, and the session's sequences are set back for it.
 
 use super::Shared;
-use super::hold::publish;
 use super::intake;
 use super::lane::Stop;
+use super::outbox::publish;
 use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
 use crate::queue::{Job, Message, StreamState};
@@ -40,7 +40,7 @@ pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Resu
     }
     if !same || session.last_seq == wake.seq {
         // Its worker may have died before it published what the turn has said at its end, and its message tells it no more.
-        publish(shared, session.outbox.clone().into()).await?;
+        publish(shared, wake, session.outbox.clone().into()).await?;
     }
     if !is_new(&session, &stream, wake, Some(job)) {
         return Ok(Standing::Handled);

@@ -2,15 +2,14 @@
 
 use crate::scenarios::{answer, sales};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::eventually;
+use crate::support::interceptor::{Fate, way_to};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, free_port, private};
-use crate::support::{background, eventually};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use turnwheel::config::Settings;
 use turnwheel::queue::nats::NatsQueue;
@@ -99,28 +98,11 @@ async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, 
     assert_eq!(engine.dead_letters().await, [], "no user message is given up for it");
 }
 
-/// A way to `server` on which everything that a client sends with `marker` in it gets lost.
+/// A way to `server` on which every message of a client with `marker` in it gets lost.
 async fn losing(server: &Server, marker: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("nats://{}", listener.local_addr().unwrap());
-    let target = server.address().trim_start_matches("nats://").to_owned();
-    background(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let (mut from_client, mut to_client) = client.into_split();
-            let (mut from_server, mut to_server) = TcpStream::connect(&target).await.unwrap().into_split();
-            background(async move { drop(tokio::io::copy(&mut from_server, &mut to_client).await) });
-            background(async move {
-                let mut bytes = vec![0; 1 << 16];
-                while let Ok(length @ 1..) = from_client.read(&mut bytes).await {
-                    let sent = &bytes[..length];
-                    if !sent.windows(marker.len()).any(|window| window == marker.as_bytes()) {
-                        to_server.write_all(sent).await.unwrap();
-                    }
-                }
-            });
-        }
-    });
-    address
+    let marked = move |bytes: &[u8]| bytes.windows(marker.len()).any(|window| window == marker.as_bytes());
+    let look = move |_: &str, message: &mut [u8]| if marked(message) { Fate::GetsLost } else { Fate::Passes };
+    way_to(server, look).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,10 @@
 //! Back-pressure and bounds: floods, slow models, and what is too large.
 
+use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
-use crate::support::engine::{Backend, DEADLINE, Engine, scripted};
+use crate::support::engine::{Backend, DEADLINE, Engine, quick, scripted};
 use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::{ClusterHandles, Server};
 use crate::support::{backend, eventually, servers};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use serde_json::{Value, json};
@@ -203,4 +205,32 @@ async fn dead_model_is_not_waited_for_by_every_turn_anew() {
     }
     assert_eq!(engine.model.asked().len(), 5 * 2, "five turns with their retry; the others fail at once");
     assert!(engine.said("s9").await.iter().any(|(kind, _)| *kind == ReplyKind::Apology));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mebibyte_of_text_goes_through_nats_worker_and_mongodb() {
+    let server = Server::nats_with("max_payload: 4MB");
+    let handles = ClusterHandles { nats_url: server.address(), ..servers::cluster().await };
+    let engine = engine(backend::cluster_of(quick(handles.settings())).await, answer("您好"), vec![]).await;
+    let gateway = Gateway::of(&engine).await;
+    let text = "长".repeat(1024 * 1024 / 3);
+    let message = json!({"session_id": "s1", "agent_id": "sales", "job_id": "m-1", "text": text});
+    assert_eq!(gateway.post("/api/v1/messages", &message).await.status(), 202);
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "{:?}", turn.reason);
+    assert!(turn.job.user_message().unwrap().text == text, "recorded as it was sent");
+    assert!(engine.model.asked()[0].user.contains(&text), "and shown to the model");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_the_max_payload_of_nats_is_413_with_a_hint() {
+    let gateway = Gateway::idle(&backend::cluster().await).await;
+    // The body's limit is higher than the server's.
+    let message = json!({"session_id": "s1", "agent_id": "sales", "text": "x".repeat(1024 * 1024)});
+    let refused = gateway.post("/api/v1/messages", &message).await;
+    assert_eq!(refused.status(), 413);
+    let error = refused.json::<Value>().await.unwrap()["error"].clone();
+    assert_eq!(error["code"], "too_large");
+    assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("less text")), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("1048576")), "{error}");
 }

@@ -203,11 +203,8 @@ async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
     let (other, monitor) = Server::nats_monitored();
     let doctor = folder.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();
     assert!(found(&doctor, "sync_interval", "another server").is_some(), "{doctor:#}");
-    let of_other = {
-        let mut settings = handles.settings();
-        settings.nats.url = other.address();
-        settings
-    };
+    let mut of_other = handles.settings();
+    of_other.nats.url = other.address();
     let second = Folder::with(of_other);
     let scheduler = Process::start(second.path(), &second.settings, &["scheduler"]);
     let synced = eventually(DEADLINE, "the streams are there", || async {

@@ -3,12 +3,14 @@
 
 use crate::conformance::kit;
 use crate::scenarios::{answer, on_both_backends, sales};
-use crate::support::backend::{cluster, embedded};
-use crate::support::engine::{Backend, DEADLINE, Engine};
+use crate::support::backend::{cluster, cluster_of, embedded};
+use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::eventually;
 use crate::support::script::ScriptedModel;
+use crate::support::servers::{self, ClusterHandles, Server};
 use serde_json::json;
 use turnwheel::clock;
-use turnwheel::queue::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use turnwheel::queue::{Cause, EventType, OutEvent, Reply, ReplyKind, StatusEvent};
 use turnwheel::session::Status;
 use turnwheel::store::{Acquire, Change, Commit, Committed};
 
@@ -19,6 +21,10 @@ on_both_backends!(
 
 /// What the turn of the dead worker says at its end.
 pub fn outbox() -> Vec<OutEvent> {
+    saying("第一句")
+}
+
+fn saying(text: &str) -> Vec<OutEvent> {
     let event = |event_type, key: &str, payload: serde_json::Value| OutEvent {
         channel: "web".into(),
         session_id: "s".into(),
@@ -42,7 +48,7 @@ pub fn outbox() -> Vec<OutEvent> {
         channel: "web".into(),
         turn_id: "m-1".into(),
         kind: ReplyKind::Response,
-        text: "第一句".into(),
+        text: text.into(),
         seq: 0,
         stream_id: None,
         supersedes: None,
@@ -58,6 +64,10 @@ pub fn outbox() -> Vec<OutEvent> {
 
 /// An engine whose only worker so far has died between the commit of m-1 and its publication.
 async fn left_behind(backend: Backend) -> Engine {
+    left(backend, outbox()).await
+}
+
+async fn left(backend: Backend, outbox: Vec<OutEvent>) -> Engine {
     let engine = Engine::watching(backend, ScriptedModel::answering(vec![answer("第二句")]).await).await;
     engine.apply(sales()).await;
     let agent = engine.store.agent("sales").await.unwrap().unwrap();
@@ -68,7 +78,7 @@ async fn left_behind(backend: Backend) -> Engine {
     let message = &taken[0].message;
     let wish = Acquire { stream: message.stream, ..kit::acquire("s", message.seq, "w1") };
     let grant = kit::granted(engine.store.acquire(wish).await.unwrap());
-    let mut change = Change { outbox: outbox().into(), ..kit::change(&grant.session, "m-1") };
+    let mut change = Change { outbox: outbox.into(), ..kit::change(&grant.session, "m-1") };
     change.workflow_state.hash.clone_from(&agent.hash);
     let commit = kit::commit(&grant, message.seq, Some(change));
     let commit = Commit { stream: message.stream, at: message.at, ..commit };
@@ -132,4 +142,27 @@ async fn commit_to_the_embedded_file_publishes_what_its_turn_has_said() {
     // As a worker does after each commit, and whoever comes after a worker that died.
     engine.queue.emit(outbox().into()).await.unwrap();
     assert_eq!(engine.events("s").await, published, "once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reply_that_the_server_takes_no_more_is_dead_lettered_and_the_lane_goes_on() {
+    let server = Server::nats_with("max_payload: 1MB");
+    let handles = ClusterHandles { nats_url: server.address(), ..servers::cluster().await };
+    let engine = left(cluster_of(quick(handles.settings())).await, saying(&"长".repeat(70_000))).await;
+    server.kill();
+    server.configure("max_payload: 100KB");
+    server.restart();
+    eventually(DEADLINE, "the server is back with less", || async {
+        engine.queue.ping().await.is_ok() && engine.queue.max_payload() < 100 * 1024
+    })
+    .await;
+    engine.start_worker();
+    engine.say("s", "m-2", "还在吗").await;
+    says(&engine, &["第二句"]).await;
+    let turns: Vec<String> = engine.events("s").await.iter().filter_map(turn_of).collect();
+    assert_eq!(turns.iter().filter(|turn| *turn == "m-1").count(), 2, "its statuses are published: {turns:?}");
+    let letters = engine.queue.dead_letters(0, 10).await.unwrap();
+    let [kept] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!((kept.letter.cause, kept.letter.job_id.as_deref()), (Cause::Attempts, Some("m-1")));
+    assert!(kept.letter.reason.contains("s/m-1/0/respond (") && kept.letter.reason.contains("max_payload"), "{kept:?}");
 }

@@ -23,6 +23,7 @@ on_both_backends!(
     panic_in_a_registered_flow_cancels_its_turn_only,
     json_of_any_depth_crashes_nobody,
     cancelled_timer_does_nothing_however_often_it_is_begun,
+    job_whose_reason_would_be_endless_blocks_no_lane,
 );
 
 struct Panics;
@@ -139,7 +140,8 @@ async fn json_of_any_depth_crashes_nobody(backend: Backend) {
     let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-2", "text": "x", "metadata": {"deep": metadata}});
     engine.publish_job("s1", job).await;
     engine.turn("s1", "m-2").await;
-    assert_eq!(engine.dead_letters().await, [(Cause::Invalid, None)]);
+    let letters = engine.dead_letters().await;
+    assert!(matches!(&letters[..], [(Cause::Invalid, Some(_))]), "{letters:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -202,4 +204,99 @@ async fn session_that_this_version_cannot_read_keeps_its_attempts_and_is_answere
     let turn = engine.turn("s1", "m-2").await;
     assert_eq!((turn.outcome, turn.attempts), (Outcome::Answered, 1));
     assert!(engine.dead_letters().await.is_empty());
+}
+
+async fn job_whose_reason_would_be_endless_blocks_no_lane(backend: Backend) {
+    let engine = engine(backend, answer("您好"), vec![answer("好的")]).await;
+    let long = "说".repeat(25_000);
+    let bad = |n: usize, kind: &str, session_id: &str| json!({"type": kind, "session_id": session_id, "job_id": format!("bad-{n}"), "agent_id": "sales", "text": "x"});
+    engine.publish_job("s1", bad(1, "user_message", &long)).await;
+    engine.publish_job("s1", bad(2, &long, "s1")).await;
+    let turn = engine.say("s1", "m-1", "你好").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
+    let letters = engine.queue.dead_letters(0, 10).await.unwrap();
+    let ids: Vec<_> = letters.iter().map(|kept| kept.letter.job_id.as_deref()).collect();
+    assert_eq!(ids, [Some("bad-1"), Some("bad-2")]);
+    for kept in letters {
+        let reason = &kept.letter.reason;
+        assert!(reason.len() < 1_100 && reason.ends_with(" bytes]"), "{} bytes: {reason}", reason.len());
+    }
+}
+
+/// The headers of all dead letters, as they are in the stream.
+async fn headers(engine: &Engine, names: &[&str]) -> Vec<Vec<Option<String>>> {
+    let jetstream = async_nats::jetstream::new(async_nats::connect(&engine.settings.nats.url).await.unwrap());
+    let stream = format!("{}_DEAD", engine.settings.namespace.to_uppercase());
+    let stream = jetstream.get_stream(stream).await.unwrap();
+    let mut found = Vec::new();
+    for seq in 1..=stream.cached_info().state.last_sequence {
+        let message = stream.get_raw_message(seq).await.unwrap();
+        found.push(names.iter().map(|name| message.headers.get(*name).map(ToString::to_string)).collect());
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_have_the_headers_of_the_contract() {
+    let engine = engine(backend::cluster().await, answer("您好"), vec![answer("好的")]).await;
+    let publish = async |payload: Value, msg_id: Option<&str>| {
+        let payload = payload.to_string().into();
+        let msg_id = msg_id.map(str::to_owned);
+        engine.queue.publish(Publish { session_id: "s1".into(), msg_id, payload }).await.unwrap().seq
+    };
+    publish(json!({"type": "dance", "session_id": "s1", "job_id": "m-0"}), Some("other")).await;
+    publish(json!({"type": "dance", "session_id": "s1", "job_id": "not legal"}), Some("by-header")).await;
+    let third = publish(json!(["no job"]), Some("not legal")).await;
+    publish(json!({"type": "user_message", "session_id": "s1", "agent_id": "nobody", "text": "x"}), Some("by-id"))
+        .await;
+    engine.say("s1", "m-1", "你好").await;
+    let names = ["Tw-Cause", "Tw-Subject", "Tw-Attempts", "Tw-Job-Id"];
+    let found = headers(&engine, &names).await;
+    let subject = format!("{}.jobs.s1", engine.settings.namespace);
+    for (letter, cause) in found.iter().zip(["invalid", "invalid", "invalid", "unknown_agent"]) {
+        let expected = [cause, &subject, "1"].map(|text| Some(text.to_owned()));
+        assert_eq!(letter[..3], expected);
+    }
+    let ids: Vec<_> = found.iter().map(|letter| letter[3].clone().unwrap()).collect();
+    assert_eq!([&ids[0], &ids[1], &ids[3]], ["m-0", "by-header", "by-id"]);
+    assert!(ids[2].ends_with(&format!("-{third}")) && ids[2].len() > 13, "the default id: {ids:?}");
+    let reasons = headers(&engine, &["Tw-Reason"]).await;
+    assert!(reasons.iter().all(|reason| reason[0].as_ref().is_some_and(|reason| reason.len() > 10)), "{reasons:?}");
+    assert!(reasons[3][0].as_ref().unwrap().contains("`nobody` is not known"), "{reasons:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_job_as_large_as_the_server_takes_is_kept_cut_and_says_so() {
+    let engine = engine(backend::cluster().await, answer("您好"), vec![answer("好的")]).await;
+    // With the headers of a dead letter it is more than the server takes.
+    let payload = "x".repeat(1024 * 1024 - 50);
+    let bytes = payload.len();
+    engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: payload.into() }).await.unwrap();
+    let turn = engine.say("s1", "m-1", "你好").await;
+    assert_eq!(turn.statuses.last().unwrap().status, Status::Ready);
+    let kept = engine.queue.dead_letters(0, 10).await.unwrap().remove(0);
+    assert_eq!(kept.letter.cut_from, Some(bytes));
+    assert!((bytes - 1_000..bytes).contains(&kept.letter.payload.len()), "{} bytes", kept.letter.payload.len());
+    assert_eq!(headers(&engine, &["Tw-Payload-Bytes"]).await, [[Some(bytes.to_string())]]);
+    let gateway = Gateway::of(&engine).await;
+    assert_eq!(gateway.json("/api/v1/dead/1").await["payload_bytes"], bytes);
+    let replayed = gateway.post("/api/v1/dead/1/replay", &json!({})).await;
+    assert_eq!(replayed.status(), 422, "what is cut cannot go back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_fields_of_a_job_are_ignored_and_logged() {
+    let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("好的"))]).await;
+    let engine = Engine::watching(backend::cluster().await, model).await;
+    engine.apply(sales()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let _worker = Process::start(dir.path(), &engine.settings, &["--log", "debug", "worker"]);
+    let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-1", "text": "x",
+                     "priority": 3});
+    engine.publish_job("s1", job).await;
+    engine.turn("s1", "m-1").await;
+    let log = Process::log(dir.path());
+    let line = log.lines().find(|line| line.contains("an unknown field of a job is ignored")).unwrap_or_default();
+    assert!(["priority", "s1", "m-1"].iter().all(|part| line.contains(part)), "{line}");
+    assert!(!log.contains("field=metadata") && !log.contains("field=text"), "{log}");
 }

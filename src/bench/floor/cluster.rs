@@ -4,6 +4,7 @@ use super::{OUTPUT, REPLY, last_announcement, last_events, last_step, steps, thi
 use crate::bench::agent::AGENT;
 use crate::bench::crew::Duty;
 use crate::config::Settings;
+use crate::queue::nats;
 use crate::session::history::MAX_ENTRIES;
 use crate::store::group::{Group, Weigh};
 use crate::store::mongo::{Bulk, CURRENT, Commands, Durable, put};
@@ -69,7 +70,7 @@ struct Floor {
 /// Works until `stop`.
 pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: CancellationToken) -> anyhow::Result<()> {
     let tasks = Tasks::child_of(&stop);
-    let context = jetstream::new(async_nats::connect(&settings.nats.url).await?);
+    let context = jetstream::new(nats::connect(settings).await?);
     let jobs = format!("{}_JOBS", settings.namespace.to_uppercase());
     let config = pull::Config {
         durable_name: Some("workers".to_owned()),

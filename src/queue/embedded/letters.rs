@@ -59,7 +59,7 @@ pub(super) fn list(file: &EmbeddedFile, after: u64, limit: usize) -> Result<Vec<
             let Headers { cause, reason, subject, attempts, job_id } =
                 decode(|| format!("dead letter {seq}"), headers)?;
             let (msg_id, payload) = (msg_id.to_owned(), Bytes::copy_from_slice(payload));
-            let letter = DeadLetter { cause, reason, subject, attempts, job_id, msg_id, payload };
+            let letter = DeadLetter { cause, reason, subject, attempts, job_id, msg_id, payload, cut_from: None };
             letters.push(KeptLetter { seq, at: Timestamp::from_millis(at), letter });
         }
         Ok(letters)

@@ -11,7 +11,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::DirectGetErrorKind;
+use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind};
 use bytes::Bytes;
 use futures::StreamExt;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Deliveries of two concurrent pulls may be out of order by this many.
 const OUT_OF_ORDER: u64 = 4_096;
 const MSG_ID: &str = "Nats-Msg-Id";
+const UNANSWERED: &str = "nats-server does not respond to a pull: it is down, or does not let this user pull";
 
 impl NatsQueue {
     pub(super) async fn publish_job(&self, job: Publish) -> Result<Published> {
@@ -38,7 +39,7 @@ impl NatsQueue {
         headers: HeaderMap,
         payload: Bytes,
     ) -> Result<jetstream::publish::PublishAck> {
-        let (bytes, limit) = (payload.len(), self.client.server_info().max_payload);
+        let (bytes, limit) = (payload.len(), self.client.max_payload());
         let send = || async {
             let sent = self.context.publish_with_headers(subject.clone(), headers.clone(), payload.clone()).await?;
             sent.await
@@ -60,8 +61,15 @@ impl NatsQueue {
         if !wait.is_zero() {
             let mut first =
                 consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
-            while let Some(message) = answered(first.next(), wait + ANSWER).await {
-                deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?).await?);
+            loop {
+                match tokio::time::timeout(wait + ANSWER, first.next()).await {
+                    Ok(Some(message)) => {
+                        deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?).await?);
+                    }
+                    // The server ends each request, also an empty one.
+                    Err(_) if deliveries.is_empty() => return Err(self.lost(UNANSWERED)),
+                    Ok(None) | Err(_) => break,
+                }
             }
             if deliveries.is_empty() || max <= 1 {
                 return Ok(deliveries);
@@ -143,7 +151,9 @@ impl NatsQueue {
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
         match stream.raw_message_builder().sequence(after + 1).next_by_subject(subject).send().await {
             Ok(message) => Ok(Some(self.stored(&message))),
-            Err(_) => Ok(answer.map(|message| self.stored(&message))),
+            // Only this says that the message is gone. A stream without a leader, or a timeout, says nothing.
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(unavailable(error)),
         }
     }
 

@@ -1,10 +1,14 @@
-//! The queue on NATS JetStream: [`streams`] makes the streams, [`lane`] has the jobs' side, [`out`] the events' side.
+//! The queue on NATS JetStream: [`fn@connect`] connects, [`streams`] makes the streams, [`lane`] has the jobs' side, [`out`]
+//! the events' side.
 
+mod connection;
 mod error;
 mod lane;
 mod out;
 mod room;
 pub(crate) mod streams;
+
+pub(crate) use connection::connect;
 
 use super::{
     Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, OutEvent, Publish, Published,
@@ -12,18 +16,18 @@ use super::{
 };
 use crate::config::Settings;
 use crate::config::show::masked_address;
+use async_nats::Client;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectOptions, ServerAddr};
 use async_trait::async_trait;
 use bytes::Bytes;
 use error::unavailable;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use room::Room;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use streams::Names;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
@@ -33,11 +37,6 @@ use tracing::{info, warn};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a payload that its headers may need: the server counts them.
 const HEADERS: usize = 1_024;
-/// How often the client pings its server. After three pings without a pong it connects to another server: a server that
-/// hangs, or is unreachable, closes no connection.
-const PING: Duration = Duration::from_secs(2);
-/// The longest time between two attempts to connect again.
-const RECONNECT: Duration = Duration::from_secs(1);
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -54,6 +53,8 @@ pub struct NatsQueue {
     delivered: Arc<AtomicU64>,
     /// The workers' consumer, once looked up.
     cached: Arc<RwLock<Option<PullConsumer>>>,
+    /// When a publication of events failed last.
+    emit_failed: Arc<Mutex<Option<Instant>>>,
 }
 
 impl NatsQueue {
@@ -79,36 +80,14 @@ impl NatsQueue {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_TIMEOUT);
         let names = Names::new(&settings.namespace);
-        let (created, delivered, cached) = (Arc::default(), Arc::default(), Arc::default());
+        let (created, delivered, cached, emit_failed) =
+            (Arc::default(), Arc::default(), Arc::default(), Arc::default());
         let (room, settings) = (Room::new(settings), settings.clone());
-        let queue = Self { client, context, names, settings, created, delivered, room, cached };
+        let queue = Self { client, context, names, settings, created, delivered, room, cached, emit_failed };
         queue.ensure_streams().await?;
         info!("connected to NATS at {}", masked_address(&queue.settings.nats.url));
         Ok(queue)
     }
-}
-
-/// A connection to the server that the settings name.
-pub(crate) async fn connect(settings: &Settings) -> Result<Client> {
-    let mut options = ConnectOptions::new()
-        .name("turnwheel")
-        .request_timeout(Some(REQUEST_TIMEOUT))
-        .ping_interval(PING)
-        .reconnect_delay_callback(reconnect_delay);
-    if let Some(path) = &settings.nats.creds {
-        let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
-        options = options.credentials_file(path).await.map_err(problem)?;
-    }
-    let addresses = settings.nats.url.split(',').map(|server| server.trim().parse::<ServerAddr>());
-    let addresses = addresses.collect::<std::io::Result<Vec<_>>>();
-    let addresses = addresses.map_err(|error| QueueError::Refused(format!("nats.url: {error}")))?;
-    options.connect(addresses).await.map_err(unavailable)
-}
-
-/// A server that is back is found soon, however long it was away.
-fn reconnect_delay(attempts: usize) -> Duration {
-    let doubled = u32::try_from(attempts.min(10)).map_or(1, |attempts| 1_u64 << attempts);
-    Duration::from_millis(doubled).min(RECONNECT)
 }
 
 #[async_trait]
@@ -159,7 +138,7 @@ impl Queue for NatsQueue {
     }
 
     fn max_payload(&self) -> usize {
-        self.client.server_info().max_payload.saturating_sub(HEADERS)
+        self.client.max_payload().saturating_sub(HEADERS)
     }
 
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {

@@ -3,36 +3,72 @@
 use super::NatsQueue;
 use super::error::{self, unavailable};
 use super::lane::{headers, stored_at};
-use crate::queue::{self, Cause, DeadLetter, EventType, From, KeptLetter, OutEvent, StreamEvent};
+use crate::queue::{self, Cause, DeadLetter, EventType, From, KeptLetter, OutEvent, QueueError, StreamEvent};
+use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::StreamMessage;
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, future};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// For so long after a failure events are published one by one: longer than a leader's election takes, and than a job
+/// that failed waits for its repeat.
+const SHAKEN: Duration = Duration::from_secs(30);
+
+/// The size of a dead letter's payload, where only its beginning is kept.
+const PAYLOAD_BYTES: &str = "Tw-Payload-Bytes";
 
 impl NatsQueue {
-    /// Sends all in order, then awaits all acknowledgements.
+    /// Sends all in order, then awaits all acknowledgements. After a failure, and for a while, each event waits for the
+    /// acknowledgement of the one before: no event may be stored between a lost one and its repeat.
     pub(super) async fn emit_events(&self, events: &[OutEvent]) -> queue::Result<()> {
-        let limit = || self.client.server_info().max_payload;
+        let shaken = self.failed_at().is_some_and(|at| at.elapsed() < SHAKEN);
+        let published = if shaken { self.emit_singly(events).await } else { self.emit_together(events).await };
+        if matches!(published, Err(QueueError::Unavailable(_))) {
+            *self.failed_at() = Some(Instant::now());
+        }
+        published
+    }
+
+    fn failed_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.emit_failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn emit_singly(&self, events: &[OutEvent]) -> queue::Result<()> {
+        for event in events {
+            let headers = headers(event.msg_id.as_deref());
+            self.put(self.subject_of(event), headers, event.payload.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn emit_together(&self, events: &[OutEvent]) -> queue::Result<()> {
+        let largest = events.iter().map(|event| event.payload.len()).max().unwrap_or_default();
+        let refused = |error| error::publish(error, largest, self.client.max_payload());
         for attempt in 0..2 {
             let mut acks = Vec::with_capacity(events.len());
             for event in events {
-                let subject = self.names.event(&event.channel, &event.session_id, event.event_type.as_str());
-                let sent = self
-                    .context
-                    .publish_with_headers(subject, headers(event.msg_id.as_deref()), event.payload.clone())
-                    .await;
-                acks.push(sent.map_err(|error| error::publish(error, event.payload.len(), limit()))?);
+                let (subject, headers) = (self.subject_of(event), headers(event.msg_id.as_deref()));
+                let sent = self.context.publish_with_headers(subject, headers, event.payload.clone()).await;
+                acks.push(sent.map_err(refused)?);
             }
             match acknowledged(acks).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound && attempt == 0 => {
                     Box::pin(self.ensure_streams()).await?;
                 }
-                Err(error) => return Err(error::publish(error, 0, limit())),
+                Err(error) => return Err(refused(error)),
             }
         }
         Ok(())
+    }
+
+    fn subject_of(&self, event: &OutEvent) -> String {
+        self.names.event(&event.channel, &event.session_id, event.event_type.as_str())
     }
 
     pub(super) async fn read_events(
@@ -70,18 +106,23 @@ impl NatsQueue {
         Ok(subjects.next().await.is_some())
     }
 
+    /// Puts a letter to the dead letters. A payload that does not fit is cut: the letter must not block its lane.
     pub(super) async fn bury(&self, letter: DeadLetter) -> queue::Result<()> {
-        let mut headers = headers(Some(&letter.msg_id));
-        // A header's value is one line.
-        let line = |text: &str| text.replace(['\r', '\n'], " ");
-        headers.insert("Tw-Cause", letter.cause.as_str());
-        headers.insert("Tw-Reason", line(&letter.reason).as_str());
-        headers.insert("Tw-Subject", line(&letter.subject).as_str());
-        headers.insert("Tw-Attempts", letter.attempts.to_string().as_str());
-        if let Some(job_id) = &letter.job_id {
-            headers.insert("Tw-Job-Id", line(job_id).as_str());
-        }
-        self.put(self.names.dead_letter(letter.cause.as_str()), headers, letter.payload).await.map(|_| ())
+        let (subject, mut headers) = (self.names.dead_letter(letter.cause.as_str()), letter_headers(&letter));
+        let whole = letter.payload.len();
+        let limit = match self.put(subject.clone(), headers.clone(), letter.payload.clone()).await {
+            Err(QueueError::TooLarge { limit, .. }) => limit,
+            stored => return stored.map(|_| ()),
+        };
+        headers.insert(PAYLOAD_BYTES, whole.to_string().as_str());
+        let room = limit.saturating_sub(size(&headers)).min(whole);
+        let cut = match self.put(subject.clone(), headers.clone(), letter.payload.slice(..room)).await {
+            // The stream takes even less than its server.
+            Err(QueueError::TooLarge { .. }) => self.put(subject, headers, Bytes::new()).await,
+            cut => cut,
+        };
+        warn!(msg_id = letter.msg_id, "a dead letter is kept without the end of its payload of {whole} bytes");
+        cut.map(|_| ())
     }
 
     pub(super) async fn kept_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
@@ -114,6 +155,28 @@ impl NatsQueue {
     }
 }
 
+fn letter_headers(letter: &DeadLetter) -> HeaderMap {
+    let mut headers = headers(Some(&letter.msg_id));
+    // A header's value is one line.
+    let line = |text: &str| text.replace(['\r', '\n'], " ");
+    headers.insert("Tw-Cause", letter.cause.as_str());
+    headers.insert("Tw-Reason", line(&letter.reason).as_str());
+    headers.insert("Tw-Subject", line(&letter.subject).as_str());
+    headers.insert("Tw-Attempts", letter.attempts.to_string().as_str());
+    if let Some(job_id) = &letter.job_id {
+        headers.insert("Tw-Job-Id", line(job_id).as_str());
+    }
+    headers
+}
+
+/// The bytes that headers take in a message.
+fn size(headers: &HeaderMap) -> usize {
+    const FRAME: usize = "NATS/1.0\r\n\r\n".len();
+    let line = |name: &str, value: &str| name.len() + ": ".len() + value.len() + "\r\n".len();
+    let lines = headers.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+    FRAME + lines.map(|(name, value)| line(name.as_ref(), value.as_str())).sum::<usize>()
+}
+
 /// Awaits the last acknowledgement first: they come in order, so that a turn is woken once and not by each of them.
 async fn acknowledged(acks: Vec<PublishAckFuture>) -> Result<(), PublishError> {
     for ack in acks.into_iter().rev() {
@@ -133,6 +196,7 @@ fn letter(message: &StreamMessage) -> Option<KeptLetter> {
         job_id: header("Tw-Job-Id"),
         msg_id: header("Nats-Msg-Id").unwrap_or_default(),
         payload: message.payload.clone(),
+        cut_from: header(PAYLOAD_BYTES).and_then(|bytes| bytes.parse().ok()),
     };
     Some(KeptLetter { seq: message.sequence, at: stored_at(message), letter })
 }

@@ -112,6 +112,7 @@ async fn events_and_dead_letters_outlive_the_process() {
         job_id: Some("m-1".into()),
         msg_id: "dead/1".into(),
         payload: "{}".into(),
+        cut_from: None,
     };
     queue.dead(letter.clone()).await.unwrap();
     drop(queue);

@@ -353,6 +353,7 @@ pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
         job_id: None,
         msg_id: "dead/会话/1".into(),
         payload: Bytes::from_static(b"\xff\x00 not json"),
+        cut_from: None,
     };
     queue.dead(letter.clone()).await.unwrap();
     queue.dead(letter.clone()).await.unwrap();
@@ -382,6 +383,7 @@ pub async fn a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody
         job_id: Some(id.into()),
         msg_id: id.into(),
         payload: "{}".into(),
+        cut_from: None,
     };
     for id in ["1", "2", "3"] {
         queue.dead(letter(id)).await.unwrap();

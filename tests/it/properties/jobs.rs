@@ -90,6 +90,7 @@ proptest! {
     #[test]
     fn a_job_is_decoded_as_it_was_encoded(session_id in id(), job_id in job_id(), body in body()) {
         let job = Job { session_id: session_id.clone(), job_id, body };
+        prop_assert_eq!(job.unknown_fields(&job.encode()), Vec::<String>::new());
         prop_assert_eq!(Job::decode(&message(&session_id, job.encode())).unwrap(), job);
     }
 

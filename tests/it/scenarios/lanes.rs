@@ -8,6 +8,7 @@ use futures::future::join_all;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::Duration;
+use turnwheel::queue::Publish;
 use turnwheel::queue::ReplyKind::Response;
 use turnwheel::session::Status::{Processing, Ready, Typing};
 
@@ -17,6 +18,7 @@ on_both_backends!(
     messages_published_while_no_worker_runs_are_answered_in_order,
     message_that_arrives_before_the_one_that_makes_its_session_waits_for_it,
     same_job_twice_leaves_the_session_ready,
+    job_without_an_id_has_that_of_its_message,
 );
 
 async fn s10_same_job_twice_is_one_turn(backend: Backend) {
@@ -109,4 +111,24 @@ async fn same_job_twice_leaves_the_session_ready(backend: Backend) {
     assert_eq!(engine.session("s1").await.workflow_state.status, Ready);
     let turn = engine.say("s1", "m-2", "2").await;
     assert_eq!(statuses(&turn), [Processing, Typing, Ready]);
+}
+
+async fn job_without_an_id_has_that_of_its_message(backend: Backend) {
+    let engine = engine(backend, answer("您好"), vec![answer("好的")]).await;
+    let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "text": "你好"});
+    let publish = async |msg_id: &str| {
+        let payload = job.to_string().into();
+        engine.queue.publish(Publish { session_id: "s1".into(), msg_id: Some(msg_id.into()), payload }).await.unwrap()
+    };
+    publish("by-header").await;
+    engine.turn("s1", "by-header").await;
+    // Not a legal id: the default one.
+    let seq = publish("not legal").await.seq;
+    let session = eventually(DEADLINE, "the second turn is committed", || async {
+        let session = engine.session("s1").await;
+        (session.recent_jobs.len() == 2).then_some(session)
+    })
+    .await;
+    let id = session.recent_jobs.last().unwrap();
+    assert!(id.ends_with(&format!("-{seq}")) && !id.contains("not legal"), "{id}");
 }

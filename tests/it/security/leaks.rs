@@ -268,7 +268,7 @@ async fn config_and_its_errors_show_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let mongodb = "mongodb://tw:p%40ss-QX7ZJ9WK@db:1,db:2/?tlsCertificateKeyFilePassword=VB8KQ2XH";
     let env = [
-        ("NATS_URL", "nats://user:HN3DM5RT@a:4222,nats://LC6PY4FS@b:4222"),
+        ("NATS_URL", "nats://user:HN3DM5RT@a:4222,nats://user:HN3DM5RT@b:4222"),
         ("MONGODB_URI", mongodb),
         ("TURNWHEEL_GATEWAY__TOKENS", "LC6PY4FS-1,LC6PY4FS-2"),
         ("TURNWHEEL_SECRETS__ALLOW", "PLAIN"),
@@ -294,6 +294,8 @@ async fn config_and_its_errors_show_no_secret() {
         "[gateway]\ntokens = [1, \"LC6PY4FS\"]\n",
         "[mongodb]\nuri = 5\nurl = \"mongodb://u:QX7ZJ9WK@db\"\n",
         "[nats]\nurl = \"natz://u:HN3DM5RT@a\"\n",
+        "[nats]\nurl = \"nats://u:HN3DM5RT@a,nats://LC6PY4FS@b\"\n",
+        "[nats]\nurl = \"nats://u:HN3DM5RT,LC6PY4FS@a\"\n",
         "[mongodb]\nuri = \"mongo://u:QX7ZJ9WK@db\"\n",
         "[models.default]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"ftp://u:QX7ZJ9WK@h\"\n",
         "[models]\ndefault = \"QX7ZJ9WK\"\n",

@@ -5,6 +5,7 @@ pub mod api;
 pub mod backend;
 pub mod connections;
 pub mod engine;
+pub mod interceptor;
 pub mod model_server;
 pub mod model_stream;
 pub mod process;

@@ -133,6 +133,19 @@ impl Server {
         servers
     }
 
+    /// One whose settings file has this text beside JetStream.
+    pub fn nats_with(text: &str) -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let (config, port_text) = (configured(&dir, text).display().to_string(), port.to_string());
+        let args = ["-c", &config, "-a", "127.0.0.1", "-p", &port_text].map(str::to_owned).to_vec();
+        Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
+    }
+
+    /// Has this text in its settings file from its next start on, if it was made by [`Server::nats_with`].
+    pub fn configure(&self, text: &str) {
+        configured(&self.dir, text);
+    }
+
     /// One that syncs before it acknowledges, with the address of its monitoring port.
     pub fn nats_monitored() -> (Self, String) {
         let (dir, port, monitor) = (tempfile::tempdir().unwrap(), free_port(), free_port());
@@ -258,6 +271,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Writes the settings file of a nats-server with this text in it.
+fn configured(dir: &TempDir, text: &str) -> PathBuf {
+    let config = dir.path().join("nats.conf");
+    let text = format!("jetstream {{ store_dir: {:?} }}\n{text}", dir.path().join("store"));
+    std::fs::write(&config, text).unwrap();
+    config
 }
 
 pub fn free_port() -> u16 {

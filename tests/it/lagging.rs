@@ -1,0 +1,231 @@
+//! Replicas that are behind, streams without a leader, and events that get lost on their way.
+
+use crate::conformance::kit;
+use crate::scenarios::{answer, sales, sales_with};
+use crate::support::engine::{DEADLINE, Engine, quick};
+use crate::support::interceptor::{Fate, lag, way_to};
+use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::servers::{ClusterHandles, Server, cluster};
+use crate::support::{backend, eventually};
+use async_nats::jetstream::stream::{Config, RetentionPolicy};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+use turnwheel::agent::canonical;
+use turnwheel::clock;
+use turnwheel::journal::StepRecord;
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{EventType, OutEvent, Publish, Queue, QueueError};
+use turnwheel::session::Status;
+use turnwheel::store::{Acquire, Acquired, Record};
+
+/// A server that leads goes on for some ten seconds after it has lost its majority.
+const NO_QUORUM: Duration = Duration::from_secs(40);
+
+async fn connected(url: impl Into<String>, handles: &ClusterHandles) -> NatsQueue {
+    let mut settings = handles.settings();
+    settings.nats.url = url.into();
+    NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()
+}
+
+/// An engine on a nats-server of its own, which its workers reach by the way that `look` has made.
+async fn engine_by(
+    server: &Server,
+    model: ScriptedModel,
+    look: impl FnMut(&str, &mut [u8]) -> Fate + Clone + Send + 'static,
+) -> Engine {
+    let handles = ClusterHandles { nats_url: server.address(), ..cluster().await };
+    let backend = backend::cluster_of(quick(handles.settings())).await;
+    let mut engine = Engine::watching(backend, model).await;
+    engine.queue = Arc::new(connected(way_to(server, look).await, &handles).await);
+    engine
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
+    let servers = Server::nats_cluster().await;
+    let handles = ClusterHandles { nats_url: servers[0].address(), ..cluster().await };
+    let jetstream = async_nats::jetstream::new(async_nats::connect(&handles.nats_url).await.unwrap());
+    let jobs = Config {
+        name: format!("{}_JOBS", handles.namespace.to_uppercase()),
+        subjects: vec![format!("{}.jobs.*", handles.namespace)],
+        retention: RetentionPolicy::WorkQueue,
+        allow_direct: true,
+        num_replicas: 3,
+        ..Config::default()
+    };
+    jetstream.create_stream(jobs).await.unwrap();
+    let queue = connected(handles.nats_url.clone(), &handles).await;
+    let publish = Publish { session_id: "s".into(), msg_id: None, payload: "{}".into() };
+    let first = queue.publish(publish).await.unwrap().seq;
+    eventually(DEADLINE, "the first server has the message", || async {
+        queue.next_in_lane("s", first - 1, 0).await.ok().flatten().is_some()
+    })
+    .await;
+    servers[1].kill();
+    servers[2].kill();
+    eventually(NO_QUORUM, "the last server has noticed that it leads nobody", || async {
+        jetstream.get_stream(format!("{}_JOBS", handles.namespace.to_uppercase())).await.is_err()
+    })
+    .await;
+    // A worker that knows of a second message, which the last server has not applied.
+    let read = queue.next_in_lane("s", first, first + 1).await;
+    assert!(matches!(read, Err(QueueError::Unavailable(_))), "no leader, no answer: {read:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
+    let (server, broken, asked) = (Server::nats(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (cut, count) = (Arc::clone(&broken), Arc::clone(&asked));
+    let look = move |subject: &str, request: &mut [u8]| {
+        if !cut.load(Ordering::SeqCst) {
+            return Fate::Passes;
+        }
+        if subject.contains(".DIRECT.GET.") {
+            lag(request);
+        }
+        if subject.contains(".STREAM.MSG.GET.") {
+            count.fetch_add(1, Ordering::SeqCst);
+            return Fate::GetsLost;
+        }
+        Fate::Passes
+    };
+    let slow = Duration::from_secs(1);
+    let model = ScriptedModel::start(move |asked| {
+        let content = match asked.schema.as_str() {
+            "plan_and_decision" => plan(json!("您好"), &answer("好的")),
+            _ => answer("好的"),
+        };
+        Answer::After(slow, Box::new(Answer::json(&content)))
+    })
+    .await;
+    let engine = engine_by(&server, model, look).await;
+    engine.apply(sales()).await;
+    engine.start_worker();
+    engine.publish("s1", "m-1", "你好").await;
+    eventually(DEADLINE, "the first turn runs", || async { !engine.model.asked().is_empty() }).await;
+    broken.store(true, Ordering::SeqCst);
+    // It joins the lane, which reads it from the stream when its turn comes.
+    engine.publish("s1", "m-2", "还在吗").await;
+    eventually(DEADLINE, "the leader is asked", || async { asked.load(Ordering::SeqCst) > 0 }).await;
+    // The answer gets lost; the request times out after five seconds.
+    eventually(DEADLINE, "it is asked again", || async { asked.load(Ordering::SeqCst) > 1 }).await;
+    broken.store(false, Ordering::SeqCst);
+    let turn = engine.turn("s1", "m-2").await;
+    assert_eq!((turn.statuses.last().unwrap().status, turn.attempts), (Status::Ready, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeated_merged_turn_reads_all_that_it_covers_from_a_lagging_replica() {
+    let server = Server::nats();
+    let look = |subject: &str, request: &mut [u8]| {
+        if subject.contains(".DIRECT.GET.") {
+            lag(request);
+        }
+        Fate::Passes
+    };
+    let model = ScriptedModel::start(|asked| match asked.schema.as_str() {
+        "plan_and_decision" => Answer::json(&plan(json!("您好"), &answer("好的"))),
+        _ => Answer::json(&answer("好的")),
+    })
+    .await;
+    let engine = engine_by(&server, model, look).await;
+    engine.apply(sales_with(&json!({"double_text": "merge"}))).await;
+    let agent = engine.store.agent("sales").await.unwrap().unwrap();
+    for (job_id, text) in [("m-1", "一"), ("m-2", "二"), ("m-3", "三")] {
+        engine.publish("s1", job_id, text).await;
+    }
+    // A worker that has merged all three, and died.
+    let stream = engine.queue.stream().await.unwrap().made;
+    let begun = Acquire { stream, lease: Duration::ZERO, ..kit::acquire("s1", 1, "dead") };
+    let Acquired::Granted(grant) = engine.store.acquire(begun).await.unwrap() else { panic!("not granted") };
+    let step = StepRecord {
+        key: "begin".into(),
+        kind: "begin".into(),
+        target: "sales".into(),
+        input_hash: canonical::hash(&json!("m-1")),
+        output: json!({"agent_id": "sales", "hash": agent.hash, "through": 3}),
+        ok: true,
+        ms: 0,
+        model: None,
+        tokens: None,
+        attempts: None,
+        charged: None,
+        at: clock::now(),
+    };
+    let record = Record {
+        session_id: "s1".into(),
+        epoch: grant.session.epoch,
+        turn_id: "m-1".into(),
+        steps: vec![Arc::new(step)],
+        status: None,
+    };
+    engine.store.record(record).await.unwrap();
+    engine.start_worker();
+    engine.turn("s1", "m-1").await;
+    let session = engine.session("s1").await;
+    assert_eq!(session.last_seq, 3);
+    for job_id in ["m-1", "m-2", "m-3"] {
+        assert!(session.has_handled(job_id), "{job_id} is part of the turn");
+    }
+    let asked = &engine.model.asked()[0].user;
+    assert!(["一", "二", "三"].iter().all(|text| asked.contains(text)), "{asked}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_loss_no_event_is_stored_before_the_one_that_was_lost() {
+    let server = Server::nats();
+    let handles = ClusterHandles { nats_url: server.address(), ..cluster().await };
+    let look = |_: &str, message: &mut [u8]| {
+        let lost = message.windows(3).any(|window| window == b"e/1");
+        if lost { Fate::GetsLost } else { Fate::Passes }
+    };
+    let queue = connected(way_to(&server, look).await, &handles).await;
+    let direct = connected(server.address(), &handles).await;
+    let event = |id: &str| OutEvent {
+        channel: "web".into(),
+        session_id: "s".into(),
+        event_type: EventType::Status,
+        msg_id: Some(id.into()),
+        payload: id.to_owned().into(),
+    };
+    let failed = queue.emit(["e/0", "e/1"].map(event).into()).await;
+    assert!(matches!(failed, Err(QueueError::Unavailable(_))), "{failed:?}");
+    // The repeat of the turn, which has gone further.
+    let failed = queue.emit(["e/0", "e/1", "e/2"].map(event).into()).await;
+    assert!(matches!(failed, Err(QueueError::Unavailable(_))), "{failed:?}");
+    // Another worker's, over a sound connection.
+    direct.emit(["e/0", "e/1", "e/2"].map(event).into()).await.unwrap();
+    let mut events = direct.events("s", turnwheel::queue::From::After(0)).await.unwrap();
+    let mut stored = Vec::new();
+    for _ in 0..3 {
+        let next = tokio::time::timeout(DEADLINE, futures::StreamExt::next(&mut events)).await.unwrap();
+        stored.push(String::from_utf8(next.unwrap().unwrap().payload.to_vec()).unwrap());
+    }
+    assert_eq!(stored, ["e/0", "e/1", "e/2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pulls_that_fail_while_the_server_responds_are_not_repeated_without_a_pause() {
+    let (server, pulls) = (Server::nats(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&pulls);
+    // The server refuses the request as malformed, as it refuses one that its account may not make.
+    let look = move |subject: &str, request: &mut [u8]| {
+        if subject.contains(".CONSUMER.MSG.NEXT.") {
+            seen.lock().unwrap().push(Instant::now());
+            let length = request.len() - 2;
+            request[..length].fill(b'x');
+        }
+        Fate::Passes
+    };
+    let model = ScriptedModel::start(|_| Answer::Hang).await;
+    let engine = engine_by(&server, model, look).await;
+    let stop = engine.start_worker();
+    eventually(DEADLINE, "pulls fail", || async { pulls.lock().unwrap().len() >= 5 }).await;
+    stop.cancel();
+    let pulls = pulls.lock().unwrap();
+    let took = pulls[4].duration_since(pulls[0]);
+    assert!(took >= Duration::from_secs(1), "five failed pulls within {took:?}");
+}
