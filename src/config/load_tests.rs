@@ -237,6 +237,14 @@ fn every_line_of_the_example_loads() {
         }
         // A model's required fields go along with each of its others.
         if table.starts_with("[models.") {
+            if line.starts_with("max_completion_tokens") {
+                // In place of the other one.
+                model = model
+                    .lines()
+                    .filter(|line| !line.starts_with("max_tokens"))
+                    .map(|line| format!("{line}\n"))
+                    .collect();
+            }
             model.push_str(&format!("{line}\n"));
         }
         let body = if model.is_empty() { line } else { &model };
