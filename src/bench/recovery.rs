@@ -42,7 +42,7 @@ pub async fn run(
     let mut rows = Vec::new();
     for round in 1..=options.rounds {
         progress.phase(&format!("recovery: round {round} of {}", options.rounds));
-        rows.push(self::round(&site, options, progress).await?);
+        rows.push(Box::pin(self::round(&site, options, progress)).await?);
     }
     Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
 }
