@@ -135,3 +135,14 @@ async fn a_server_without_a_cluster_refuses_replicas_with_the_remedy() {
     let (level, what) = found(&findings, "nats.replicas", "").unwrap();
     assert!(level == "problem" && what.contains("without a cluster"), "{findings:#}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_has_not_seen_a_message_does_not_say_that_it_is_gone() {
+    let queue = queue(&cluster().await.settings()).await;
+    let seen = queue.publish(job("first")).await.unwrap().seq;
+    let removed = queue.next_in_lane("another", 0, seen).await.unwrap();
+    assert_eq!(removed, None, "the stream has passed this sequence");
+    // As a leader that was cut off, and leads for some seconds more.
+    let unknown = queue.next_in_lane("s1", seen, seen + 1).await;
+    assert!(matches!(unknown, Err(QueueError::Unavailable(_))), "{unknown:?}");
+}

@@ -152,9 +152,28 @@ impl NatsQueue {
         match stream.raw_message_builder().sequence(after + 1).next_by_subject(subject).send().await {
             Ok(message) => Ok(Some(self.stored(&message))),
             // Only this says that the message is gone. A stream without a leader, or a timeout, says nothing.
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
+                self.has_seen(at_least).await?;
+                Ok(None)
+            }
             Err(error) => Err(unavailable(error)),
         }
+    }
+
+    /// An error unless the stream's leader has had this sequence. A leader that is cut off leads for some ten seconds more, and
+    /// knows nothing of the messages that another leader has accepted since.
+    async fn has_seen(&self, seq: u64) -> Result<()> {
+        let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        let last = stream.cached_info().state.last_sequence;
+        if last >= seq {
+            return Ok(());
+        }
+        let leader = stream.cached_info().cluster.as_ref().and_then(|cluster| cluster.leader.clone());
+        Err(unavailable(format!(
+            "the leader of {} ({}) is behind: it ends at message {last}, and message {seq} was delivered",
+            self.names.jobs,
+            leader.unwrap_or_else(|| "unknown".into())
+        )))
     }
 
     /// The first message of a subject from `seq` on.
