@@ -18,9 +18,10 @@ fn fences_marks_and_thoughts_around_the_object_are_taken_off() {
         let decision = parse_decision(&content).unwrap();
         assert_eq!((decision.next_status, decision.response.as_deref()), (NextStatus::Typing, Some("好的")));
     }
-    for content in ["", "好的！", "Sure: {}", "[]", "null", "```", "{\"next_status\":"] {
+    for content in ["", "好的！", "Sure: {}", "[]", "null", "```"] {
         assert!(parse_decision(content).unwrap_err().contains("one JSON object"), "{content}");
     }
+    assert!(parse_decision("{\"next_status\":").unwrap_err().contains("was cut off"));
 }
 
 #[test]
