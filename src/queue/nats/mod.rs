@@ -62,7 +62,7 @@ impl NatsQueue {
     pub async fn connect(settings: &Settings, stop: CancellationToken) -> Result<Self> {
         let mut pause = Duration::from_millis(200);
         loop {
-            let problem = match Self::try_connect(settings).await {
+            let problem = match Box::pin(Self::try_connect(settings)).await {
                 Ok(queue) => return Ok(queue),
                 Err(QueueError::Refused(problem)) => return Err(QueueError::Refused(problem)),
                 Err(error) => error,
