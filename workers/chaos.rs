@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel chaos                                       five minutes of everything
   turnwheel chaos --minutes 1 --seed 42                 says and breaks the same things again
-  turnwheel chaos --replicas 3                          NATS and MongoDB of three servers each, cut off from one another, too
+  turnwheel chaos --replicas 3                          three servers of each kind, and network cuts
   turnwheel chaos --faults worker-kill,mongodb-kill     only these
   turnwheel chaos --json > verdict.json                 for a build server; progress goes to stderr
   turnwheel --set worker.ack_wait=3s chaos              with settings of `worker` and `lane`

@@ -77,13 +77,13 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     // A signal ends the wait for servers that are away.
     let engine = tokio::select! {
-        engine = Engine::builder(settings).open() => engine?,
+        engine = Box::pin(Engine::builder(settings).open()) => engine?,
         () = signals.next() => return Ok(()),
     };
     if parts.worker || parts.gateway {
         engine.register_folder().await;
     }
-    run(&engine, parts, &mut signals).await
+    Box::pin(run(&engine, parts, &mut signals)).await
 }
 
 /// Runs the parts until a signal, or until one of them fails.

@@ -33,7 +33,12 @@ async fn the_examples_say_what_they_promise() {
     let greeting = "Hello, this is Robin from the bookshop.";
     assert_eq!(
         tool::run().await.unwrap(),
-        [greeting, "三体 is in 上海.", "It arrives in 3 days.", "There is no order B7."]
+        [
+            greeting,
+            "三体 is in 上海.",
+            "It arrives in 3 days.",
+            "Sorry, I cannot look that up. Please check the order number."
+        ]
     );
     let said = flow::run().await.unwrap();
     assert_eq!(said[..2], [greeting, "Shall I pay 12.90 euros for B1001 back to you?"]);

@@ -303,7 +303,7 @@ async fn worker_told_to_stop_gives_back_what_it_cannot_finish_in_time() {
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!(turn.attempts, 1, "a turn that is given back is no failed attempt");
     let texts: Vec<String> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
-    assert_eq!(texts, ["您好", "好的"]);
+    assert_eq!(texts, ["您好，我是小智", "好的"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -198,7 +198,7 @@ async fn operator_s_day_loses_and_repeats_nothing() {
     day.write_agent("helper");
     day.done(&["agents", "apply", "agents/helper.json"]).await;
     let turn_id = day.done(&["dead", "replay", "m-1"]).await;
-    assert_eq!(day.answered("新", &turn_id).await, ["您好", "你好：好的"]);
+    assert_eq!(day.answered("新", &turn_id).await, ["您好，我是小智", "你好：好的"]);
     assert_eq!(day.json(&["dead", "list", "--json"]).await["letters"], json!([]));
 
     // In the evening all is well.

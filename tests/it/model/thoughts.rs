@@ -109,11 +109,11 @@ async fn nothing_but_thoughts_is_no_answer() {
 #[tokio::test]
 async fn a_structure_is_found_behind_thoughts_and_its_texts_stay() {
     let server = ModelServer::start().await;
-    let decision = r#"{"reasoning":"","next_status":"typing","action":null,"response":"write </think>"}"#;
+    let decision = r#"{"reasoning":"","next_status":"typing","action":null,"response":"write `</think>`"}"#;
     for before in ["<think>{\"a\"</think>\n", "hm\n</think>\n", ""] {
         server.push("decision", [Answer::Content(format!("{before}{decision}"))]);
         let reply = ask(&model(&server), true).await.unwrap();
         assert_eq!(reply.content.trim(), decision, "also what is recorded and told has no thoughts");
-        assert_eq!(parse_decision(&reply.content).unwrap().response.as_deref(), Some("write </think>"));
+        assert_eq!(parse_decision(&reply.content).unwrap().response.as_deref(), Some("write `</think>`"));
     }
 }
