@@ -21,9 +21,6 @@ use turnwheel::queue::{EventType, OutEvent, Publish, Queue, QueueError};
 use turnwheel::session::Status;
 use turnwheel::store::{Acquire, Acquired, Record};
 
-/// A server that leads goes on for some ten seconds after it has lost its majority.
-const NO_QUORUM: Duration = Duration::from_secs(40);
-
 async fn connected(url: impl Into<String>, handles: &ClusterHandles) -> NatsQueue {
     let mut settings = handles.settings();
     settings.nats.url = url.into();
@@ -66,11 +63,8 @@ async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
     .await;
     servers[1].kill();
     servers[2].kill();
-    eventually(NO_QUORUM, "the last server has noticed that it leads nobody", || async {
-        jetstream.get_stream(format!("{}_JOBS", handles.namespace.to_uppercase())).await.is_err()
-    })
-    .await;
-    // A worker that knows of a second message, which the last server has not applied.
+    // A worker that knows of a second message, which the last server has not applied. Whether that server still takes itself
+    // for the leader makes no difference.
     let read = queue.next_in_lane("s", first, first + 1).await;
     assert!(matches!(read, Err(QueueError::Unavailable(_))), "no leader, no answer: {read:?}");
 }
