@@ -135,7 +135,7 @@ pub(super) fn worded(answer: &str, call: u64) -> String {
     format!("{answer} ~{call}")
 }
 
-/// An answer without what is a call's own.
+/// An answer without its call's number.
 pub(super) fn plain(text: &str) -> &str {
     match text.rsplit_once(" ~") {
         Some((plain, call)) if call.parse::<u64>().is_ok() => plain,

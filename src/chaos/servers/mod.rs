@@ -26,7 +26,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those that are named, else by environment variable, else from the path, else from `target/servers`.
+    /// The named programs, else those found by environment variable, else from the path, else from `target/servers`.
     pub fn find(nats_server: Option<PathBuf>, mongod: Option<PathBuf>, env: &Environment) -> Result<Self, ChaosError> {
         Ok(Self {
             nats_server: find("nats-server", "NATS_SERVER_BIN", nats_server, env)?,
@@ -48,7 +48,7 @@ fn find(
     let on_path = std::env::split_paths(env.get("PATH").unwrap_or_default())
         .map(|folder| folder.join(program))
         .find(|path| path.is_file());
-    // Beside the program itself, should it run from the source tree's target folder.
+    // Next to the program itself, in case it runs from the source tree's target folder.
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.join("servers")));
     let folders = [Some(PathBuf::from("target/servers")), beside];
     let installed = || folders.iter().flatten().find_map(|folder| pinned(folder, program));

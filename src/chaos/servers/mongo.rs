@@ -107,7 +107,7 @@ impl Group for Mongo {
 
     async fn hand_over(&self, _lot: usize) {
         let command = doc! {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 3};
-        // Refused when nobody could take over: then there is no fault either.
+        // MongoDB refuses when no secondary can take over: then there is no fault either.
         let _ = self.client.database("admin").run_command(command).await;
     }
 

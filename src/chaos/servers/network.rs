@@ -176,7 +176,7 @@ mod tests {
         let (tasks, server) = (Tasks::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let target = server.local_addr().unwrap().port();
         let network = Network::new(2, &tasks);
-        // This process is member 1, then nobody: a client.
+        // This process is member 1, then no member: a client.
         network.runs(1, Some(std::process::id()));
         let port = network.listen(0, target).await.unwrap();
         let mut member = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
