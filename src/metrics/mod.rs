@@ -48,6 +48,7 @@ pub(crate) struct Metrics {
     /// By [`REWINDS`].
     rewinds: [IntCounter; REWINDS.len()],
     pub(crate) unreadable: IntCounter,
+    pub(crate) refused: IntCounter,
     dead_letters: [IntCounter; Cause::ALL.len()],
     pub(crate) timer_lateness: Histogram,
     pub(crate) event_streams: IntGauge,
@@ -114,6 +115,11 @@ impl Metrics {
                 &registry,
                 "turnwheel_unreadable_total",
                 "Visits to a session that this version of Turnwheel cannot read.",
+            ),
+            refused: counter(
+                &registry,
+                "turnwheel_refused_total",
+                "Visits to a session that MongoDB or NATS refused for good.",
             ),
             dead_letters: Cause::ALL.map(|cause| dead_letters.with_label_values(&[cause.as_str()])),
             timer_lateness: seconds(

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// Durations of commands to MongoDB, and the commands in flight.
 pub(crate) struct StoreCommands {
     seconds: Histogram,
     /// By their beginnings; the number tells those of one moment apart.

@@ -31,26 +31,37 @@ pub(super) async fn tell(services: &Services, run: &RunRecord, output: &str) -> 
     let Some(session_id) = run.origin_session.clone().filter(|session_id| *session_id != run.run_id) else {
         return Ok(());
     };
+    let most = most_text(services.queue.max_payload());
     let outcome = json!({
         "status": RunStatus::Completed.as_str(),
         "workflow_id": run.workflow_id,
-        "query": history::cut(&run.query, history::MAX_TEXT),
-        "output": history::cut(output, history::MAX_TEXT),
+        "query": history::cut(&run.query, most),
+        "output": history::cut(output, most),
         "channel": run.channel,
         "user_id": run.user_id,
     });
     let body = JobBody::Resume { run_id: run.run_id.clone(), outcome };
     let job = Job { session_id: session_id.clone(), job_id: job_id(&run.run_id), body };
     let msg_id = Some(format!("{session_id}:{}", job.job_id));
-    match services.queue.publish(Publish { session_id, msg_id, payload: job.encode() }).await {
+    let publish = Publish { session_id: session_id.clone(), msg_id, payload: job.encode() };
+    match services.queue.publish(publish).await {
         Ok(_) => Ok(()),
+        // The session works its lane off; until there is room the run is not over.
+        Err(problem @ QueueError::Full(_)) => {
+            Err(TurnError::NoRoom(format!("the run cannot enter the history of session `{session_id}`: {problem}")))
+        }
         // The run has its output all the same; the next run of the session still finds it by its record.
-        Err(problem @ (QueueError::Full(_) | QueueError::TooLarge { .. } | QueueError::Refused(_))) => {
+        Err(problem @ (QueueError::TooLarge { .. } | QueueError::Refused(_))) => {
             warn!(run_id = run.run_id, "the run does not enter the history of its session: {problem}");
             Ok(())
         }
         Err(problem @ QueueError::Unavailable(_)) => Err(problem.into()),
     }
+}
+
+/// The most bytes of each text of a job that has to fit into `max_payload`. In JSON a byte may take six.
+fn most_text(max_payload: usize) -> usize {
+    history::MAX_TEXT.min(max_payload / 16)
 }
 
 /// A session's conversation, with what its runs have come to that its lane has not taken in yet.

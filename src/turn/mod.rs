@@ -121,6 +121,10 @@ pub enum TurnError {
     /// Queue or store are away: the turn is repeated later, and no attempt is counted.
     #[error("{0}")]
     Infrastructure(String),
+    /// The lane of another session is full, and the turn has to publish a job there: the turn is repeated later, and no attempt
+    /// is counted.
+    #[error("{0}")]
+    NoRoom(String),
     /// The journal does not match the code that repeats it: repeating is of no use.
     #[error("{0}")]
     Replay(String),

@@ -5,11 +5,12 @@
 
 use super::Shared;
 use super::intake::{self, Unfit};
-use super::lane::{Stop, acknowledge, remove};
+use super::lane::{acknowledge, remove};
 use super::lanes::{HeldLane, Passed};
 use super::opening::{self, Begun, Through};
 use super::outbox::publish;
 use super::rewind::is_repeat;
+use super::stop::Stop;
 use super::work::{Line, Subject, Work};
 use crate::clock::{self, Moment, Timestamp, moment};
 use crate::ids;
@@ -344,6 +345,7 @@ impl<'a> Hold<'a> {
             Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
+            Ok(Err(TurnError::NoRoom(problem))) => return Err(Stop::NoRoom(problem)),
             Ok(Err(TurnError::Cancelled)) => {
                 let why = self.shared.lanes.why_cancelled(session_id, message.seq);
                 why.unwrap_or_else(|| CancelReason::operator(None, None))
@@ -368,12 +370,7 @@ impl<'a> Hold<'a> {
         let work = self.work_on(subject, self.guard.clone());
         match work.give_up(&self.shared.services, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
-            Err(TurnError::Infrastructure(problem)) => Err(Stop::Infrastructure(problem)),
-            Err(TurnError::Lost) => Err(Stop::Lost),
-            Err(TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem)) => {
-                Err(Stop::Failed(problem, Duration::from_secs(5)))
-            }
-            Err(error @ TurnError::Cancelled) => Err(Stop::Failed(error.to_string(), Duration::from_secs(5))),
+            Err(error) => Err(Stop::not_given_up(error)),
         }
     }
 
@@ -397,10 +394,9 @@ impl<'a> Hold<'a> {
             // The lease ran out while the store could not be asked to renew it.
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
-            Stop::Failed(..) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded(_) | Stop::Unreadable(_) | Stop::OtherStream => {
-                false
-            }
+            Stop::Failed(..) | Stop::Refused(_) => true,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded(_) => false,
+            Stop::Unreadable(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.free(blame).await {

@@ -173,11 +173,40 @@ pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Re
         subject: format!("{}.jobs.{}", shared.namespace, message.session_id),
         attempts,
         job_id,
-        msg_id: format!("{}/{}", message.default_id, cause.as_str()),
+        msg_id: letter_id(message, cause),
         payload: message.payload.clone(),
         cut_from: None,
     };
     shared.queue().dead(letter).await?;
     metrics().dead_letter(cause);
     Ok(())
+}
+
+/// The id under which the queue stores a dead letter once. The message's time tells apart two messages that have the same sequence:
+/// a stream that has lost its end gives its sequences again.
+fn letter_id(message: &Message, cause: Cause) -> String {
+    format!("{}@{}/{}", message.default_id, message.at.as_millis(), cause.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_that_the_stream_gives_again_is_another_dead_letter() {
+        let message = |at| Message {
+            session_id: "s".into(),
+            seq: 5,
+            stream: Timestamp::from_millis(0),
+            payload: Default::default(),
+            msg_id: None,
+            default_id: "0-5".into(),
+            at: Timestamp::from_millis(at),
+            trace: None,
+        };
+        let id = |at| letter_id(&message(at), Cause::Invalid);
+        assert_eq!(id(1_000), id(1_000), "a repeat is the same letter");
+        assert_ne!(id(1_000), id(2_000));
+        assert_ne!(id(1_000), letter_id(&message(1_000), Cause::Attempts));
+    }
 }

@@ -4,65 +4,17 @@ use super::hold::Hold;
 use super::intake::{self, Unfit};
 use super::lanes::Passed;
 use super::rewind::{self, Standing};
+use super::stop::{Stop, leave};
 use super::{Shared, cancelling};
-use crate::clock::{self, Timestamp, moment};
-use crate::metrics::metrics;
-use crate::queue::{Cause, DeliveryToken, Job, JobBody, Message, QueueError};
+use crate::clock::{Timestamp, moment};
+use crate::queue::{Cause, DeliveryToken, Job, JobBody, Message};
 use crate::run;
 use crate::session::{Kind, Session};
-use crate::store::{Acquire, Acquired, NewSession, Pin, Rewind, StoreError};
+use crate::store::{Acquire, Acquired, NewSession, Pin, Rewind};
 use futures::FutureExt;
 use futures::future::{MaybeDone, maybe_done};
 use std::future::{Future, poll_fn};
-use std::time::Duration;
-use tracing::{Instrument, debug, error, info_span, warn};
-
-/// How long a job waits that could not be handled because queue or store were away.
-const AWAY: Duration = Duration::from_secs(1);
-/// How long after a lease's end its lane is asked for again.
-const AFTER_LEASE: Duration = Duration::from_millis(20);
-
-/// Why a lane is left with work undone.
-pub(super) enum Stop {
-    /// Queue or store are away. Not the job's fault.
-    Infrastructure(String),
-    /// The job failed; it is tried again after the delay, and counted.
-    Failed(String, Duration),
-    /// Somebody else holds the lane, until then unless renewed.
-    Busy(Timestamp),
-    /// The lane was ours, and is somebody else's by now.
-    Lost,
-    /// The worker is stopping.
-    Stopping,
-    /// Enough turns wait for this job's model already; it is tried again after the delay.
-    Crowded(Duration),
-    /// This version of Turnwheel cannot read the session, or what it needs: another worker may.
-    Unreadable(String),
-    /// The lane's messages are those of another stream than the session's.
-    OtherStream,
-}
-
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(_) => Self::Infrastructure(error.to_string()),
-            StoreError::Damaged { .. } => Self::Unreadable(error.to_string()),
-            StoreError::Refused(_) => Self::Failed(error.to_string(), Duration::from_secs(5)),
-        }
-    }
-}
-
-impl From<QueueError> for Stop {
-    fn from(error: QueueError) -> Self {
-        match error {
-            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.to_string()),
-            // Waiting does not help, and other sessions are not to wait for it.
-            QueueError::TooLarge { .. } | QueueError::Refused(_) => {
-                Self::Failed(error.to_string(), Duration::from_secs(5))
-            }
-        }
-    }
-}
+use tracing::{Instrument, debug, info_span, warn};
 
 /// Drives a lane until nothing waits for it here.
 pub(super) async fn drive(shared: &Shared, session_id: &str) {
@@ -80,52 +32,6 @@ pub(super) async fn drive(shared: &Shared, session_id: &str) {
     }
     .instrument(span)
     .await;
-}
-
-/// Gives back what waits, for whoever is next.
-async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
-    let delay = match stop {
-        Stop::Infrastructure(problem) => {
-            shared.health.failed(&problem);
-            AWAY
-        }
-        Stop::Failed(problem, delay) => {
-            error!(delay_ms = delay.as_millis(), "the lane is left: {problem}");
-            delay
-        }
-        Stop::Busy(until) => patience(clock::now(), until, shared.ack_wait),
-        // Whoever has it sees what waits before it lets go.
-        Stop::Lost => {
-            metrics().lease_losses.inc();
-            shared.ack_wait / 2
-        }
-        Stop::Stopping => Duration::ZERO,
-        Stop::Crowded(delay) => {
-            metrics().crowded.inc();
-            delay
-        }
-        Stop::Unreadable(problem) => {
-            metrics().unreadable.inc();
-            let delay = shared.ack_wait * 2;
-            error!(
-                delay_ms = delay.as_millis(),
-                "{problem}; a newer version may have written it: its jobs wait for a worker that reads it, or for its repair"
-            );
-            delay
-        }
-        Stop::OtherStream => AFTER_LEASE,
-    };
-    for token in shared.lanes.end(session_id) {
-        if let Err(error) = shared.queue().nak(&token, delay).await {
-            debug!("not given back, it comes again after the ack wait: {error}");
-        }
-    }
-}
-
-/// When to ask again for a lane that is held. Its holder sees what waits before it lets go; should it have died, its lease
-/// ends by itself, and nobody is to wait much longer than that. The clocks of worker and store may differ.
-fn patience(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration {
-    (now.until(until) + AFTER_LEASE).clamp(ack_wait / 40, ack_wait / 2)
 }
 
 /// Acknowledges what the lane has passed. A lost acknowledgement leads to a redelivery, which the lane drops.
@@ -380,20 +286,4 @@ async fn prepare_run(shared: &Shared, job: Job, session: Option<Session>) -> Res
     };
     let model = format!("workflow {}", pin.agent_id);
     Ok(Ok(Prepared { job, pin, model, kind: Kind::Run }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lane_is_asked_for_again_when_its_lease_ends_but_neither_at_once_nor_late() {
-        let wait = |left: i64| {
-            let (now, until) = (Timestamp::from_millis(100_000), Timestamp::from_millis(100_000 + left));
-            patience(now, until, Duration::from_secs(6)).as_millis()
-        };
-        assert_eq!(wait(1_000), 1_020, "a holder that died is followed at once");
-        assert_eq!(wait(5_900), 3_000, "one that has just renewed is asked in the middle of its lease");
-        assert_eq!(wait(-500), 150, "a clock that is ahead does not make it ask without end");
-    }
 }

@@ -225,6 +225,11 @@ impl Lanes {
         lanes.get(session_id).and_then(|lane| lane.waiting.last_key_value()).map_or(0, |(seq, _)| *seq)
     }
 
+    /// When the stream took the oldest message that waits.
+    pub(super) fn oldest(&self, session_id: &str) -> Option<Timestamp> {
+        self.lock().get(session_id)?.waiting.values().map(|waiting| waiting.at).min()
+    }
+
     /// Takes out what the lane has passed, to be acknowledged.
     pub(super) fn passed(&self, session_id: &str, passed: &Passed) -> Vec<DeliveryToken> {
         self.take_if(session_id, |seq, waiting| passed.covers(seq, waiting))
@@ -300,6 +305,9 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
+    use crate::store::embedded::{EmbeddedFile, EmbeddedStore};
+    use crate::store::{Acquire, Acquired, NewSession};
     use futures::FutureExt;
     use std::panic::AssertUnwindSafe;
 
@@ -352,6 +360,44 @@ mod tests {
         }
         assert_eq!(lanes.held(moment() + Duration::from_secs(1)).len(), 1);
         assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
+    }
+
+    /// Takes a lane for the worker `owner`, for no time at all by the store's clock: as after a pause or a suspend of its machine.
+    async fn taken(store: &Arc<dyn Store>, session_id: &str, owner: &str) -> bool {
+        let acquire = Acquire {
+            session_id: session_id.into(),
+            seq: 1,
+            stream: Timestamp::from_millis(1),
+            rewind: None,
+            job_id: "m-1".into(),
+            owner: owner.into(),
+            token: owner.into(),
+            lease: Duration::ZERO,
+            new_session: NewSession::default(),
+            pin: None,
+        };
+        matches!(store.acquire(acquire).await, Ok(Acquired::Granted(_)))
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_may_be_over_is_renewed_before_the_next_step_or_it_is_lost() {
+        let file = EmbeddedFile::in_memory().unwrap();
+        let store: Arc<dyn Store> = EmbeddedStore::new(file, &Settings::default()).unwrap();
+        let lanes = Arc::new(Lanes::default());
+        for session_id in ["a", "b"] {
+            assert!(taken(&store, session_id, "w1").await);
+            lanes.offer(delivery(session_id, 1));
+            lanes.hold(session_id, 1, moment());
+        }
+        assert!(taken(&store, "b", "w2").await, "another worker has b meanwhile");
+        let lane = |session_id: &str| HeldLane {
+            lanes: Arc::clone(&lanes),
+            store: Arc::clone(&store),
+            held: Held { session_id: session_id.into(), epoch: 1 },
+            ack_wait: Duration::from_secs(60),
+        };
+        assert!(lane("a").holds().await.unwrap() && lanes.surely_holds(&lane("a").held), "renewed");
+        assert!(!lane("b").holds().await.unwrap(), "its worker begins no step");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod outbox;
 mod renewal;
 pub(crate) mod rewind;
 mod shares;
+mod stop;
 mod work;
 
 use crate::config::Settings;

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::intake::{self, Unfit};
-use super::lane::Stop;
+use super::stop::Stop;
 use crate::agent::{AgentRecord, DoubleText, canonical};
 use crate::clock::{self, Timestamp};
 use crate::journal::StepRecord;

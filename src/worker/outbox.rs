@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::intake::{self, Unfit};
-use super::lane::Stop;
+use super::stop::Stop;
 use crate::queue::{Cause, Job, Message, OutEvent, QueueError};
 use std::sync::Arc;
 

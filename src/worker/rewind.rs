@@ -4,8 +4,8 @@
 
 use super::Shared;
 use super::intake;
-use super::lane::Stop;
 use super::outbox::publish;
+use super::stop::Stop;
 use crate::clock::{self, Timestamp};
 use crate::metrics::metrics;
 use crate::queue::{Job, Message, StreamState};

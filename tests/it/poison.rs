@@ -206,6 +206,47 @@ async fn session_that_this_version_cannot_read_keeps_its_attempts_and_is_answere
     assert!(engine.dead_letters().await.is_empty());
 }
 
+/// The redelivery delays that a worker has logged for a session that is refused, in milliseconds.
+fn refusals(log: &str, session_id: &str) -> Vec<u64> {
+    let session = format!("session_id=\"{session_id}\"");
+    let of_session = log.lines().filter(|line| line.contains("wait until this is repaired") && line.contains(&session));
+    of_session.map(|line| line.split_once("delay_ms=").unwrap().1.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_that_the_store_refuses_is_tried_less_and_less_and_keeps_its_jobs() {
+    let mut backend = backend::cluster().await;
+    backend.settings.worker.max_attempts = 1;
+    let model = ScriptedModel::start(|asked| match asked.schema.as_str() {
+        "plan_and_decision" => Answer::json(&plan(json!(null), &answer("好的"))),
+        _ => Answer::json(&answer("好的")),
+    });
+    let engine = Engine::watching(backend, model.await).await;
+    engine.apply(sales()).await;
+    let client = mongodb::Client::with_uri_str(&engine.settings.mongodb.uri).await.unwrap();
+    let database = client.database(&engine.settings.mongodb.database);
+    let validator = async |rule: bson::Document| {
+        database.run_command(bson::doc! {"collMod": "sessions", "validator": rule}).await.unwrap();
+    };
+    validator(bson::doc! {"_id": {"$ne": "s1"}}).await;
+    let dir = tempfile::tempdir().unwrap();
+    let _worker = Process::start(dir.path(), &engine.settings, &["worker"]);
+    engine.publish("s1", "m-1", "你好").await;
+    let delays = eventually(DEADLINE, "s1 is tried again and again", || async {
+        let delays = refusals(&Process::log(dir.path()), "s1");
+        (delays.len() >= 4).then_some(delays)
+    })
+    .await;
+    assert!(delays.is_sorted() && delays[3] >= 2 * delays[0], "{delays:?}");
+    assert_eq!(engine.say("s2", "m-1", "你好").await.outcome, Outcome::Answered);
+    let log = Process::log(dir.path());
+    assert!(!log.contains("the intake pauses"), "one session pauses nobody: {log}");
+    validator(bson::doc! {}).await;
+    let turn = engine.turn("s1", "m-1").await;
+    assert_eq!((turn.outcome, turn.attempts), (Outcome::Answered, 1));
+    assert!(engine.dead_letters().await.is_empty());
+}
+
 async fn job_whose_reason_would_be_endless_blocks_no_lane(backend: Backend) {
     let engine = engine(backend, answer("您好"), vec![answer("好的")]).await;
     let long = "说".repeat(25_000);

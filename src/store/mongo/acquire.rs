@@ -150,9 +150,13 @@ impl Db {
         let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
         let documents = self.session_documents(ids, None).await?;
         let outcome = |place: usize, item: &Acquire| {
-            // Two processes that create one session at once: the loser tries again.
-            if let Some(failure) = failures.get(&place) {
-                return Err(StoreError::Unavailable(failure.problem.clone()));
+            match failures.get(&place) {
+                // Two processes that create one session at once: the loser tries again.
+                Some(failure) if failure.is_duplicate() => {
+                    return Err(StoreError::Unavailable(failure.problem.clone()));
+                }
+                Some(failure) => return Err(failure.error()),
+                None => {}
             }
             match documents.get(&item.session_id) {
                 Some(document) => acquired(item, document),

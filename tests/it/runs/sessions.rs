@@ -1,15 +1,16 @@
 //! Runs and conversations: what a run knows of one, and a workflow as the flow of a turn.
 
 use super::*;
+use crate::conformance::kit;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::model_stream::Stream;
 use crate::support::script::plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
-use turnwheel::queue::{Command, Reply, ReplyKind};
+use turnwheel::queue::{Command, Publish, QueueError, Reply, ReplyKind};
 use turnwheel::session::Entry;
-use turnwheel::store::{Outcome, RunQuery, RunStatus};
+use turnwheel::store::{Acquire, Outcome, RunQuery, RunStatus};
 use turnwheel::workflow::FlowContext;
 
 on_both_backends!(
@@ -21,6 +22,7 @@ on_both_backends!(
     a_workflow_that_fails_is_for_the_agent_to_tell,
     a_workflow_is_cancelled_with_its_turn,
     a_panic_beside_a_workflow_ends_its_run,
+    a_run_whose_session_has_a_full_lane_waits_for_room_in_it,
 );
 
 /// Decides as scripted, and answers task agents by name.
@@ -254,4 +256,37 @@ async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
         ended(&engine, &run.run_id).await.output.as_deref() == Some("done")
     })
     .await;
+}
+
+async fn a_run_whose_session_has_a_full_lane_waits_for_room_in_it(backend: Backend) {
+    let engine = engine(backend, decides).await;
+    engine.apply(sales_with(&json!({}))).await;
+    register(&engine, json!({"id": "one", "stages": [{"id": "s", "runnable": "a", "input": "{query}"}]})).await;
+    // The lane is full, and another worker holds it.
+    let stream = engine.queue.stream().await.unwrap().made;
+    let held = engine.store.acquire(Acquire { stream, ..kit::acquire("s1", 1, "other") }).await.unwrap();
+    let held = kit::granted(held);
+    let wake = json!({"type": "wake", "session_id": "s1"}).to_string();
+    let fill = || Publish { session_id: "s1".into(), msg_id: None, payload: wake.clone().into() };
+    let full = loop {
+        if let Err(problem) = engine.queue.publish(fill()).await {
+            break problem;
+        }
+    };
+    assert!(matches!(full, QueueError::Full(_)), "{full}");
+    engine.start_worker();
+    let run_id = start(&engine, NewRun { session_id: Some("s1".into()), ..NewRun::new("one", "查一下") }).await;
+    eventually(DEADLINE, "the run has its output and is given back", || async {
+        let lane = engine.store.session(&run_id).await.unwrap()?;
+        (lane.turn.is_some() && lane.lease.is_none() && !asked(&engine).is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(run_of(&engine, &run_id).await.status, RunStatus::Running);
+    assert!(engine.store.release("s1", held.session.epoch, false).await.unwrap());
+    let run = ended(&engine, &run_id).await;
+    assert_eq!((run.status, run.output.as_deref()), (RunStatus::Completed, Some("a(查一下)")));
+    assert_eq!(remembered(&engine, "s1", 2).await, ["User 查一下", "Assistant a(查一下)"]);
+    assert_eq!(engine.store.turn(&run_id, &run_id).await.unwrap().unwrap().attempts, 1, "no attempt is counted");
+    assert_eq!(asked(&engine), ["a"], "no stage is asked again");
+    assert_once(&told(&engine, "s1", &run_id).await);
 }
