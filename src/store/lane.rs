@@ -203,10 +203,15 @@ pub(crate) fn is_open(session: &Session) -> bool {
     session.lease.is_some() || session.turn.is_some() || session.pending_seq > session.last_seq
 }
 
+/// The end of the last lease: in the future while the lane is held.
+pub(crate) fn free_since(session: &Session) -> Timestamp {
+    session.lease.as_ref().map_or(session.updated_at, |lease| lease.until)
+}
+
 /// True when the lane has work and nobody has held it since `before`.
 pub(crate) fn is_abandoned(session: &Session, before: Timestamp) -> bool {
     let work = session.turn.is_some() || session.pending_seq > session.last_seq;
-    work && session.lease.as_ref().is_none_or(|lease| lease.until < before)
+    work && free_since(session) <= before
 }
 
 #[cfg(test)]
@@ -317,6 +322,14 @@ mod tests {
         assert_eq!(finish(&mut session, &done(3, 0), at(3)), Committed::Released);
         assert!(!is_open(&session));
         assert_eq!(acquire(&mut session, &request(3, "w2"), at(4)), Taken::Handled);
+    }
+
+    #[test]
+    fn a_lane_that_was_released_with_work_is_abandoned_from_then_on() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        acquire(&mut session, &request(1, "w1"), at(0));
+        release(&mut session, 1, true, at(2_000));
+        assert!(!is_abandoned(&session, at(1_999)) && is_abandoned(&session, at(2_000)));
     }
 
     #[test]

@@ -167,10 +167,10 @@ async fn dev_killed_in_mid_turn_goes_on_where_it_was() {
     let _dev = folder.dev().await;
     let session = eventually(DEADLINE, "the turn is done", || async {
         let session = folder.run(&["sessions", "show", "s1", "--json"], "").await.json();
-        // A wake-up of the lane may follow the message.
         (session["workflow_state"]["status"] == "ready" && session["last_seq"].as_u64() >= Some(1)).then_some(session)
     })
     .await;
+    assert_eq!(session["last_seq"], 1, "the message comes again by itself: nobody has to wake its lane");
     let texts: Vec<&Value> = session["history"].as_array().unwrap().iter().map(|entry| &entry["text"]).collect();
     assert_eq!(texts, ["查订单", "您好，我是小智", "2 天到"]);
     assert_eq!(api.calls("/orders").len(), 1, "the recorded action is not run again");

@@ -35,7 +35,8 @@ struct Mark {
 }
 
 impl Sessions {
-    /// What the last process left open. Its leases ended with it: the next wake-up may take the lane at once.
+    /// The lanes that the last process left open. Its leases ended with it: the next delivery takes the lane immediately. All jobs
+    /// that wait are delivered again, so the lanes count as left just now.
     pub(super) fn load(file: &EmbeddedFile) -> Result<Self, Fault> {
         let open = file.read(|read| {
             let (sessions, mut open) = (read.open_table(SESSIONS)?, HashMap::new());
@@ -43,6 +44,7 @@ impl Sessions {
                 let Some(mut session) = queries::head(&sessions, &id)? else { continue };
                 lane.lay_over(&mut session);
                 session.lease = None;
+                session.updated_at = clock::now();
                 open.insert(id, session);
             }
             Ok(open)
@@ -174,7 +176,7 @@ impl Sessions {
     pub(super) fn abandoned(&self, before: Timestamp, limit: usize) -> Vec<AbandonedLane> {
         let open = self.open();
         let mut lanes: Vec<&Session> = open.values().filter(|session| lane::is_abandoned(session, before)).collect();
-        lanes.sort_by_key(|session| session.lease.as_ref().map_or(session.updated_at, |lease| lease.until));
+        lanes.sort_by_key(|session| lane::free_since(session));
         let lane = |session: &&Session| AbandonedLane { session_id: session.session_id.clone(), epoch: session.epoch };
         lanes.iter().take(limit).map(lane).collect()
     }
