@@ -20,6 +20,7 @@ use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, Prompt
 use asking::Asking;
 use async_trait::async_trait;
 use orchestration::failure::Failure;
+use orchestration::function::RETURNED;
 use orchestration::part::Part;
 use orchestration::stage::FAILED;
 use serde::Serialize;
@@ -218,7 +219,8 @@ fn limit(failure: Failure) -> FlowError {
 
 /// The journal key of a flow's step. A key that the engine uses in the flow's part of the journal gets a prefix.
 fn own_key(key: &str) -> Cow<'_, str> {
-    let is_taken = key == FAILED || key.strip_prefix("ask[").is_some_and(|rest| rest.ends_with(']'));
+    let is_taken =
+        [FAILED, RETURNED].contains(&key) || key.strip_prefix("ask[").is_some_and(|rest| rest.ends_with(']'));
     if is_taken { format!("own/{key}").into() } else { key.into() }
 }
 

@@ -1,4 +1,4 @@
-//! A function registered in Rust as a stage.
+//! A function registered in Rust as a stage. Its output is recorded, so that a timeline of the run does not call the function.
 
 use super::event::RunEventType;
 use super::failure::Failure;
@@ -6,13 +6,19 @@ use super::part::{Part, Told};
 use super::task_agent;
 use crate::agent::AgentRecord;
 use crate::clock::Timestamp;
-use crate::journal::StepError;
+use crate::journal::{Done, Label, StepError};
 use crate::model::ModelNames;
 use crate::model::delta::Deltas;
 use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
 use async_trait::async_trait;
 use serde_json::{Map, json};
+use std::convert::Infallible;
 use std::sync::Arc;
+
+/// The journal key of a function's output. No step of a function's own has it: see `own_key`.
+pub(in crate::workflow) const RETURNED: &str = "(returned)";
+/// A longer output is not recorded, so that its step fits into the store. A timeline shows its stage as running.
+const MAX_RECORDED: usize = 1024 * 1024;
 
 /// Whoever watches the run.
 struct Watchers(Part);
@@ -31,6 +37,9 @@ pub(super) async fn run(
     input: &str,
     models: Option<&ModelNames>,
 ) -> Result<Arc<str>, Failure> {
+    if part.run().notes.is_some() {
+        return returned(part, id, input, String::new()).await;
+    }
     let models = models.cloned().unwrap_or_else(|| "default".into());
     let model = part.services().models.chain(&models).map_err(|error| Failure::fatal(part, error))?;
     let bare = AgentRecord::from_document(json!({ "id": id, "model": models }), Timestamp::from_millis(0));
@@ -47,8 +56,10 @@ pub(super) async fn run(
     part.tell(RunEventType::RunStarted, Told::default());
     let failure = match flow.run(context).await {
         Ok(output) => {
+            let output =
+                if output.len() > MAX_RECORDED { output.into() } else { returned(part, id, input, output).await? };
             part.tell(RunEventType::RunCompleted, Told::output(&output));
-            return Ok(output.into());
+            return Ok(output);
         }
         Err(FlowError::Journal(error)) => return Err(error.into()),
         // Nobody will be there the next time.
@@ -60,4 +71,15 @@ pub(super) async fn run(
         part.tell(RunEventType::RunFailed, Told::error(&failure.cause));
     }
     Err(failure)
+}
+
+/// Records the output of a function, or reads it back: a repeated run continues with the recorded output.
+async fn returned(part: &Part, id: &str, input: &str, output: String) -> Result<Arc<str>, Failure> {
+    let (journal, label) = (part.journal(), Label { kind: "flow", target: id });
+    let step = journal.deferred_step(RETURNED, label, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });
+    match step.await {
+        Ok(stepped) => Ok(stepped.output.into()),
+        Err(StepError::Journal(error)) => Err(error.into()),
+        Err(StepError::Operation(never)) => match never {},
+    }
 }

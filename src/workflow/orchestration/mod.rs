@@ -19,7 +19,7 @@ pub mod event;
 pub mod failure;
 pub mod fields;
 mod flowchart;
-mod function;
+pub(super) mod function;
 pub mod known;
 mod loops;
 mod names;
@@ -46,6 +46,8 @@ pub mod structure;
 pub(super) mod task_agent;
 pub mod template;
 pub mod timeline;
+#[cfg(test)]
+mod timeline_tests;
 pub(super) mod workflow;
 
 pub use ask::Asked;

@@ -7,7 +7,6 @@ use super::pinned::{Definitions, PinError, Pinned};
 use super::read;
 use super::run::{EventSink, Means, RunEnd, RunError, RunServices, RunStart, execute};
 use super::spent::Limits;
-use super::timeline::{StageStatus, timeline};
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
@@ -56,7 +55,7 @@ impl EventSink for Heard {
 
 /// A place where runs are run, and repeated.
 pub(super) struct Ground {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     files: Files,
     pub(super) flows: Flows,
     calls: Arc<Mutex<Vec<String>>>,
@@ -112,11 +111,11 @@ impl Ground {
         Self { store, files: Files(files.iter().map(read).collect()), flows, calls, limits, heard }
     }
 
-    async fn pinned(&self, id: &str) -> Pinned {
+    pub(super) async fn pinned(&self, id: &str) -> Pinned {
         Pinned::resolve(&self.files, &self.flows, id).await.unwrap()
     }
 
-    fn services() -> RunServices {
+    pub(super) fn services() -> RunServices {
         let nothing = |text: &str| text.to_owned();
         let secrets = SecretFill::new(Arc::new(|text: &str| Ok(text.to_owned())), Arc::new(nothing));
         RunServices { models: Models::offline(), http: HttpCaller::new(secrets, &[]).unwrap(), tools: Tools::default() }
@@ -140,7 +139,7 @@ impl Ground {
         self.run(id, input).await.unwrap().outcome.unwrap()
     }
 
-    fn calls(&self) -> Vec<String> {
+    pub(super) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
@@ -156,7 +155,7 @@ fn line(event: &RunEvent) -> String {
     format!("{} {} {} {} {iteration}", event.depth, event.kind.as_str(), tag(&event.stage_id), tag(&event.branch_id))
 }
 
-const NESTED: &str = "
+pub(super) const NESTED: &str = "
 type: pipeline
 id: outer
 stages:
@@ -248,7 +247,7 @@ async fn branches_run_at_once_and_as_many_as_they_may() {
     }
 }
 
-const FAILING: &str = "
+pub(super) const FAILING: &str = "
 type: loop
 id: failing
 max_iterations: 3
@@ -409,26 +408,4 @@ async fn what_a_run_names_and_nobody_has_is_said_before_it_begins() {
     assert!(problem.starts_with("Runnable not found: nobody"), "{problem}");
     let Err(PinError::Unfit(problem)) = refused("gone").await else { panic!("it was taken") };
     assert_eq!(problem, "there is no workflow `gone`, and no task agent");
-}
-
-#[tokio::test]
-async fn a_timeline_has_every_stage_with_its_input_and_asks_nothing() {
-    let ground = Ground::new(&[NESTED, FAILING]);
-    ground.output("outer", "q").await;
-    ground.calls();
-    let steps = ground.store.steps("r1", "t1").await.unwrap();
-    let look = async |steps| {
-        let journal = Journal::looked_at(Arc::clone(&ground.store), ("r1", "t1"), steps);
-        timeline(ground.pinned("outer").await, journal, Ground::services(), ("q".into(), "q".into())).await
-    };
-    let whole = look(steps.clone()).await;
-    let paths: Vec<_> = whole.iter().map(|entry| (entry.path.as_str(), entry.depth, entry.input.as_str())).collect();
-    assert_eq!(paths[0], ("plan", 0, "plan q"));
-    assert!(paths.contains(&("again[1]/both/right", 2, "R <plan q>")), "{paths:#?}");
-    assert!(whole.iter().all(|entry| entry.status == StageStatus::Completed && entry.started_at.is_some()));
-    let half = look(steps.into_iter().filter(|step| !step.key.starts_with("again[2]")).collect()).await;
-    let running: Vec<_> = half.iter().filter(|entry| entry.status == StageStatus::Running).collect();
-    let paths: Vec<_> = running.iter().map(|entry| entry.path.as_str()).collect();
-    assert_eq!(paths, ["again", "again[2]/both", "again[2]/both/left", "again[2]/both/right"]);
-    assert!(ground.calls().is_empty());
 }
