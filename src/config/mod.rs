@@ -184,8 +184,8 @@ impl Default for Streams {
 pub struct Gateway {
     /// `127.0.0.1:8080` unless given.
     pub listen: SocketAddr,
-    /// `127.0.0.1:8081` unless given. Nothing listens there: gRPC is not served yet.
-    pub grpc_listen: SocketAddr,
+    /// Kept for gRPC, which this version does not serve: an address is refused.
+    pub grpc_listen: Option<SocketAddr>,
     /// Bearer tokens; without any the gateway listens on loopback only.
     pub tokens: Vec<String>,
     /// The most connections at once; 10,000 unless given. Further ones wait.
@@ -384,7 +384,7 @@ impl Default for Settings {
             streams: Streams::default(),
             gateway: Gateway {
                 listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-                grpc_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
+                grpc_listen: None,
                 tokens: Vec::new(),
                 max_connections: 10_000,
                 max_streams: 8_000,

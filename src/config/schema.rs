@@ -29,6 +29,8 @@ pub enum Kind {
     List,
     /// An IP address and a port.
     Address,
+    /// The same, or an empty text for none.
+    Listener,
     /// A table of anything.
     Table,
     /// True or false.
@@ -86,7 +88,7 @@ pub const KEYS: &[Key] = &[
     key("streams.out_max_mib", Kind::Whole(0, 1 << 40)),
     key("streams.dead_max_mib", Kind::Whole(0, 1 << 40)),
     key("gateway.listen", Kind::Address),
-    key("gateway.grpc_listen", Kind::Address),
+    key("gateway.grpc_listen", Kind::Listener),
     secret("gateway.tokens", Kind::List),
     key("gateway.max_connections", Kind::Whole(1, 1_000_000)),
     key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
@@ -118,7 +120,7 @@ pub const KEYS: &[Key] = &[
     key("retention.turns", Kind::Duration(1)),
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),
-    key("metrics.listen", Kind::Address),
+    key("metrics.listen", Kind::Listener),
     secret("telemetry.otlp_endpoint", Kind::Text),
     key("telemetry.service_name", Kind::Text),
     key("telemetry.sample_ratio", Kind::Share),
@@ -181,6 +183,7 @@ impl Kind {
             ),
             Self::List => "a list of texts, such as [\"a\", \"b\"] (in an environment variable also `a,b`)".into(),
             Self::Address => "an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".into(),
+            Self::Listener => "an IP address and a port, such as `127.0.0.1:9464`, or `\"\"` for none".into(),
             Self::Table => {
                 "a table such as `{ seed = 7 }` (in an environment variable or a flag JSON: `{\"seed\":7}`)".into()
             }
@@ -211,6 +214,8 @@ impl Kind {
             }
             Self::List => list(raw, text.filter(|_| plain)),
             Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
+            Self::Listener if text == Some("") => Some(Value::Null),
+            Self::Listener => Self::Address.read(raw, plain),
             Self::Table => table(raw, plain).map(Value::from),
             Self::Truth => match raw {
                 Raw::Bool(_, truth) => Some((*truth).into()),

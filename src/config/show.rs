@@ -61,7 +61,7 @@ fn row(loaded: &Loaded, secrets: &SecretValues, key: &Key, name: String, value: 
         ("secrets.allow", Value::Array(names)) => {
             names.iter().filter_map(Value::as_str).map(state).collect::<Vec<_>>().join(", ")
         }
-        ("gateway.grpc_listen", _) => "gRPC is not served by this version: nothing listens there".to_owned(),
+        ("gateway.grpc_listen", _) => "this version serves no gRPC".to_owned(),
         _ => String::new(),
     };
     let value = match value {
