@@ -220,6 +220,7 @@ fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
     ];
     lines.extend(run.error.as_ref().map(|failure| row("error", &failure.to_string())));
     lines.extend(run.origin_session.as_ref().map(|session_id| row("session", session_id)));
+    lines.extend(run.user_id.as_ref().map(|user_id| row("user", user_id)));
     if let (Some(from), stage) = (&run.from_run, run.from_stage.as_deref().unwrap_or_default()) {
         lines.push(row("repeats", &format!("{from} from {stage} on")));
     }

@@ -11,6 +11,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use turnwheel::agent::validate::Known;
 use turnwheel::agent::{AgentRecord, load};
 use turnwheel::config::Settings;
 use turnwheel::config::load::Loaded;
@@ -55,6 +56,7 @@ Examples:
   turnwheel workflows run smart_router 帮我写段代码
   turnwheel workflows run iterative_research 研究电池回收 > report.md    stdout: only the output
   turnwheel workflows run smart_router --session s1 再短一点             with a session's history
+  turnwheel workflows run smart_router --user u1 你好                    for a user
   turnwheel workflows run research_workflow --detach 研究量子计算         print the id and leave
   turnwheel workflows run smart_router --json 你好                       events as lines of JSON
 
@@ -133,6 +135,9 @@ pub struct Run {
     /// The session that it belongs to: its history goes before the query, its stream has the events
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
+    /// The user that the run is for; its events and records have it
+    #[arg(long, value_parser = crate::dotted_id)]
+    user: Option<String>,
     /// The run's id: the same id again is no second run
     #[arg(long, value_parser = crate::id)]
     run_id: Option<String>,
@@ -234,6 +239,7 @@ fn known_here(files: &[read::Loaded], settings: &Settings) -> KnownRunnables {
         .with_builtin()
         .with_models(settings.models.keys().cloned())
         .with_agents(&agents)
+        .with_needs(&agents, &basis::here(settings))
         .with_workflows(good(&others))
         .with_workflows(good(files))
 }
@@ -256,14 +262,14 @@ fn validate(paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<Ex
 
 async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
     let files = read(paths, &loaded.settings)?;
-    let (crew, _) = basis::of(access, &loaded.settings, json).await?;
+    let (crew, names) = basis::of(access, &loaded.settings, json).await?;
     let known = match crew.is_empty() {
         true => known_here(&files, &loaded.settings),
         false => {
             KnownRunnables::new(crew.flows()).with_builtin().with_models(crew.models()).with_workflows(good(&files))
         }
     };
-    let known = registered(access, known).await?;
+    let known = registered(access, known, &names).await?;
     let mut report = Report::new(WORKFLOW, json);
     let mut good = Vec::new();
     for file in files {
@@ -297,7 +303,7 @@ fn is_refused(error: &anyhow::Error) -> bool {
 }
 
 /// What files can name that are applied there: also what is there already.
-async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<KnownRunnables> {
+async fn registered(access: &Access, known: KnownRunnables, names: &Known) -> anyhow::Result<KnownRunnables> {
     let mut workflows = Vec::new();
     for summary in access.list_workflows().await? {
         let is_read = summary.source == Source::Store && summary.error.is_none();
@@ -313,12 +319,14 @@ async fn registered(access: &Access, known: KnownRunnables) -> anyhow::Result<Kn
             agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
         }
     }
-    Ok(known.with_agents(&agents).with_workflows(workflows.into_iter().map(|record| record.workflow)))
+    let known = known.with_agents(&agents).with_needs(&agents, names);
+    Ok(known.with_workflows(workflows.into_iter().map(|record| record.workflow)))
 }
 
 async fn run(access: &Access, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
-    let Run { id, query, session, run_id, detach, json } = what;
-    let new = NewRun { workflow_id: id, query: query.join(" "), session_id: session, run_id, ..NewRun::default() };
+    let Run { id, query, session, user, run_id, detach, json } = what;
+    let query = query.join(" ");
+    let new = NewRun { workflow_id: id, query, session_id: session, user_id: user, run_id, ..NewRun::default() };
     let started = access.start_run(new).await?;
     if detach {
         match json {

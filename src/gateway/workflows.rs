@@ -3,6 +3,7 @@
 use super::input::{Body, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject};
+use crate::agent::validate::Known;
 use crate::clock::{self, Timestamp};
 use crate::crew::Crew;
 use crate::document::Finding;
@@ -110,16 +111,19 @@ pub struct Registered {
     pub warnings: Vec<Finding>,
 }
 
-/// Registers a workflow whose stages can run: every run that starts afterwards uses it. Checked against the flows and models that
-/// every running worker has; while none runs, against the flows and models `here`.
+/// Registers a workflow whose stages can run: every run that starts afterwards uses it. It and the task agents that it names are checked
+/// against what every running worker has; while none runs, against the flows and settings `here`.
 pub async fn register(
     store: &dyn Store,
-    here: (Vec<String>, Vec<String>),
+    (flows, here): (Vec<String>, &Known),
     workflow: WorkflowRecord,
 ) -> Result<Registered, Reject> {
     let crew = Crew::of(store).await?;
-    let (flows, models) = if crew.is_empty() { here } else { (crew.flows(), crew.models()) };
-    let known = run::runnables(store, flows).await?.with_models(models);
+    let (names, _) = crew.check_against(store, here).await?;
+    let flows = if crew.is_empty() { flows } else { crew.flows() };
+    let agents = store.agents().await?.good;
+    let known = run::runnables(store, flows).await?.with_models(names.models().to_vec());
+    let known = known.with_needs(agents.iter().map(Arc::as_ref), &names);
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
     let changed = store.put_workflow(workflow).await?;
@@ -182,6 +186,6 @@ pub(super) async fn put(
         let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
         return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
     }
-    let here = (state.flows.ids(), state.known.models().to_vec());
+    let here = (state.flows.ids(), state.known.as_ref());
     Ok(Json(register(state.store.as_ref(), here, workflow).await?))
 }

@@ -8,8 +8,12 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use turnwheel::agent::AgentRecord;
+use turnwheel::clock;
 use turnwheel::engine::Engine;
-use turnwheel::store::Process as Running;
+use turnwheel::store::mongo::MongoStore;
+use turnwheel::store::{Process as Running, Store};
+use turnwheel::tasks::Tasks;
 
 on_both_backends!(a_process_is_listed_until_it_departs);
 
@@ -89,6 +93,27 @@ async fn applied(author: &Folder, fields: &Value) -> Ended {
 async fn doctor(folder: &Folder) -> Vec<String> {
     let ended = folder.run(&["doctor"], "").await;
     ended.out.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_is_refused_whose_task_agents_the_workers_cannot_run() {
+    let (author, _workers, _worker) = author_and_worker().await;
+    eventually(DEADLINE, "the worker is announced", || async {
+        doctor(&author).await.iter().any(|line| line.contains("workers: 1 run"))
+    })
+    .await;
+    // It was applied when the workers had the model still.
+    let scribe = json!({"id": "scribe", "model": "writer", "system_prompt": "写"});
+    let store = MongoStore::connect(&author.settings, &Tasks::new()).await.unwrap();
+    store.put_agent(AgentRecord::from_document(scribe, clock::now()).unwrap()).await.unwrap();
+    author.write("story.json", &tale("story").replace("code_agent", "scribe"));
+    let refused = author.run(&["workflows", "apply", "story.json"], "").await;
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for part in ["stages[0].runnable", "the task agent `scribe` cannot run", "there is no model `writer`"] {
+        assert!(refused.out.contains(part), "{part}: {refused:?}");
+    }
+    // Another task agent in the store that cannot run does not matter to this file.
+    assert_eq!(author.run(&["workflows", "apply"], "").await.code, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,10 +66,12 @@ async fn a_new_user_runs_a_workflow_that_comes_with_dev() {
 async fn a_run_is_followed_listed_shown_and_repeated() {
     let folder = report_folder();
     let _dev = folder.dev().await;
-    let run = folder.run(&["workflows", "run", "report", "电池", "回收", "--run-id", "r1"], "").await;
+    let run = folder.run(&["workflows", "run", "report", "电池", "回收", "--run-id", "r1", "--user", "li.w"], "").await;
     assert_eq!((run.code, run.out.as_str()), (0, "报告完成\n"), "{run:?}");
     assert!(run.err.contains("  │ 三步：电池"), "{run:?}");
-    let again = folder.run(&["workflows", "run", "report", "电池 回收", "--run-id", "r1", "--json"], "").await;
+    let again = folder
+        .run(&["workflows", "run", "report", "电池 回收", "--run-id", "r1", "--user", "li.w", "--json"], "")
+        .await;
     let events: Vec<Value> = again.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = events.last().unwrap();
     assert_eq!((&last["type"], &last["run_id"]), (&json!("run_completed"), &json!("r1")), "{again:?}");
@@ -79,7 +81,7 @@ async fn a_run_is_followed_listed_shown_and_repeated() {
     let listed = folder.run(&["runs", "list", "--status", "completed", "--json"], "").await.json();
     assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
     let shown = folder.run(&["runs", "show", "r1"], "").await;
-    for part in ["report (hash", "completed", "2 stages", "报告完成"] {
+    for part in ["report (hash", "completed", "user      li.w", "2 stages", "报告完成"] {
         assert!(shown.out.contains(part), "{part}: {shown:?}");
     }
     let details = folder.run(&["runs", "show", "r1", "--json"], "").await.json();

@@ -5,7 +5,7 @@ use super::definition::{Role, Shape, Stage, Target, Workflow, WorkflowRecord};
 use super::read::WorkflowError;
 use super::reader::{self, join};
 use crate::agent::AgentRecord;
-use crate::agent::validate::models;
+use crate::agent::validate::{Known, models};
 use crate::config::nearest::question;
 use crate::document::{Finding, Report};
 use crate::model::ModelNames;
@@ -21,6 +21,8 @@ pub struct KnownRunnables {
     flows: BTreeSet<String>,
     /// Those of the settings; none where they are not known.
     models: Option<Vec<String>>,
+    /// Why task agents cannot run, by id, as far as that is known here.
+    unfit: BTreeMap<String, String>,
 }
 
 /// What an id names.
@@ -78,6 +80,16 @@ impl KnownRunnables {
     /// Also with these models of the settings: a stage may name no other.
     pub fn with_models(self, models: impl IntoIterator<Item = String>) -> Self {
         Self { models: Some(models.into_iter().collect()), ..self }
+    }
+
+    /// Also with what these task agents need, such as their models: one that `names` does not have enough for cannot run.
+    pub fn with_needs<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>, names: &Known) -> Self {
+        for agent in agents.into_iter().filter(|agent| agent.config.is_task_agent()) {
+            // Without its text, in which other lines of the same file would be pointed at.
+            let checked = names.check(AgentRecord { source: None, ..agent.clone() });
+            self.unfit.extend(checked.err().map(|problem| (agent.id().to_owned(), problem.to_string())));
+        }
+        self
     }
 
     /// What `id` names.
@@ -169,7 +181,13 @@ impl KnownRunnables {
 
     fn reference(&self, path: String, id: &str, report: &mut Report) {
         match self.kind(id) {
-            Some(Kind::TaskAgent | Kind::Workflow | Kind::Flow) => {}
+            Some(Kind::TaskAgent) => {
+                if let Some(problem) = self.unfit.get(id) {
+                    let hint = "correct the agent and apply it again, or change the settings of the workers";
+                    report.error(path, format!("the task agent `{id}` cannot run: {problem}"), hint);
+                }
+            }
+            Some(Kind::Workflow | Kind::Flow) => {}
             Some(Kind::ChatAgent) => {
                 let hint = format!("`{id}` is an agent that takes chats; a stage needs one with a `system_prompt`");
                 report.error(path, format!("Runnable not found: {id}"), hint);

@@ -50,6 +50,13 @@ async fn workflows_are_listed_registered_and_shown() {
     assert_eq!(refused.status(), 422);
     let body: Value = refused.json().await.unwrap();
     assert!(body["error"]["message"].as_str().unwrap().contains("Runnable not found: nobody"), "{body}");
+    let mut unfit = writer("unfit");
+    unfit["model"] = json!("nowhere");
+    engine.apply(unfit).await;
+    let named = json!({"id": "mine", "stages": [{"id": "a", "runnable": "unfit", "input": "{query}"}]});
+    let refused: Value = put(&named).await.json().await.unwrap();
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("the task agent `unfit` cannot run") && message.contains("`nowhere`"), "{refused}");
     let nonsense = json!({"id": "mine", "type": "circle", "stages": []});
     assert_eq!(refusal(put(&nonsense).await).await, (422, "invalid_workflow".to_owned()));
 }

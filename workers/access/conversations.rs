@@ -1,0 +1,89 @@
+//! Sessions: their messages, turns, timers and events, and orders to them.
+
+use super::{Access, direct};
+use crate::client::Followed;
+use crate::feed::{self, Feed};
+use turnwheel::gateway::intake::{self, Accepted, NewMessage, Order};
+use turnwheel::gateway::timers::{self, PendingTimer};
+use turnwheel::gateway::{SessionSummary, TurnDetails, turns_of};
+use turnwheel::queue::From;
+use turnwheel::session::Session;
+use turnwheel::store::SessionQuery;
+use turnwheel::tasks::Tasks;
+
+impl Access {
+    pub async fn send(&self, message: NewMessage) -> anyhow::Result<Accepted> {
+        match self {
+            Self::Direct { queue, store, .. } => direct(intake::submit(queue.as_ref(), store.as_ref(), message).await),
+            Self::Gateway(client) => client.send(&message).await,
+        }
+    }
+
+    pub async fn list_sessions(&self, query: SessionQuery) -> anyhow::Result<Vec<SessionSummary>> {
+        match self {
+            Self::Direct { store, .. } => {
+                Ok(store.sessions(query).await?.into_iter().map(SessionSummary::from).collect())
+            }
+            Self::Gateway(client) => client.sessions(&query).await,
+        }
+    }
+
+    /// A session, without what is to be published; through a gateway without its lease, too.
+    pub async fn get_session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
+        match self {
+            Self::Direct { store, .. } => {
+                let session = store.session(session_id).await?;
+                Ok(session.map(|session| Session { outbox: Vec::new(), ..session }))
+            }
+            Self::Gateway(client) => client.session(session_id).await,
+        }
+    }
+
+    /// True when jobs of the session wait, as far as they can be seen from here.
+    pub async fn has_jobs(&self, session: &Session) -> anyhow::Result<bool> {
+        match self {
+            Self::Direct { queue, .. } => {
+                Ok(queue.next_in_lane(&session.session_id, session.last_seq, 0).await?.is_some())
+            }
+            Self::Gateway(_) => Ok(session.pending_seq > session.last_seq),
+        }
+    }
+
+    /// The last turns of a session with their steps, oldest first.
+    pub async fn list_turns(&self, session_id: &str, limit: usize) -> anyhow::Result<Vec<TurnDetails>> {
+        match self {
+            Self::Direct { store, .. } => direct(turns_of(store.as_ref(), session_id, limit).await),
+            Self::Gateway(client) => client.turns(session_id, limit).await,
+        }
+    }
+
+    pub async fn control(&self, session_id: &str, order: Order) -> anyhow::Result<Accepted> {
+        match self {
+            Self::Direct { queue, store, .. } => {
+                direct(intake::command(queue.as_ref(), store.as_ref(), session_id, order).await)
+            }
+            Self::Gateway(client) => client.control(session_id, &order).await,
+        }
+    }
+
+    pub async fn list_timers(&self, session_id: Option<&str>, limit: usize) -> anyhow::Result<Vec<PendingTimer>> {
+        match self {
+            Self::Direct { store, .. } => direct(timers::pending(store.as_ref(), session_id, limit).await),
+            Self::Gateway(client) => client.timers(session_id, limit).await,
+        }
+    }
+
+    /// Follows a session's events after `last_id`, or from now on. A gateway answers 404 for a session unknown to it.
+    pub async fn follow(&self, session_id: &str, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
+        match self {
+            Self::Direct { queue, .. } => {
+                let events = queue.events(session_id, last_id.map_or(From::Now, From::After)).await?;
+                Ok(feed::of_queue(events, tasks))
+            }
+            Self::Gateway(client) => {
+                let followed = Followed::Session(session_id.to_owned());
+                feed::of_gateway(client.clone(), followed, last_id, tasks).await
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The texts that agents answer from.
+
+use super::{Access, direct};
+use std::sync::Arc;
+use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
+use turnwheel::knowledge::files::{self, Changes, NamedText};
+use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
+
+impl Access {
+    /// Makes these texts all that the agent's file gives it to answer from. True when that changed something.
+    pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> anyhow::Result<bool> {
+        if let Self::Direct { store, .. } = self {
+            return Ok(files::store(store.as_ref(), agent_id, texts).await?);
+        }
+        let there = self.list_knowledge(Some(agent_id)).await?;
+        let changes = Changes::between(agent_id, &there, texts);
+        let mut left = changes.put.len() + changes.remove.len();
+        let mut is_last = || {
+            left -= 1;
+            left == 0
+        };
+        for NamedText { name, text } in &changes.put {
+            let new = NewText { text: text.clone(), origin: Origin::AgentFile };
+            self.put_knowledge(agent_id, name, &new, is_last()).await?;
+        }
+        for name in &changes.remove {
+            self.remove_knowledge(agent_id, name, is_last()).await?;
+        }
+        Ok(!changes.is_empty())
+    }
+
+    /// Stores a text. After the `last` of several they are in use, which takes an index of all the agent's texts.
+    pub async fn put_knowledge(
+        &self,
+        agent_id: &str,
+        name: &str,
+        new: &NewText,
+        last: bool,
+    ) -> anyhow::Result<StoredSource> {
+        match self {
+            Self::Direct { store, .. } => direct(knowledge::put(store.as_ref(), agent_id, name, new).await),
+            Self::Gateway(client) => client.put_knowledge(agent_id, name, new, last).await,
+        }
+    }
+
+    /// Removes a text; see [`Access::put_knowledge`].
+    pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
+        match self {
+            Self::Direct { store, .. } => direct(knowledge::remove(store.as_ref(), agent_id, name).await),
+            Self::Gateway(client) => client.remove_knowledge(agent_id, name, last).await,
+        }
+    }
+
+    pub async fn list_knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {
+        match self {
+            Self::Direct { store, .. } => direct(knowledge::sources(store.as_ref(), agent_id).await),
+            Self::Gateway(client) => client.knowledge(agent_id).await,
+        }
+    }
+
+    pub async fn search_knowledge(&self, agent_id: &str, query: &str, limit: usize) -> anyhow::Result<Vec<Hit>> {
+        match self {
+            Self::Direct { store, .. } => {
+                let library = Library::new(Arc::clone(store));
+                direct(knowledge::search((store.as_ref(), &library), agent_id, query, Some(limit)).await)
+            }
+            Self::Gateway(client) => client.search_knowledge(agent_id, query, limit).await,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! How commands reach the system: a cluster's queue and store directly, or the gateway of a running `turnwheel dev`, which
+//! alone may open its file.
+
+mod agents;
+mod conversations;
+mod knowledge;
+mod letters;
+mod runs;
+mod workflows;
+
+use crate::basis;
+use crate::client::GatewayClient;
+use crate::failure::Failure;
+use crate::open;
+use serde::Deserialize;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use turnwheel::agent::validate::Known;
+use turnwheel::config::load::Loaded;
+use turnwheel::config::show::masked_address;
+use turnwheel::config::{Backend, Budget, Settings};
+use turnwheel::model::registry::ModelInfo;
+use turnwheel::queue::Queue;
+use turnwheel::store::Store;
+use turnwheel::tasks::Tasks;
+
+/// How long a command waits for a cluster's servers.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// After this the user is told what is waited for.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// A way into the system.
+pub enum Access {
+    /// Queue and store of a cluster.
+    Direct {
+        /// The queue.
+        queue: Arc<dyn Queue>,
+        /// The store.
+        store: Arc<dyn Store>,
+        /// The models that agents may name.
+        models: Vec<ModelInfo>,
+        /// What agents may use that do not say.
+        budget: Budget,
+        /// What agents are checked against while no worker runs.
+        known: Box<Known>,
+    },
+    /// A gateway.
+    Gateway(GatewayClient),
+}
+
+impl Access {
+    /// The way that the settings name; without any, that of the running `dev`.
+    pub async fn open(loaded: &Loaded, tasks: &Tasks) -> anyhow::Result<Self> {
+        let settings = &loaded.settings;
+        if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+            return cluster(settings, tasks).await;
+        }
+        match running_dev(settings).await? {
+            Some(client) => {
+                eprintln!("using the dev server at {}", client.base());
+                Ok(Self::Gateway(client))
+            }
+            None => Err(nothing_found(settings).into()),
+        }
+    }
+}
+
+fn direct<T>(answer: Result<T, turnwheel::gateway::Reject>) -> anyhow::Result<T> {
+    answer.map_err(|reject| Failure::from(reject).into())
+}
+
+async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
+    let (nats, mongodb) = (masked_address(&settings.nats.url), masked_address(&settings.mongodb.uri));
+    let servers = format!("nats.url = {nats}, mongodb.uri = {mongodb}");
+    let mut opening = pin!(open::backend(settings, tasks));
+    let mut opened = timeout(NOTICE, &mut opening).await;
+    if opened.is_err() {
+        eprintln!("waiting up to {}s for {servers}", OPENING.as_secs());
+        opened = timeout(OPENING - NOTICE, &mut opening).await;
+    }
+    let problem = match opened {
+        Ok(Ok((queue, store))) => {
+            let (models, budget) = (ModelInfo::of_settings(settings), settings.budget.clone());
+            let known = Box::new(basis::here(settings).with_private(settings.http.allow_private.clone()));
+            return Ok(Access::Direct { queue, store, models, budget, known });
+        }
+        Ok(Err(error)) => return Err(error),
+        // Told to stop, it says what it has waited for.
+        Err(_) => {
+            tasks.stop();
+            let told = timeout(NOTICE, opening).await;
+            told.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
+        }
+    };
+    let message = format!("the servers do not answer within {}s: {servers}{problem}", OPENING.as_secs());
+    let hint = "start them, or correct the settings; `turnwheel config` shows where they come from";
+    Err(Failure::new(message, hint).into())
+}
+
+fn nothing_found(settings: &Settings) -> Failure {
+    let message =
+        format!("no dev server is running (looked in {}), and no cluster is set", settings.data_dir.display());
+    let hint = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
+    Failure::new(message, hint)
+}
+
+/// What `turnwheel dev` leaves in its `data_dir`.
+#[derive(Deserialize)]
+struct Marker {
+    gateway: String,
+}
+
+/// The gateway of the running `dev`. A marker that a killed one left behind does not count: its gateway has to answer.
+pub async fn running_dev(settings: &Settings) -> anyhow::Result<Option<GatewayClient>> {
+    let Some(address) = marker(&settings.data_dir) else { return Ok(None) };
+    let client = GatewayClient::new(&address, settings.gateway.tokens.first().cloned())?;
+    Ok(if client.is_alive().await { Some(client) } else { None })
+}
+
+fn marker(data_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(data_dir.join("dev.json")).ok()?;
+    serde_json::from_str::<Marker>(&text).ok().map(|marker| marker.gateway)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(data_dir: &Path, settings: Settings) -> Loaded {
+        let settings = Settings { data_dir: data_dir.to_owned(), ..settings };
+        Loaded { settings, ..Settings::load(&turnwheel::config::Sources::default()).unwrap() }
+    }
+
+    #[tokio::test]
+    async fn without_a_dev_server_the_error_says_what_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        // A marker whose server is gone: nothing listens on a port that was just given back.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        for content in
+            [None, Some("not json".to_owned()), Some(format!("{{\"gateway\":\"http://{address}\",\"pid\":1}}"))]
+        {
+            if let Some(content) = content {
+                std::fs::write(dir.path().join("dev.json"), content).unwrap();
+            }
+            let opened = Access::open(&loaded(dir.path(), Settings::default()), &Tasks::new()).await;
+            let lines = crate::failure::lines(&opened.err().unwrap());
+            assert!(lines[1].contains("turnwheel dev") && lines[1].contains("NATS_URL"), "{lines:?}");
+        }
+    }
+}

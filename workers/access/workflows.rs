@@ -1,0 +1,37 @@
+//! Workflows.
+
+use super::{Access, direct};
+use turnwheel::gateway::workflows::{self, WorkflowSummary};
+use turnwheel::workflow::Flows;
+use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
+
+impl Access {
+    /// All workflows, also those that are compiled in.
+    pub async fn list_workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
+        match self {
+            Self::Direct { store, .. } => direct(workflows::summaries(store.as_ref()).await),
+            Self::Gateway(client) => client.workflows().await,
+        }
+    }
+
+    pub async fn get_workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
+        match self {
+            Self::Direct { store, .. } => {
+                let found = direct(workflows::find(store.as_ref(), workflow_id).await)?;
+                Ok(found.map(|workflow| workflow.to_stored()))
+            }
+            Self::Gateway(client) => client.workflow(workflow_id).await,
+        }
+    }
+
+    /// Registers a workflow. True when that changed something.
+    pub async fn register(&self, workflow: WorkflowRecord) -> anyhow::Result<bool> {
+        match self {
+            Self::Direct { store, known, .. } => {
+                let here = (Flows::builtin().ids(), known.as_ref());
+                direct(workflows::register(store.as_ref(), here, workflow).await.map(|registered| registered.changed))
+            }
+            Self::Gateway(client) => client.register(&workflow).await,
+        }
+    }
+}
