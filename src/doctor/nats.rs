@@ -43,7 +43,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
         Ok(account) => findings.push(storage(&account)),
         Err(error) => {
             let remedy = "start nats-server with `-js`, or set `jetstream` in its file, and allow it to this account";
-            findings.push(Finding::problem(place, format!("JetStream does not answer: {error}"), remedy));
+            findings.push(Finding::problem(place, format!("JetStream cannot be used: {}", cause(&error)), remedy));
             return (findings, false);
         }
     }
@@ -64,8 +64,9 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
             }
             Err(error) => {
                 complete = false;
-                let remedy = "are most of its replicas up? Right after a server has failed, try again";
-                findings.push(Finding::problem(&wanted.name, error, remedy));
+                let remedy = "start the servers that hold its replicas; right after a server has failed, try again";
+                let what = format!("the stream's state cannot be read: {}", cause(&error));
+                findings.push(Finding::problem(&wanted.name, what, remedy));
             }
         }
     }
@@ -104,9 +105,33 @@ fn no_connection(place: String, error: &str) -> Finding {
         Some((what, remedy)) => Finding::problem(place, what, remedy),
         None => {
             let remedy = "start nats-server with JetStream (`nats-server -js`), or correct nats.url (NATS_URL)";
-            Finding::problem(place, error, remedy)
+            Finding::problem(place, format!("cannot connect: {}", cause(error)), remedy)
         }
     }
+}
+
+/// The client's error in words. It names the layers that an error came through, and numbers of the system.
+fn cause(error: &str) -> String {
+    const LAYERS: [&str; 5] =
+        ["the queue is unavailable: ", "JetStream error: ", "request error: ", "request failed: ", "IO error: "];
+    const WORDS: [(&str, &str); 7] = [
+        ("Connection refused", "no server listens there"),
+        ("timed out", "the server did not respond in time"),
+        ("no responders", "JetStream is not enabled on the server, or not for this account"),
+        ("not enabled", "JetStream is not enabled on the server, or not for this account"),
+        ("failed to lookup", "the host name is unknown"),
+        ("permissions violation", "the permissions of this user do not allow it"),
+        ("insufficient resources", "the servers have too little storage left"),
+    ];
+    let is_there = |part: &str| error.to_lowercase().contains(&part.to_lowercase());
+    if let Some((_, words)) = WORDS.iter().find(|(part, _)| is_there(part)) {
+        return (*words).to_owned();
+    }
+    let mut rest = error;
+    while let Some(inner) = LAYERS.iter().find_map(|layer| rest.strip_prefix(layer)) {
+        rest = inner;
+    }
+    rest.to_owned()
 }
 
 fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Finding> {
@@ -251,6 +276,19 @@ async fn ask(address: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_client_are_told_in_words() {
+        for (error, words) in [
+            ("the queue is unavailable: IO error: Connection refused (os error 111)", "no server listens there"),
+            ("JetStream error: JetStream not enabled for account (code 503, error code 10039)", "not for this account"),
+            ("request error: timed out", "did not respond in time"),
+            ("no answer within 6 s", "no answer within 6 s"),
+        ] {
+            assert!(cause(error).ends_with(words), "{}", cause(error));
+        }
+        assert_eq!(cause("JetStream error: request error: odd"), "odd");
+    }
 
     #[test]
     fn the_usual_monitoring_port_is_on_the_first_server() {
