@@ -112,9 +112,7 @@ impl Db {
         }
         match failures.into_iter().find(|failure| !failure.is_duplicate()) {
             Some(failure) => Err(failure.error()),
-            // A term that nobody has: it differs from any that the commit may see.
-            None if terms.iter().any(|term| term.is_none() || *term != terms[0]) => Ok(Some(-1)),
-            None => Ok(terms[0]),
+            None => Ok(Some(common(&terms))),
         }
     }
 
@@ -282,4 +280,34 @@ fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {
     let mut step: StepRecord = read(raw, &format!("step `{}`", raw.get_str("_id").unwrap_or("?")))?;
     step.output = unseal(step.output);
     Ok(step)
+}
+
+/// The term of the primary that ran all of these commands. If they differ, or if one does not say, a term that no primary has: it
+/// differs from that of the commit, so that the commands are repeated.
+fn common(terms: &[Term]) -> i64 {
+    match terms {
+        [Some(first), rest @ ..] if rest.iter().all(|term| *term == Some(*first)) => *first,
+        _ => -1,
+    }
+}
+
+/// True when records that were `written` in one term are not durable by a command in this one: with another primary they may be
+/// gone.
+pub(super) fn may_be_lost(written: Term, term: Term) -> bool {
+    written.is_some() && written != term
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_written_again_unless_one_primary_has_taken_them_and_the_commit() {
+        let lost = |terms: &[Term], commit| may_be_lost(Some(common(terms)), commit);
+        assert!(!lost(&[Some(3), Some(3)], Some(3)));
+        assert!(lost(&[Some(3), Some(3)], Some(4)), "an election before the commit");
+        assert!(lost(&[Some(3), Some(4)], Some(4)), "an election between the records");
+        assert!(lost(&[None], None), "a server that tells no terms");
+        assert!(!may_be_lost(None, Some(4)), "nothing was written, or durably");
+    }
 }

@@ -5,6 +5,7 @@ use super::command::{Bulk, Durable};
 use super::commit::{Leaves, statement};
 use super::document::{date, int, is_passing, millis, raw, read, unseal_fields};
 use super::fence::Tokens;
+use super::journal::may_be_lost;
 use super::plain;
 use crate::clock::{Timestamp, moment};
 use crate::session::Session;
@@ -148,8 +149,8 @@ impl Db {
         while !open.is_empty() {
             let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
             let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durable::Majority).await?;
-            if written.is_some() && written != term {
-                // Another primary by now: the records may have been lost with the one before. Nothing durable follows.
+            if may_be_lost(written, term) {
+                // Nothing durable follows.
                 self.write_turns(&turns, Durable::Majority).await?;
                 written = None;
             }
