@@ -18,10 +18,11 @@ use turnwheel::session::Status;
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::tasks::Tasks;
 
-const SESSIONS: usize = 5;
+/// How many sessions have a turn in flight when a server stops.
+pub const SESSIONS: usize = 5;
 
 /// A model that takes its time, so that servers can go away within a turn.
-async fn slow_model() -> ScriptedModel {
+pub async fn slow_model() -> ScriptedModel {
     ScriptedModel::start(|asked| {
         let content = match asked.schema.as_str() {
             "plan_and_decision" => plan(json!("您好，我是小智"), &answer("好的")),
@@ -59,14 +60,14 @@ async fn readiness(settings: &Settings) -> Option<(u16, String)> {
     Some((status, body["error"]["message"].as_str().unwrap_or_default().to_owned()))
 }
 
-async fn is_ready(settings: &Settings) {
+pub async fn is_ready(settings: &Settings) {
     eventually(DEADLINE, "the gateway is ready", || async {
         readiness(settings).await.is_some_and(|(status, _)| status == 200)
     })
     .await;
 }
 
-async fn is_unready_for(settings: &Settings, part: &str) {
+pub async fn is_unready_for(settings: &Settings, part: &str) {
     eventually(DEADLINE, "the gateway is not ready", || async {
         readiness(settings).await.is_some_and(|(status, message)| status == 503 && message.contains(part))
     })

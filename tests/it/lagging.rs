@@ -21,6 +21,9 @@ use turnwheel::queue::{EventType, OutEvent, Publish, Queue, QueueError};
 use turnwheel::session::Status;
 use turnwheel::store::{Acquire, Acquired, Record};
 
+/// The code of nats-server's answer for a stream without a leader.
+const LEADERLESS: &str = "error code 10008";
+
 async fn connected(url: impl Into<String>, handles: &ClusterHandles) -> NatsQueue {
     let mut settings = handles.settings();
     settings.nats.url = url.into();
@@ -53,7 +56,7 @@ async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
         num_replicas: 3,
         ..Config::default()
     };
-    jetstream.create_stream(jobs).await.unwrap();
+    let stream = jetstream.create_stream(jobs).await.unwrap();
     let queue = connected(handles.nats_url.clone(), &handles).await;
     let publish = Publish { session_id: "s".into(), msg_id: None, payload: "{}".into() };
     let first = queue.publish(publish).await.unwrap().seq;
@@ -63,10 +66,17 @@ async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
     .await;
     servers[1].kill();
     servers[2].kill();
-    // A worker that knows of a second message, which the last server has not applied. Whether that server still takes itself
-    // for the leader makes no difference.
-    let read = queue.next_in_lane("s", first, first + 1).await;
-    assert!(matches!(read, Err(QueueError::Unavailable(_))), "no leader, no answer: {read:?}");
+    // A worker that knows of a second message, which the last server has not applied.
+    let read = async || queue.next_in_lane("s", first, first + 1).await;
+    let early = read().await;
+    assert!(matches!(early, Err(QueueError::Unavailable(_))), "it may take itself for the leader still: {early:?}");
+    eventually(DEADLINE, "the server says that the stream has no leader", || async {
+        let refused = stream.get_raw_message(first).await.err();
+        refused.is_some_and(|error| error.to_string().contains(LEADERLESS))
+    })
+    .await;
+    let late = read().await;
+    assert!(matches!(late, Err(QueueError::Unavailable(_))), "no leader, no answer: {late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,13 +13,17 @@ use tokio_util::sync::CancellationToken;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{From, Publish, Queue, QueueError, ReplyKind};
 use turnwheel::session::Status;
+use turnwheel::store::Outcome;
+use turnwheel::workflow::{FlowContext, FlowError};
 
 on_both_backends!(
     hung_model_does_not_stop_sessions_of_another,
     crowded_jobs_do_not_starve_another_model,
     flooded_session_does_not_starve_others,
     worker_runs_no_more_turns_than_its_concurrency,
+    a_megabyte_of_text_is_answered,
     oversized_answers_are_cut_and_say_so,
+    oversized_text_of_a_flow_is_cut_and_says_so,
     session_document_does_not_grow_past_its_bounds,
 );
 
@@ -108,6 +112,19 @@ async fn worker_runs_no_more_turns_than_its_concurrency(mut backend: Backend) {
     assert!(most <= 4, "{most} turns at once");
 }
 
+async fn a_megabyte_of_text_is_answered(backend: Backend) {
+    let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
+    engine.apply(quiet(&json!({}))).await;
+    let gateway = Gateway::of(&engine).await;
+    let text = "x".repeat(1_000_000);
+    let message = json!({"session_id": "s1", "agent_id": "sales", "job_id": "m-1", "text": text});
+    assert_eq!(gateway.post("/api/v1/messages", &message).await.status(), 202);
+    assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Answered);
+    assert!(engine.model.asked()[0].user.contains(&text), "the model reads all of it");
+    let history = &engine.session("s1").await.history;
+    assert!(history[0].text.len() < 70_000 && history[1].text == "好的");
+}
+
 async fn oversized_answers_are_cut_and_say_so(backend: Backend) {
     let long = "长".repeat(400_000);
     let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
@@ -132,6 +149,19 @@ async fn oversized_answers_are_cut_and_say_so(backend: Backend) {
     assert!(text.len() < 300_000 && text.ends_with("of 1200000 bytes]"), "{} bytes", text.len());
     let session = engine.session("s1").await;
     assert!(session.history.last().unwrap().text.len() < 70_000);
+}
+
+async fn oversized_text_of_a_flow_is_cut_and_says_so(backend: Backend) {
+    let model = ScriptedModel::answering(vec![plan(json!(null), &acts("processing", "FLOW", "long", &json!({})))]);
+    let mut engine = Engine::watching(backend, model.await).await;
+    engine.flows = engine.flows.clone().with("long", async |_: FlowContext| Ok::<_, FlowError>("长".repeat(400_000)));
+    engine.apply(quiet(&json!({"flows": ["long"]}))).await;
+    engine.start_worker();
+    engine.say("s1", "m-1", "写长一点").await;
+    let reply = engine.replies("s1").await.pop().unwrap();
+    assert_eq!((&reply.metadata["truncated"], &reply.metadata["bytes"]), (&json!(true), &json!(1_200_000)));
+    assert_eq!(reply.kind, ReplyKind::Final);
+    assert!(reply.text.len() < 300_000 && reply.text.ends_with("of 1200000 bytes]"), "{} bytes", reply.text.len());
 }
 
 async fn session_document_does_not_grow_past_its_bounds(backend: Backend) {

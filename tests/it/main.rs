@@ -9,6 +9,7 @@ mod browser;
 mod budgets;
 mod chaos;
 mod cluster_tour;
+mod collections;
 mod commands;
 mod conformance;
 mod container;

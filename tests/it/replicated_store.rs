@@ -1,14 +1,14 @@
 //! A replica set of three: members that lag, and a majority that takes no writes.
 
+use crate::away::{SESSIONS, is_ready, is_unready_for, slow_model};
 use crate::conformance::kit::{self, grant, run_turn, step};
-use crate::scenarios::{answer, sales};
+use crate::scenarios::sales;
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::replica_set::{READER, ReplicaSet};
-use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{Server, free_port};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,6 @@ use turnwheel::workflow::Flows;
 
 /// How long the set may take to have a primary, and the engine to go on.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SESSIONS: usize = 5;
 
 fn settings(uri: String) -> Settings {
     let mut settings = quick(Settings::default());
@@ -86,32 +85,6 @@ async fn commands_that_no_majority_acknowledges_end_in_time_and_their_kind_goes_
     grant(&store, "later", 1).await;
 }
 
-/// A model that takes its time, so that members can stop within a turn.
-async fn slow_model() -> ScriptedModel {
-    ScriptedModel::start(|asked| {
-        let content = match asked.schema.as_str() {
-            "plan_and_decision" => plan(json!("您好，我是小智"), &answer("好的")),
-            _ => answer("好的"),
-        };
-        Answer::After(Duration::from_millis(700), Box::new(Answer::json(&content)))
-    })
-    .await
-}
-
-/// Status and error message of `/readyz`; `None` while nobody listens.
-async fn readiness(settings: &Settings) -> Option<(u16, String)> {
-    let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
-    let answer = client.get(format!("http://{}/readyz", settings.gateway.listen)).send().await.ok()?;
-    let status = answer.status().as_u16();
-    let body: Value = answer.json().await.ok()?;
-    Some((status, body["error"]["message"].as_str().unwrap_or_default().to_owned()))
-}
-
-async fn is_ready(settings: &Settings) {
-    let ready = || async { readiness(settings).await.is_some_and(|(status, _)| status == 200) };
-    eventually(PATIENCE, "the gateway is ready", ready).await;
-}
-
 async fn oldest_command(settings: &Settings) -> f64 {
     let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
     let metrics = client.get(format!("http://{}/metrics", settings.gateway.listen)).send().await.unwrap();
@@ -150,10 +123,7 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
                 false => set.applies(*member, false).await,
             }
         }
-        let missed = || async {
-            readiness(&settings).await.is_some_and(|(status, message)| status == 503 && message.contains("store"))
-        };
-        eventually(PATIENCE, "the gateway is not ready", missed).await;
+        is_unready_for(&settings, "store").await;
         if !frozen {
             eventually(PATIENCE, "a command waits", || async { oldest_command(&settings).await > 0.1 }).await;
         }

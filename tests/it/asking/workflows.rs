@@ -34,6 +34,7 @@ async fn with(backend: Backend, workflow: Value) -> (Engine, Done) {
     let (mut engine, done) = engine(backend, json!({})).await;
     let seen = done.clone();
     engine.flows = engine.flows.clone().with("asks", move |flow: FlowContext| asks(flow, seen.clone()));
+    // Takes longer than the stage with a time limit in the other branch.
     engine.flows = engine.flows.clone().with("slow", async |flow: FlowContext| {
         flow.step("work", "", |_| async {
             tokio::time::sleep(Duration::from_millis(300)).await;

@@ -151,6 +151,7 @@ async fn a_commit_of_the_holder_counts_whoever_asks_for_the_lane_meanwhile() {
             assert!(matches!(store.acquire(kit::acquire(id, 2, "w2")).await.unwrap(), Acquired::Busy(_)));
             let done = kit::commit(&taken, 3, Some(kit::change(&taken.session, "m-1")));
             let later = async {
+                // Each at another time, so that some fall between the commit's tries, which nothing outside can see.
                 tokio::time::sleep(Duration::from_micros(u64::try_from(n).unwrap() * 50)).await;
                 store.acquire(kit::acquire(id, 4, "w3")).await.unwrap()
             };

@@ -133,6 +133,7 @@ impl Reader {
         let read = async {
             while !found(self) {
                 if !self.connected(&found).await {
+                    // A client's pause before it connects again: nothing else says when the gateway is back.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
