@@ -59,7 +59,7 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     (findings, complete)
 }
 
-/// A secondary may lag behind what was just written, so none is read from.
+/// Advice where `mongodb.uri` asks for secondaries. The store reads from the primary only, since a secondary may lag behind a write.
 async fn preference(settings: &Settings) -> Option<Finding> {
     let preference = unused_preference(settings).await?;
     let what = format!("mongodb.uri asks for readPreference={preference}, which is not used: reads go to the primary");

@@ -379,12 +379,12 @@ impl Engine {
         }
     }
 
-    /// True when queue or store cannot be used any more: turns in hand do not come to their end.
+    /// True when queue or store have failed for good: turns in flight cannot commit.
     pub fn is_broken(&self) -> bool {
         self.backend.failure().is_some()
     }
 
-    /// The problem that the engine stops because of: see [`Engine::stopping`]. `None` when it was told to.
+    /// The failure that stops the engine: see [`Engine::stopping`]. `None` after an ordinary stop.
     pub fn failure(&self) -> Option<String> {
         self.backend.failure().or_else(|| self.roles.failure())
     }

@@ -107,7 +107,7 @@ fn remembered(lane: &Lane) -> Vec<String> {
     vec![format!("the history is {}, but what was said is {}", written(&recorded), written(expected))]
 }
 
-/// What the user wrote for a turn, then what was sent in it; for a run of the session its query and its output.
+/// The lines of a turn: the user's messages, then the replies. Of a run of the session, its query and its output.
 fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
     let line = |by_user, kind, text: &str| {
         let text = history::cut(text, history::MAX_TEXT).into_owned();

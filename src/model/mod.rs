@@ -128,7 +128,7 @@ pub struct ModelReply {
     pub content: String,
     /// What it wants called; none unless tools were offered.
     pub tool_calls: Vec<ToolCall>,
-    /// The model's own fields of an answer with calls, which go back with the results.
+    /// The model's own fields of an answer that calls tools. The next request sends them back with the results.
     pub extra: Map<String, Value>,
     /// The model that answered, as it names itself.
     pub model: String,

@@ -24,7 +24,7 @@ pub struct Spoken {
     /// What it wants called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The model's own fields of an answer with calls. Recorded, so that a repeated run sends them back, too.
+    /// The model's own fields of an answer that calls tools. Recorded, so that a repeated run sends them back, too.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
     /// What it used; here, too, since a repeated run counts it against its limits.

@@ -6,7 +6,7 @@
 use super::answer;
 use std::borrow::Cow;
 
-/// What a thought begins and ends with, in lower case; any case counts.
+/// The tags around a thought, in lower case; tags in any case count.
 const TAGS: [(&str, &str); 4] =
     [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("[think]", "[/think]")];
 /// The longest tag has so many bytes.

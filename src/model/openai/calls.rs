@@ -7,7 +7,7 @@ use super::reply::{CallPart, grow};
 use crate::model::ToolCall;
 use serde_json::Value;
 
-/// See the module.
+/// The tool calls of one streamed answer, as far as they have arrived.
 #[derive(Default)]
 pub(super) struct Calls(Vec<Begun>);
 

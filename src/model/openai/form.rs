@@ -1,7 +1,7 @@
 //! How a question is written, and how it is written again where a server refuses a part of it.
 //!
-//! Servers differ in what they know of `response_format`, `stream` and the fields that other servers want back. The client
-//! begins with the best form, takes the next one after a refusal that names a part of it, and remembers what worked.
+//! Not every server knows `response_format`, `stream` and the fields that other servers want back. The client begins with the
+//! best form. After a refusal that names a part of it, the client takes the next form, and remembers the one that worked.
 
 use super::refusal::Refusal;
 use crate::model::ModelRequest;
@@ -79,7 +79,7 @@ pub(super) struct Form {
 
 impl Form {
     /// The form to try after this one was refused; `None` where no other one would help. `own` are the fields that the
-    /// settings add to a request: what is wrong with one of these, only the settings can mend.
+    /// settings add to a request: no other form helps against a refusal of one of these.
     pub(super) fn after(
         &self,
         refusal: &Refusal,
@@ -131,7 +131,7 @@ fn carried(request: &ModelRequest) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is known of a server.
+/// The forms that a server is known to take.
 #[derive(Default)]
 pub(super) struct Known {
     format: AtomicU8,

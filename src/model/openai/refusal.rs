@@ -1,4 +1,4 @@
-//! What a server's refusal is about, as far as its words tell.
+//! The part of a request that a server has refused, as far as its error message names it.
 
 use crate::config;
 use crate::http_client::retry::Fault;
@@ -38,7 +38,7 @@ const OTHER_PARTS: &[&str] = &[
 ];
 const STREAM_WORDS: &[&str] = &["stream", "streaming", "stream_options", "include_usage"];
 
-/// An answer with a status that says that the question itself is wrong.
+/// A response whose status blames the request.
 pub(super) struct Refusal {
     /// The server's words in lower case.
     problem: String,

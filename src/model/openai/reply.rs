@@ -86,7 +86,7 @@ impl Message {
     }
 }
 
-/// Drops fields that only describe an answer, and those that are nested too deep for the stores.
+/// Drops fields that only describe an answer, and fields that are nested too deep for the stores.
 fn own(mut extra: Map<String, Value>) -> Map<String, Value> {
     extra.retain(|name, value| !value.is_null() && !ABOUT.contains(&name.as_str()) && depth::is_legal(value));
     extra
