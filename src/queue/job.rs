@@ -314,7 +314,7 @@ impl JobBody {
             Self::UserMessage(_) => &["agent_id", "text", "user_id", "channel", "sent_at", "metadata", "attachments"],
             Self::Timer { .. } => &["timer_id", "generation", "name", "due_at", "action", "message"],
             Self::Resume { .. } => &["run_id", "outcome"],
-            Self::Control { .. } => &["command", "name", "reason", "by"],
+            Self::Control { .. } => &["command", "name", "reason", "by", "left_at"],
             Self::Run { .. } => {
                 &["workflow_id", "query", "origin_session", "user_id", "channel", "from_run", "from_stage"]
             }

@@ -31,6 +31,7 @@ mod limits;
 mod logging;
 mod metrics;
 mod model;
+mod mongod_answers;
 mod namespaces;
 mod nats_access;
 mod openapi;

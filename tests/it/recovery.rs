@@ -8,13 +8,16 @@ use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
 use crate::support::{backend, eventually};
+use futures::FutureExt;
 use serde_json::{Value, json};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use turnwheel::clock;
+use turnwheel::config::duration::Text;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{Event, Job, JobBody, Publish};
 use turnwheel::session::Status;
@@ -306,4 +309,17 @@ async fn window_for_repeats_swallows_no_message_that_is_meant() {
             assert!(!engine.queue.publish(publish).await.unwrap().duplicate);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_that_cannot_renew_its_leases_ends_with_the_reason() {
+    let mut backend = backend::embedded().await;
+    // Nothing can be done so often: the task that renews panics.
+    backend.settings.worker.ack_wait = Text(Duration::ZERO);
+    let engine = Engine::watching(backend, ScriptedModel::answering(Vec::new()).await).await;
+    let worker = Worker::new(engine.services(), &engine.settings);
+    let running = AssertUnwindSafe(worker.run(&engine.settings, CancellationToken::new())).catch_unwind();
+    let ended = tokio::time::timeout(DEADLINE, running).await.expect("it does not go on without renewal");
+    let problem = ended.expect_err("its process has to know").downcast::<String>().unwrap();
+    assert!(problem.contains("the background task `renewal` panicked"), "{problem}");
 }

@@ -49,13 +49,8 @@ fn body() -> impl Strategy<Value = JobBody> {
         user,
         timer,
         (id(), value()).prop_map(|(run_id, outcome)| JobBody::Resume { run_id, outcome }),
-        (command, words(), words(), words()).prop_map(|(command, name, reason, by)| JobBody::Control {
-            command,
-            name,
-            reason,
-            by,
-            left_at: None,
-        }),
+        (command, words(), words(), words(), prop::option::of(any::<u64>()))
+            .prop_map(|(command, name, reason, by, left_at)| JobBody::Control { command, name, reason, by, left_at }),
         (id(), text(), [(); 4].map(|()| maybe(id().boxed())), maybe(text().boxed())).prop_map(
             |(workflow_id, query, [origin_session, user_id, channel, from_run], from_stage)| JobBody::Run {
                 workflow_id,

@@ -11,6 +11,7 @@ on_both_backends!(
     a_run_comes_to_its_output,
     a_run_asked_for_twice_is_one,
     a_run_goes_on_where_its_worker_stopped,
+    the_time_in_which_nobody_works_on_a_run_is_not_its_own,
     a_failed_run_goes_on_where_it_failed,
     a_cancelled_run_ends_at_once_and_can_go_on,
     a_run_is_repeated_from_a_stage,
@@ -78,6 +79,25 @@ async fn a_run_goes_on_where_its_worker_stopped(mut backend: Backend) {
     let events = told(&engine, &run_id, &run_id).await;
     assert_once(&events);
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunCompleted]);
+}
+
+async fn the_time_in_which_nobody_works_on_a_run_is_not_its_own(mut backend: Backend) {
+    const LIMIT: Duration = Duration::from_secs(4);
+    backend.settings.worker.drain_timeout = Text(Duration::from_millis(50));
+    let engine = engine(backend, |asked| if asked.system == "b" { Answer::Hang } else { echo(asked) }).await;
+    let mut limited = steps();
+    limited["limits"] = json!({"timeout": "4s"});
+    register(&engine, limited).await;
+    let worker = engine.start_worker();
+    let run_id = start(&engine, NewRun::new("steps", "问")).await;
+    is_asked(&engine, "b").await;
+    worker.cancel();
+    let begun = run_of(&engine, &run_id).await.started_at.unwrap();
+    engine.model.script(echo);
+    eventually(DEADLINE, "its time would be over", || async { begun.until(clock::now()) > LIMIT }).await;
+    engine.start_worker();
+    let run = ended(&engine, &run_id).await;
+    assert_eq!(run.output.as_deref(), Some("c(b(a(问)))"), "{:?}", run.error);
 }
 
 async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {

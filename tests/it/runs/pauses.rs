@@ -5,12 +5,13 @@ use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::script::plan;
 use std::time::Duration;
 use turnwheel::queue::Command;
-use turnwheel::store::{Outcome, RunStatus};
+use turnwheel::store::{Outcome, RunQuery, RunRecord, RunStatus};
 use turnwheel::workflow::{FlowContext, FlowError};
 
 on_both_backends!(
     a_cancellation_reaches_a_stage_that_pauses,
     a_cancellation_reaches_a_function_that_waits,
+    a_run_of_a_cancelled_turn_ends_however_many_others_its_session_has,
     a_run_that_waits_on_the_queue_is_cancelled_and_never_begins,
 );
 
@@ -75,6 +76,32 @@ async fn a_cancellation_reaches_a_function_that_waits(backend: Backend) {
     let order = intake::Order { command: Command::Cancel, name: None, reason: None, by: Some("op".into()) };
     intake::command(engine.queue.as_ref(), engine.store.as_ref(), "s1", order).await.unwrap();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
+}
+
+async fn a_run_of_a_cancelled_turn_ends_however_many_others_its_session_has(backend: Backend) {
+    let engine = engine(backend, |asked| match asked.schema.as_str() {
+        "plan_and_decision" => Answer::json(&plan(json!("您好"), &acts("processing", "FLOW", "w", &json!({})))),
+        _ => echo(asked),
+    })
+    .await;
+    let engine = waiting(engine);
+    register(&engine, json!({"id": "w", "stages": [{"id": "s", "runnable": "waits", "input": "{query}"}]})).await;
+    engine.apply(sales_with(&json!({"flows": ["w"]}))).await;
+    engine.start_worker();
+    engine.publish("s1", "m-1", "走流程").await;
+    recorded(&engine, "s1", "m-1", "0/w/s/begun").await;
+    let of_session = RunQuery { origin_session: Some("s1".into()), limit: 10, ..RunQuery::default() };
+    let run = engine.store.runs(of_session).await.unwrap().remove(0);
+    // Newer ones, which are in lanes of their own.
+    for number in 1..=25 {
+        let (run_id, created_at) = (format!("own-{number}"), run.created_at.plus(Duration::from_secs(number)));
+        let (lane, turn_id) = (run_id.clone(), run_id.clone());
+        let other = RunRecord { run_id, lane, turn_id, created_at, ..run.clone() };
+        assert!(engine.store.put_run(other).await.unwrap());
+    }
+    cancel(&engine, &run.run_id).await;
+    assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
+    assert_eq!(run_of(&engine, &run.run_id).await.status, RunStatus::Cancelled);
 }
 
 async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Backend) {

@@ -8,6 +8,7 @@ pub mod engine;
 pub mod interceptor;
 pub mod model_server;
 pub mod model_stream;
+pub mod mongod_way;
 pub mod process;
 pub mod replica_set;
 pub mod script;
