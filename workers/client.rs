@@ -213,7 +213,10 @@ impl GatewayClient {
     }
 
     pub async fn start_run(&self, new: &NewRun) -> anyhow::Result<StartedRun> {
-        let body = json!({ "query": new.query, "session_id": new.session_id, "run_id": new.run_id });
+        let NewRun { query, session_id, user_id, channel, run_id, .. } = new;
+        let body = json!({
+            "query": query, "session_id": session_id, "user_id": user_id, "channel": channel, "run_id": run_id,
+        });
         self.call(self.api(Method::POST, &["workflows", &new.workflow_id, "runs"]).json(&body)).await
     }
 

@@ -3,11 +3,13 @@
 use super::*;
 use crate::conformance::kit;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
+use crate::support::backend::{cluster_with, embedded_with};
 use crate::support::model_stream::Stream;
 use crate::support::script::plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
+use turnwheel::config::Settings;
 use turnwheel::queue::{Command, Publish, QueueError, Reply, ReplyKind};
 use turnwheel::session::Entry;
 use turnwheel::store::{Acquire, Outcome, RunQuery, RunStatus};
@@ -22,7 +24,6 @@ on_both_backends!(
     a_workflow_that_fails_is_for_the_agent_to_tell,
     a_workflow_is_cancelled_with_its_turn,
     a_panic_beside_a_workflow_ends_its_run,
-    a_run_whose_session_has_a_full_lane_waits_for_room_in_it,
 );
 
 /// Decides as scripted, and answers task agents by name.
@@ -258,7 +259,20 @@ async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
     .await;
 }
 
-async fn a_run_whose_session_has_a_full_lane_waits_for_room_in_it(backend: Backend) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_session_has_a_full_lane_waits_for_room_in_the_embedded_file() {
+    let mut settings = Settings::default();
+    settings.lane.max_depth = 1;
+    a_run_waits_for_room(embedded_with(settings).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_session_has_a_full_lane_waits_for_room_on_the_cluster() {
+    a_run_waits_for_room(cluster_with(|settings| settings.lane.max_depth = 1).await).await;
+}
+
+/// Room in the lane of its session, which takes one message and what is reserved.
+async fn a_run_waits_for_room(backend: Backend) {
     let engine = engine(backend, decides).await;
     engine.apply(sales_with(&json!({}))).await;
     register(&engine, json!({"id": "one", "stages": [{"id": "s", "runnable": "a", "input": "{query}"}]})).await;
