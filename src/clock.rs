@@ -165,6 +165,22 @@ mod tests {
         );
     }
 
+    /// On such a machine the clocks differ by an hour, and so they do in a time namespace.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_moment_counts_an_hour_of_suspend() {
+        let suspended = |program: &std::path::Path, args: &[&str]| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--user", "--map-root-user", "--time", "--boottime", "3600", "--fork"]);
+            command.arg(program).args(args).output().is_ok_and(|ended| ended.status.success())
+        };
+        // Not every system lets its users make one.
+        if suspended("true".as_ref(), &[]) {
+            let test = "clock::tests::a_moment_counts_the_time_since_the_boot";
+            assert!(suspended(&std::env::current_exe().unwrap(), &["--exact", test]));
+        }
+    }
+
     #[test]
     fn json_has_milliseconds_and_bson_a_date() {
         let time: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();

@@ -22,7 +22,7 @@ impl Woken {
     /// Wakes lanes that have work and no holder, each once in [`AGAIN`].
     pub(super) async fn wake_lanes(&self, queue: &dyn Queue, store: &dyn Store) {
         // Lanes that cannot be worked off stand before all others, and must not hide them.
-        let lanes = match store.abandoned_lanes(GRACE, BATCH + self.recent()).await {
+        let lanes = match store.abandoned_lanes(GRACE, self.wanted()).await {
             Ok(lanes) => lanes,
             Err(error) => return warn!("the watch over abandoned lanes fails: {error}"),
         };
@@ -33,11 +33,11 @@ impl Woken {
         }
     }
 
-    /// How many were woken lately.
-    fn recent(&self) -> usize {
+    /// How many lanes to ask for: all that were woken lately may be among them.
+    fn wanted(&self) -> usize {
         let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         woken.retain(|_, at| at.elapsed() < AGAIN);
-        woken.len()
+        BATCH + woken.len()
     }
 
     /// Those that were not woken lately, and are now.
@@ -84,7 +84,7 @@ mod tests {
         let lane = |session: &str, epoch| AbandonedLane { session_id: session.into(), epoch };
         let woken = Woken::default();
         assert_eq!(woken.fresh(vec![lane("a", 1), lane("b", 1)]).len(), 2);
-        assert_eq!(woken.recent(), 2, "so many more are asked for");
+        assert_eq!(woken.wanted(), BATCH + 2, "those two stand before all others");
         let fresh = woken.fresh(vec![lane("a", 1), lane("b", 2), lane("c", 1)]);
         assert_eq!(fresh, [lane("b", 2), lane("c", 1)], "another epoch is another abandonment");
     }

@@ -213,11 +213,11 @@ async fn after_a_loss_no_event_is_stored_before_the_one_that_was_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pulls_that_fail_while_the_server_responds_are_not_repeated_without_a_pause() {
-    let (server, pulls) = (Server::nats(), Arc::new(Mutex::new(Vec::new())));
-    let seen = Arc::clone(&pulls);
-    // The server refuses the request as malformed, as it refuses one that its account may not make.
+    let (server, asked) = (Server::nats(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&asked);
+    // The server refuses to make the consumer, since the request is malformed; so it does when its account has reached its limit.
     let look = move |subject: &str, request: &mut [u8]| {
-        if subject.contains(".CONSUMER.MSG.NEXT.") {
+        if subject.contains(".CONSUMER.") && subject.contains(".CREATE.") {
             seen.lock().unwrap().push(Instant::now());
             let length = request.len() - 2;
             request[..length].fill(b'x');
@@ -227,9 +227,10 @@ async fn pulls_that_fail_while_the_server_responds_are_not_repeated_without_a_pa
     let model = ScriptedModel::start(|_| Answer::Hang).await;
     let engine = engine_by(&server, model, look).await;
     let stop = engine.start_worker();
-    eventually(DEADLINE, "pulls fail", || async { pulls.lock().unwrap().len() >= 5 }).await;
+    // Each pull asks twice: once more when it has made sure of the streams.
+    eventually(DEADLINE, "pulls fail", || async { asked.lock().unwrap().len() >= 9 }).await;
     stop.cancel();
-    let pulls = pulls.lock().unwrap();
-    let took = pulls[4].duration_since(pulls[0]);
-    assert!(took >= Duration::from_secs(1), "five failed pulls within {took:?}");
+    let asked = asked.lock().unwrap();
+    let took = asked[8].duration_since(asked[0]);
+    assert!(took >= Duration::from_secs(1), "the fifth pull after four that failed within {took:?}");
 }

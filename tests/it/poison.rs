@@ -326,6 +326,27 @@ async fn bad_job_as_large_as_the_server_takes_is_kept_cut_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn letter_that_the_queue_never_takes_holds_up_its_own_lane_alone() {
+    let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("好的"))]).await;
+    let engine = Engine::watching(backend::cluster().await, model).await;
+    engine.apply(sales()).await;
+    let jetstream = async_nats::jetstream::new(async_nats::connect(&engine.settings.nats.url).await.unwrap());
+    let stream = jetstream.get_stream(format!("{}_DEAD", engine.settings.namespace.to_uppercase())).await.unwrap();
+    let mut config = stream.cached_info().config.clone();
+    // Fewer bytes than the headers of a letter have.
+    config.max_message_size = 50;
+    jetstream.update_stream(config).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let _worker = Process::start(dir.path(), &engine.settings, &["worker"]);
+    engine.publish_job("s1", json!({"type": "no such type", "session_id": "s1", "job_id": "bad"})).await;
+    let left = |log: &str| log.lines().any(|line| line.contains("the lane is left") && line.contains("s1"));
+    eventually(DEADLINE, "the lane is left", || async { left(&Process::log(dir.path())) }).await;
+    engine.say("s2", "m-1", "你好").await;
+    assert!(!Process::log(dir.path()).contains("the intake pauses"), "queue and store are there");
+    assert!(engine.queue.next_in_lane("s1", 0, 0).await.unwrap().is_some(), "it is not lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_fields_of_a_job_are_ignored_and_logged() {
     let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("好的"))]).await;
     let engine = Engine::watching(backend::cluster().await, model).await;

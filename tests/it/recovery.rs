@@ -7,7 +7,7 @@ use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
-use crate::support::{backend, eventually};
+use crate::support::{backend, background, eventually};
 use futures::FutureExt;
 use serde_json::{Value, json};
 use std::panic::AssertUnwindSafe;
@@ -308,6 +308,31 @@ async fn window_for_repeats_swallows_no_message_that_is_meant() {
                 Publish { session_id: "s1".into(), msg_id: Some(format!("s1:{job_id}")), payload: job.encode() };
             assert!(!engine.queue.publish(publish).await.unwrap().duplicate);
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_worker_begins_no_turn_of_what_its_last_pull_brings() {
+    let model = ScriptedModel::start(|_| Answer::json(&plan(json!(null), &answer("好的")))).await;
+    let engine = Engine::watching(backend::embedded().await, model).await;
+    engine.apply(quiet(&json!({}))).await;
+    for round in 0..10 {
+        let (stop, worker) = (CancellationToken::new(), Worker::new(engine.services(), &engine.settings));
+        let (settings, told) = (engine.settings.clone(), stop.clone());
+        let (ends, ended) = tokio::sync::oneshot::channel();
+        background(async move {
+            worker.run(&settings, told).await;
+            let _ = ends.send(());
+        });
+        let before = format!("before-{round}");
+        engine.say(&before, "m-1", "你好").await;
+        // It pulls, and the queue hands the next message out to it.
+        stop.cancel();
+        let session_id = format!("s{round}");
+        engine.publish(&session_id, "m-1", "你好").await;
+        tokio::time::timeout(DEADLINE, ended).await.unwrap().unwrap();
+        assert_eq!(engine.store.turn(&session_id, "m-1").await.unwrap(), None, "round {round}");
+        assert!(engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(), "it is kept for others");
     }
 }
 

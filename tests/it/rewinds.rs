@@ -8,7 +8,7 @@ use crate::scenarios::{answer, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, plan};
-use crate::support::servers::private;
+use crate::support::servers::{cluster, private};
 use async_nats::jetstream;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -16,12 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turnwheel::agent::validate::Known;
+use turnwheel::config::Settings;
+use turnwheel::config::duration::Text;
 use turnwheel::doctor::{self, Level};
 use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{Publish, Queue, ReplyKind};
+use turnwheel::queue::{Delivery, Publish, Queue, ReplyKind};
 use turnwheel::session::Status;
 use turnwheel::store::mongo::MongoStore;
-use turnwheel::store::{Acquire, Change, Commit, Outcome};
+use turnwheel::store::{Acquire, Acquired, Change, Commit, Outcome};
 use turnwheel::tasks::Tasks;
 
 /// An engine whose model answers `<message>!`.
@@ -149,6 +151,92 @@ async fn what_a_turn_has_said_is_published_though_its_message_is_gone_with_the_s
     engine.start_worker();
     engine.turn("s", "m-2").await;
     assert_eq!(texts(&engine, "s").await, ["第一句", "第二句"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_goes_on_in_no_other_stream_than_the_one_it_began_in() {
+    let engine = echo(crate::support::backend::cluster().await, &json!({})).await;
+    engine.say("s1", "m-1", "1").await;
+    engine.model.script(|asked| {
+        let reply = Box::new(Answer::json(&answer(&format!("{}!", asked.user))));
+        if asked.user == "2" { Answer::After(Duration::from_secs(3), reply) } else { *reply }
+    });
+    let asked = engine.model.asked().len();
+    engine.publish("s1", "m-2", "2").await;
+    eventually(DEADLINE, "the turn is in hand", || async { engine.model.asked().len() > asked }).await;
+    // Another worker has been woken for a third message, which goes with the stream: the holder is to look for more.
+    let stream = engine.queue.stream().await.unwrap().made;
+    let wish = Acquire { stream, ..kit::acquire("s1", 3, "w2") };
+    assert!(matches!(engine.store.acquire(wish).await.unwrap(), Acquired::Busy(_)));
+    let other = make_again(&engine).await;
+    for (job_id, text) in [("m-4", "4"), ("m-5", "5"), ("m-6", "6")] {
+        publish(&other, "s1", says("s1", job_id, text)).await;
+    }
+    engine.turn("s1", "m-6").await;
+    assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "4!", "5!", "6!"]);
+}
+
+/// A queue whose deliveries are not made again while a test lasts.
+async fn patient_queue() -> (NatsQueue, Settings) {
+    let mut settings = quick(cluster().await.settings());
+    settings.worker.ack_wait = Text(Duration::from_secs(60));
+    (NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap(), settings)
+}
+
+async fn delete_stream(settings: &Settings) {
+    let context = jetstream::new(async_nats::connect(&settings.nats.url).await.unwrap());
+    context.delete_stream(format!("{}_JOBS", settings.namespace.to_uppercase())).await.unwrap();
+}
+
+/// The next delivery; a consumer that is gone with its stream is looked up again.
+async fn pulled(queue: &NatsQueue) -> Delivery {
+    eventually(DEADLINE, "a job is delivered", || async { queue.pull(1, DEADLINE).await.ok()?.pop() }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_of_the_former_stream_acknowledges_nothing_in_the_new_one() {
+    let (queue, settings) = patient_queue().await;
+    publish(&queue, "s", json!({})).await;
+    let former = pulled(&queue).await;
+    delete_stream(&settings).await;
+    // It gets the sequences of the former one, and so does its delivery.
+    assert_eq!(publish(&queue, "s", json!({})).await, former.message.seq);
+    let new = pulled(&queue).await;
+    queue.ack(&former.token).await.unwrap();
+    let last = publish(&queue, "t", json!({})).await;
+    queue.ack(&pulled(&queue).await.token).await.unwrap();
+    eventually(DEADLINE, "what was acknowledged later is gone", || async {
+        queue.next_in_lane("t", last - 1, 0).await.unwrap().is_none()
+    })
+    .await;
+    assert!(queue.next_in_lane("s", 0, 0).await.unwrap().is_some(), "nobody has handled it");
+    queue.ack(&new.token).await.unwrap();
+    eventually(DEADLINE, "it is gone", || async { queue.backlog().await.unwrap().jobs == 0 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_kept_its_consumer_sees_by_its_deliveries_that_the_stream_was_made_again() {
+    /// More than deliveries may be out of order by.
+    const MANY: usize = 4_200;
+    let (queue, settings) = patient_queue().await;
+    futures::future::join_all((0..MANY).map(|number| {
+        let queue = &queue;
+        async move { publish(queue, &format!("s{number}"), json!({})).await }
+    }))
+    .await;
+    let mut taken = 0;
+    while taken < MANY {
+        taken += queue.pull(512, DEADLINE).await.unwrap().len();
+    }
+    delete_stream(&settings).await;
+    let other = NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap();
+    for _ in 0..2 {
+        publish(&other, "s", json!({})).await;
+    }
+    // It makes the consumer; to the first process it is the one that it knows.
+    let made = other.stream().await.unwrap().made;
+    assert_eq!(pulled(&other).await.message.stream, made);
+    assert_eq!(pulled(&queue).await.message.stream, made);
 }
 
 /// Copies a folder that nobody writes.

@@ -207,6 +207,21 @@ fn what_is_probably_a_mistake_is_a_warning() {
 }
 
 #[test]
+fn what_only_chats_have_is_a_warning_in_a_task_agent() {
+    let of_chats = base();
+    let document = json!({
+        "id": "task", "system_prompt": "Summarise.", "greeting": "您好", "skills": of_chats["skills"], "flows": of_chats["flows"],
+        "timers": of_chats["timers"], "knowledge": {"files": ["a.md"]}, "handoff": {"timeout": "1h"},
+    });
+    let report = report(&document);
+    assert!(report.is_ok(), "{report}");
+    let found = report.to_string();
+    for field in ["greeting", "skills", "flows", "timers", "knowledge", "handoff"] {
+        assert!(found.contains(&format!("warning: {field}: has no effect in a task agent")), "{field}\n{found}");
+    }
+}
+
+#[test]
 fn flows_that_are_not_known_here_are_not_judged() {
     let mut document = base();
     document["flows"] = json!(["anything"]);

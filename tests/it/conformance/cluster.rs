@@ -10,7 +10,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::queue::{Queue, nats::NatsQueue};
+use turnwheel::queue::nats::NatsQueue;
+use turnwheel::queue::{Cause, DeadLetter, Queue, QueueError};
 use turnwheel::session::{Role, Session};
 use turnwheel::store::{Acquired, Change, Committed, Store, mongo::MongoStore};
 use turnwheel::tasks::Tasks;
@@ -137,6 +138,24 @@ async fn the_lane_of_a_run_expires_and_a_conversation_does_not() {
         expiring |= index.keys.contains_key("expires_at") && index.options.is_some_and(|o| o.expire_after.is_some());
     }
     assert!(expiring, "the server deletes it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_for_good_is_not_taken_for_its_absence() {
+    let (queue, _servers) = queue().await;
+    let letter = DeadLetter {
+        cause: Cause::Invalid,
+        // Headers have 64 KiB at most.
+        reason: "x".repeat(70_000),
+        subject: "tw.jobs.s".into(),
+        attempts: 1,
+        job_id: None,
+        msg_id: "1".into(),
+        payload: "{}".into(),
+        cut_from: None,
+    };
+    let refused = queue.dead(letter).await;
+    assert!(matches!(refused, Err(QueueError::Refused(_))), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

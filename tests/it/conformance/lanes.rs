@@ -353,6 +353,10 @@ pub async fn lanes_with_work_and_no_holder_are_abandoned(store: Arc<dyn Store>) 
     assert_eq!(oldest(10).await.unwrap()[0].session_id, "released", "the longest abandoned comes first");
     assert_eq!(oldest(1).await.unwrap()[0].session_id, "released");
     assert_eq!(store.abandoned_lanes(LONG, 10).await.unwrap(), [], "one that was released has its grace, too");
+    let later = grant(&store, "a-later-one", 1).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    store.release("a-later-one", later.session.epoch, true).await.unwrap();
+    assert_eq!(oldest(1).await.unwrap()[0].session_id, "released", "whatever its name");
 }
 
 pub async fn two_hundred_sessions_at_once_end_right(store: Arc<dyn Store>) {

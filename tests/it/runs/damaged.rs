@@ -1,6 +1,7 @@
 //! Stored definitions that this version cannot read: they break nothing but what names them, and that with a reason.
 
 use super::*;
+use crate::conformance::kit;
 use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::backend::{cluster, embedded_file};
@@ -45,6 +46,21 @@ mod on_cluster {
         let backend = cluster().await;
         damage(backend.store.as_ref()).await;
         breaks_nothing_else(backend).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_version_of_an_agent_that_cannot_be_read_keeps_no_command_from_its_session() {
+        let backend = cluster().await;
+        let last = kit::run_turn(&backend.store, "s1", 1, |_| ()).await;
+        let good = AgentRecord::from_document(crate::scenarios::sales(), clock::now()).unwrap();
+        let document = json!({"id": "sales", "sop": ["no text"]});
+        let damaged = AgentRecord { document, hash: last.workflow_state.hash, ..good };
+        backend.store.put_agent_version(&damaged).await.unwrap();
+        let engine = engine(backend, echo).await;
+        engine.apply(crate::scenarios::sales()).await;
+        engine.start_worker();
+        engine.publish_job("s1", json!({"type": "control", "session_id": "s1", "command": "close"})).await;
+        eventually(DEADLINE, "it is closed", || async { engine.session("s1").await.closed_at }).await;
     }
 }
 
@@ -93,6 +109,13 @@ async fn breaks_nothing_else(backend: Backend) {
     })
     .await;
     assert_eq!(letters, [(Cause::Invalid, Some("r1".to_owned()))]);
+    let job = json!({"type": "user_message", "session_id": "s2", "agent_id": "lost", "job_id": "m-1", "text": "你好"});
+    engine.publish_job("s2", job).await;
+    let letters = eventually(DEADLINE, "so is a message to the agent", || async {
+        Some(engine.dead_letters().await).filter(|letters| letters.len() > 1)
+    })
+    .await;
+    assert_eq!(letters[1], (Cause::UnknownAgent, Some("m-1".to_owned())));
     let turn = engine.say("s1", "m-1", "走流程").await;
     assert_eq!(turn.outcome, Outcome::Answered);
     assert_eq!(engine.said("s1").await.last().unwrap().1, "流程坏了");

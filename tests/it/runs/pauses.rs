@@ -6,6 +6,7 @@ use crate::support::script::plan;
 use std::time::Duration;
 use turnwheel::queue::Command;
 use turnwheel::store::{Outcome, RunQuery, RunRecord, RunStatus};
+use turnwheel::workflow::orchestration::outcome::RunFailure;
 use turnwheel::workflow::{FlowContext, FlowError};
 
 on_both_backends!(
@@ -110,7 +111,14 @@ async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Ba
     cancel(&engine, &run_id).await;
     let listed = run_of(&engine, &run_id).await;
     assert_eq!((listed.status, listed.started_at), (RunStatus::Cancelled, None), "before any worker has seen it");
+    // Its record alone is enough: it may take long until a worker has a place for the command.
+    let other = start(&engine, NewRun::new("steps", "问")).await;
+    let error = Some(RunFailure { path: String::new(), cause: "operator: op".into(), attempts: 1 });
+    let (status, ended_at) = (RunStatus::Cancelled, Some(clock::now()));
+    let record = RunRecord { status, error, ended_at, ..run_of(&engine, &other).await };
+    engine.store.update_run(record, 0).await.unwrap();
     engine.start_worker();
+    assert_eq!(ended(&engine, &other).await.status, RunStatus::Cancelled);
     eventually(DEADLINE, "the stream of its events has an end", || async {
         outermost(&told(&engine, &run_id, &run_id).await) == [RunEventType::RunFailed]
     })

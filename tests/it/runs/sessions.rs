@@ -19,6 +19,7 @@ on_both_backends!(
     a_run_of_a_session_knows_its_conversation,
     runs_of_a_session_are_a_part_of_its_history,
     a_run_of_a_session_that_has_no_agent_yet_is_remembered,
+    a_run_reads_also_runs_that_its_session_has_not_taken_in_yet,
     a_flow_action_runs_a_workflow_within_the_turn,
     a_flow_says_its_output_while_it_is_made,
     a_workflow_that_fails_is_for_the_agent_to_tell,
@@ -303,4 +304,18 @@ async fn a_run_waits_for_room(backend: Backend) {
     assert_eq!(engine.store.turn(&run_id, &run_id).await.unwrap().unwrap().attempts, 1, "no attempt is counted");
     assert_eq!(asked(&engine), ["a"], "no stage is asked again");
     assert_once(&told(&engine, "s1", &run_id).await);
+}
+
+async fn a_run_reads_also_runs_that_its_session_has_not_taken_in_yet(backend: Backend) {
+    let engine = engine(backend, echo).await;
+    // Another worker holds the session's lane: the notice of the first run waits in it.
+    kit::grant(&engine.store, "s1", 1).await;
+    engine.start_worker();
+    let of_session = |query: &str| NewRun { session_id: Some("s1".into()), ..NewRun::new("steps", query) };
+    for query in ["一", "二"] {
+        ended(&engine, &start(&engine, of_session(query)).await).await;
+    }
+    let read = engine.model.asked().into_iter().rfind(|asked| asked.system == "a").unwrap().user;
+    assert!(read.contains("用户: 一\n助手: c(b(a(一)))") && read.ends_with("当前请求: 二"), "{read}");
+    assert!(engine.session("s1").await.history.is_empty());
 }

@@ -90,7 +90,7 @@ async fn held(backend: Backend) -> Engine {
 
 async fn a_message_for_another_agent_takes_the_conversation_from_the_human(backend: Backend) {
     let engine = held(backend).await;
-    engine.apply(sales_with(&json!({"id": "second", "greeting": "您好，我是二号", "handoff": {}}))).await;
+    engine.apply(sales_with(&json!({"id": "second", "greeting": "您好，我是二号", "handoff": desk()}))).await;
     let job =
         json!({"type": "user_message", "session_id": "s1", "agent_id": "second", "job_id": "m-2", "text": "有人吗"});
     engine.publish_job("s1", job).await;
