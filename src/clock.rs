@@ -1,11 +1,15 @@
 //! The one place that reads the wall clock, and the clock of leases, which counts a suspend of the machine: [`Moment`].
-//! Everything else is handed a [`Timestamp`].
+//! Code that decides by time, or records a time, is given a [`Clock`]; everything else is handed a [`Timestamp`]. A queue or store
+//! on servers uses their clocks, which cannot be moved from here: [`Clock::movable`] is for the embedded backend.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::future::Future;
 use std::ops::Add;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
@@ -20,6 +24,82 @@ pub struct Timestamp(i64);
 #[allow(clippy::disallowed_methods)]
 pub fn now() -> Timestamp {
     Timestamp(Utc::now().timestamp_millis())
+}
+
+/// The clock of a part of the engine. It is given to the part when that is made, so that tests can move its time ahead. Cheap to
+/// clone; clones move together.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// How far it is ahead; `None` for the machine's clocks.
+    ahead: Option<Arc<watch::Sender<Duration>>>,
+}
+
+impl Clock {
+    /// The machine's clocks.
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// A clock that tests can move; until then it shows the machine's time.
+    pub fn movable() -> Self {
+        Self { ahead: Some(Arc::new(watch::Sender::new(Duration::ZERO))) }
+    }
+
+    /// Moves the clock ahead, with all its clones, and wakes the sleepers that are due. The machine's clocks cannot be moved.
+    pub fn advance(&self, by: Duration) {
+        if let Some(ahead) = &self.ahead {
+            ahead.send_modify(|ahead| *ahead += by);
+        }
+    }
+
+    fn ahead(&self) -> Duration {
+        self.ahead.as_ref().map_or(Duration::ZERO, |ahead| *ahead.borrow())
+    }
+
+    /// The wall-clock time.
+    pub fn now(&self) -> Timestamp {
+        now().plus(self.ahead())
+    }
+
+    /// The current moment.
+    pub fn moment(&self) -> Moment {
+        moment() + self.ahead()
+    }
+
+    /// Returns after `duration`.
+    pub async fn sleep(&self, duration: Duration) {
+        self.sleep_until(self.moment() + duration).await;
+    }
+
+    /// The result of `work`; `None` if it takes longer than `limit`.
+    pub fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+        // Boxed, since an async function would hold it twice.
+        let work = Box::pin(work);
+        async move {
+            tokio::select! {
+                biased;
+                done = work => Some(done),
+                () = self.sleep(limit) => None,
+            }
+        }
+    }
+
+    /// Returns at `until`.
+    pub async fn sleep_until(&self, until: Moment) {
+        let mut moved = self.ahead.as_ref().map(|ahead| ahead.subscribe());
+        loop {
+            let left = self.moment().until(until);
+            if left.is_zero() {
+                return;
+            }
+            let Some(moved) = &mut moved else { return tokio::time::sleep(left).await };
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                // The sender is this clock's own, so it is there.
+                _ = moved.changed() => {}
+            }
+        }
+    }
 }
 
 /// The clock of [`Moment`]. `std::time::Instant` stands still on Linux while the machine is suspended.
@@ -179,6 +259,20 @@ mod tests {
             let test = "clock::tests::a_moment_counts_the_time_since_the_boot";
             assert!(suspended(&std::env::current_exe().unwrap(), &["--exact", test]));
         }
+    }
+
+    #[tokio::test]
+    async fn who_sleeps_wakes_up_when_the_clock_is_moved() {
+        let (clock, hour) = (Clock::movable(), Duration::from_secs(3_600));
+        let (then, at) = (clock.now(), clock.moment());
+        let mover = clock.clone();
+        tokio::join!(clock.sleep(hour), async move {
+            mover.advance(hour / 2);
+            tokio::task::yield_now().await;
+            mover.advance(hour / 2);
+        });
+        assert!(then.until(clock.now()) >= hour && at.until(clock.moment()) >= hour);
+        assert!(Clock::system().now().until(clock.now()) > hour / 2, "nobody else's has moved");
     }
 
     #[test]

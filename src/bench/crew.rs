@@ -8,6 +8,7 @@ use super::site::Ground;
 use super::stream;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::budget::Budgets;
+use crate::clock::Clock;
 use crate::config::duration::Text;
 use crate::config::{Backend, Settings};
 use crate::knowledge::Library;
@@ -101,7 +102,7 @@ impl Crew {
                 self.instances.spawn("floor", OnPanic::Log, work);
             }
             (Role::Scheduler, _) => {
-                let scheduler = Scheduler::new(queue, store, &settings);
+                let scheduler = Scheduler::new(queue, store, Clock::system(), &settings);
                 self.instances.spawn("scheduler", OnPanic::Log, scheduler.run(stop));
             }
             _ => {
@@ -154,7 +155,7 @@ pub async fn serve(file: &Path) -> anyhow::Result<()> {
     let queue: Arc<dyn Queue> = Arc::new(NatsQueue::connect(&settings, stop.clone()).await?);
     let store: Arc<dyn Store> = Arc::new(MongoStore::connect(&settings, &tasks).await?);
     if duty.role == Role::Scheduler {
-        Scheduler::new(queue, store, &settings).run(stop).await;
+        Scheduler::new(queue, store, Clock::system(), &settings).run(stop).await;
     } else {
         Worker::new(services(&duty, &settings, queue, store)?, &settings).run(&settings, stop).await;
     }
@@ -178,6 +179,7 @@ fn services(
         limits: settings.workflow.clone(),
         budgets: Budgets::new(Arc::clone(&store), &settings.budget),
         keep_turns: settings.retention.turns.0,
+        clock: Clock::system(),
         store,
         models,
         prompts: Prompts::new(None),

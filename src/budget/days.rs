@@ -2,7 +2,6 @@
 //! the turns here have used.
 
 use super::{Budget, Limits};
-use crate::clock;
 use crate::config;
 use crate::store::{DayUse, Result, Store};
 use std::collections::HashMap;
@@ -37,9 +36,8 @@ impl Budgets {
         budget.limits(&self.defaults)
     }
 
-    /// What an agent's committed turns have used today.
-    pub(super) async fn used(&self, agent_id: &str) -> Result<u64> {
-        let day = clock::now().day();
+    /// The tokens of an agent's committed turns on `day`, which is today.
+    pub(super) async fn used(&self, agent_id: &str, day: String) -> Result<u64> {
         if let Some(known) =
             self.lock().get(agent_id).filter(|known| known.day == day && known.read.elapsed() < BELIEVED)
         {

@@ -2,7 +2,6 @@
 
 use super::{Budgets, Limit, Limits};
 use crate::agent::AgentConfig;
-use crate::clock;
 use crate::journal::{Journal, Spending};
 use crate::metrics::metrics;
 use crate::model::{ModelError, ModelRequest};
@@ -60,7 +59,7 @@ impl Purse {
         let own = self.own.as_ref().filter(|own| own.limits.day.is_some());
         let own = own.map(|own| (own.agent_id.clone(), spending.total));
         let agents = spending.agents.iter().map(|(agent_id, tokens)| (agent_id.clone(), *tokens));
-        let day = clock::now().day();
+        let day = self.journal.clock().now().day();
         let used = own.into_iter().chain(agents).filter(|(_, tokens)| *tokens > 0);
         let days: Vec<_> = used.map(|(agent_id, tokens)| DayUse { agent_id, day: day.clone(), tokens }).collect();
         self.budgets.note(&days);
@@ -83,7 +82,7 @@ impl Purse {
     /// What the day has used. While the store is away this waits: whoever asks loses the lane when that is for long.
     async fn used(&self, agent_id: &str) -> Result<u64, ModelError> {
         loop {
-            match self.budgets.used(agent_id).await {
+            match self.budgets.used(agent_id, self.journal.clock().now().day()).await {
                 Ok(tokens) => return Ok(tokens),
                 Err(StoreError::Unavailable(problem)) => {
                     debug!(agent_id, "the day's tokens are not known yet: {problem}")
@@ -93,7 +92,7 @@ impl Purse {
                     return Err(ModelError::Unavailable { model: agent_id.to_owned(), attempts: 0, problem });
                 }
             }
-            tokio::time::sleep(AGAIN).await;
+            self.journal.clock().sleep(AGAIN).await;
         }
     }
 }

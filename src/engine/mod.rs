@@ -60,6 +60,7 @@ use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
 use crate::agent::validate::{Finding, Known};
 use crate::budget::Budgets;
+use crate::clock::Clock;
 use crate::config::{Backend, Environment, SecretValues, Settings};
 use crate::gateway::{self, GatewayState, intake};
 use crate::knowledge::files::{self, NamedText};
@@ -105,6 +106,7 @@ pub struct Applied {
 pub struct Engine {
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
+    clock: Clock,
     settings: Arc<Settings>,
     env: Environment,
     tools: Tools,
@@ -160,6 +162,7 @@ impl Engine {
         Self {
             queue,
             store,
+            clock: Clock::system(),
             settings,
             env,
             tools,
@@ -217,7 +220,7 @@ impl Engine {
     /// Gives an agent a text to answer from, under a name such as `kb/returns.md`: Markdown by that ending, else plain text.
     /// True when that changed something.
     pub async fn add_knowledge(&self, agent_id: &str, name: &str, text: &str) -> Result<bool, EngineError> {
-        let source = Source::new(agent_id, (name, text), Origin::Added, crate::clock::now())
+        let source = Source::new(agent_id, (name, text), Origin::Added, self.clock.now())
             .map_err(|error| EngineError::from(gateway::Reject::from(error)))?;
         let changed = self.store.put_knowledge(source).await?;
         self.knowledge.refresh(agent_id).await?;
@@ -235,7 +238,8 @@ impl Engine {
 
     /// Fires timers from this process until [`Engine::stop`], or stands by while another process does.
     pub fn start_scheduler(&self) {
-        let scheduler = Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), &self.settings);
+        let scheduler =
+            Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), self.clock.clone(), &self.settings);
         self.roles.spawn("scheduler", OnPanic::Shutdown, scheduler.run(self.roles.stop_token()));
         self.announce("scheduler");
     }
@@ -324,6 +328,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
+            clock: self.clock.clone(),
         })
     }
 

@@ -25,7 +25,7 @@ pub use spending::Spending;
 pub use step::{Done, Label, Stepped};
 
 use crate::agent::canonical;
-use crate::clock::{self, Timestamp};
+use crate::clock::{Clock, Timestamp};
 use crate::store::Store;
 use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
@@ -48,45 +48,47 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal of a turn held under `epoch`, for as long as `guard` says. A resumed turn's recorded steps are read first.
+    /// The journal of a turn held under `epoch`, for as long as `guard` says, with the times of `clock`. A resumed turn's recorded
+    /// steps are read first.
     pub async fn open(
-        store: Arc<dyn Store>,
+        (store, clock): (Arc<dyn Store>, Clock),
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
         resumed: bool,
     ) -> Result<Self, JournalError> {
         let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
-        Ok(Self::over(steps, store, (session_id, turn_id), (epoch, guard)))
+        Ok(Self::over(steps, (store, clock), (session_id, turn_id), (epoch, guard)))
     }
 
     /// The journal of an earlier turn of the session, to go on with what that has begun. What is used in it from now on counts
     /// as this turn's, and so does what [`Journal::count`] is given.
     pub async fn of_earlier(&self, turn_id: &str) -> Result<Self, JournalError> {
-        let TurnJournal { store, session_id, epoch, guard, spent, .. } = self.turn.as_ref();
+        let TurnJournal { store, clock, session_id, epoch, guard, spent, .. } = self.turn.as_ref();
         let steps = store.steps(session_id, turn_id).await?;
         let turn = (session_id.as_str(), turn_id);
-        Ok(Self::with(steps, Arc::clone(store), turn, (*epoch, guard.clone()), Arc::clone(spent)))
+        let place = (Arc::clone(store), clock.clone());
+        Ok(Self::with(steps, place, turn, (*epoch, guard.clone()), Arc::clone(spent)))
     }
 
     /// The journal of a turn that is only looked at: what is not among `steps` does not run, and is [`JournalError::Lost`].
     pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
-        Self::over(steps, store, turn, (0, Guard::new(Nobody)))
+        Self::over(steps, (store, Clock::system()), turn, (0, Guard::new(Nobody)))
     }
 
     fn over(
         steps: Vec<StepRecord>,
-        store: Arc<dyn Store>,
+        place: (Arc<dyn Store>, Clock),
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
     ) -> Self {
         let spent = Arc::<Spent>::default();
         steps.iter().for_each(|step| spent.add(turn_id, step));
-        Self::with(steps, store, (session_id, turn_id), (epoch, guard), spent)
+        Self::with(steps, place, (session_id, turn_id), (epoch, guard), spent)
     }
 
     fn with(
         steps: Vec<StepRecord>,
-        store: Arc<dyn Store>,
+        (store, clock): (Arc<dyn Store>, Clock),
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
         spent: Arc<Spent>,
@@ -94,6 +96,7 @@ impl Journal {
         let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
         let turn = TurnJournal {
             store,
+            clock,
             session_id: session_id.to_owned(),
             turn_id: turn_id.to_owned(),
             epoch,
@@ -132,6 +135,11 @@ impl Journal {
         let from = recorded.range(self.prefix.clone()..).map(|(_, step)| step);
         let begins = |step: &&Arc<StepRecord>| step.key.starts_with(&self.prefix);
         from.take_while(begins).filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
+    }
+
+    /// The clock that its steps' times are read from.
+    pub fn clock(&self) -> &Clock {
+        &self.turn.clock
     }
 
     /// The session, or run, whose turn this is.
@@ -364,7 +372,7 @@ impl Journal {
             tokens: done.tokens,
             attempts: done.attempts,
             charged: done.charged,
-            at: clock::now(),
+            at: self.turn.clock.now(),
         };
         self.turn.spent.add(&self.turn.turn_id, &step);
         Ok(Attempted::Performed(Arc::new(step), done.output))
@@ -389,7 +397,7 @@ impl Journal {
             tokens: done.tokens,
             attempts: done.attempts,
             charged: done.charged,
-            at: clock::now(),
+            at: self.turn.clock.now(),
         }));
     }
 

@@ -4,6 +4,7 @@ use super::deferred::Deferred;
 use super::spending::Spent;
 use super::under_way::UnderWay;
 use super::{Guard, JournalError, StepRecord, Stepped, lock};
+use crate::clock::Clock;
 use crate::store::{Record, Recorded, Store};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 pub(super) struct TurnJournal {
     pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
     pub(super) session_id: String,
     pub(super) turn_id: String,
     pub(super) epoch: u64,

@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::action::{Action, ActionKind};
 use crate::agent::{AgentConfig, AgentRecord, TimerConfig};
-use crate::clock;
+use crate::clock::Timestamp;
 use crate::http_client::bounded;
 use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 use crate::turn::decision::{PlanDraft, SYSTEM_OPERATIONS};
@@ -16,7 +16,7 @@ const MAX_TARGET: usize = 64;
 
 /// The plan of `agent` from phase 1's draft. The configured name, tone, greeting and timers are used unchanged. The draft
 /// gives the rewritten texts, and fills fields that the configuration leaves out.
-pub fn complete(agent: &AgentRecord, draft: PlanDraft) -> Plan {
+pub fn complete(agent: &AgentRecord, draft: PlanDraft, now: Timestamp) -> Plan {
     let config = &agent.config;
     let timers = if config.timers.is_empty() { extracted(config, &draft.timers) } else { config.timers.clone() };
     let configured = |text: &str, drafted: Option<String>| match text.trim().is_empty() {
@@ -30,12 +30,12 @@ pub fn complete(agent: &AgentRecord, draft: PlanDraft) -> Plan {
         sop: draft.sop.unwrap_or_else(|| config.sop.clone()),
         constraints: draft.constraints.unwrap_or_else(|| config.constraints.clone()),
         timers: (!timers.is_empty()).then_some(timers),
-        ..unplanned(agent)
+        ..unplanned(agent, now)
     }
 }
 
 /// The configuration as it is, for a turn that may not ask the model to parse it.
-pub fn unplanned(agent: &AgentRecord) -> Plan {
+pub fn unplanned(agent: &AgentRecord, now: Timestamp) -> Plan {
     let config = &agent.config;
     Plan {
         workflow_id: config.id.clone(),
@@ -48,7 +48,7 @@ pub fn unplanned(agent: &AgentRecord) -> Plan {
         skills: config.skills.clone(),
         timers: (!config.timers.is_empty()).then(|| config.timers.clone()),
         constraints: config.constraints.clone(),
-        created_at: clock::now(),
+        created_at: now,
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let mut document =
             json!({"id": "sales", "sop": "问候", "tools": [{"id": "now", "builtin": "now"}], "flows": ["report"]});
         document.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        AgentRecord::from_document(document, clock::now()).unwrap()
+        AgentRecord::from_document(document, Timestamp::default()).unwrap()
     }
 
     fn draft(timers: &Value) -> PlanDraft {
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn what_the_file_says_word_for_word_is_never_the_model_s() {
         let configured = agent(&json!({"name": "小智", "tone": "热情", "greeting": "您好"}));
-        let plan = complete(&configured, draft(&json!([])));
+        let plan = complete(&configured, draft(&json!([])), Timestamp::default());
         assert_eq!((plan.name.as_str(), plan.tone.as_str()), ("小智", "热情"));
         assert_eq!((plan.greeting.as_deref(), plan.sop.as_str()), (Some("您好"), "1. 问候"));
-        let silent = complete(&agent(&json!({"greeting": " "})), draft(&json!([])));
+        let silent = complete(&agent(&json!({"greeting": " "})), draft(&json!([])), Timestamp::default());
         assert_eq!((silent.name.as_str(), silent.greeting.as_deref()), ("Bob", Some("Hi there")));
     }
 
@@ -154,14 +154,17 @@ mod tests {
             {"name": "large", "delay": "1h", "message": "长".repeat(MAX_TIMER_BYTES)},
             "after an hour",
         ]);
-        let kept = complete(&agent(&json!({})), draft(&timers)).timers.unwrap();
+        let kept = complete(&agent(&json!({})), draft(&timers), Timestamp::default()).timers.unwrap();
         let names: Vec<&str> = kept.iter().map(|timer| timer.name.as_str()).collect();
         assert_eq!(names, ["ask", "", "flow", "close"]);
         assert_eq!(kept[1].message, None);
         let own = json!({"timers": [{"name": "mine", "delay": "5m", "message": "在吗"}]});
-        let kept = complete(&agent(&own), draft(&timers)).timers.unwrap();
+        let kept = complete(&agent(&own), draft(&timers), Timestamp::default()).timers.unwrap();
         assert_eq!(kept.len(), 1, "the file's timers are used unchanged");
         let many: Vec<Value> = (0..=MAX_TIMERS).map(|_| json!({"delay": 5, "message": "在吗"})).collect();
-        assert_eq!(complete(&agent(&json!({})), draft(&json!(many))).timers.unwrap().len(), MAX_TIMERS);
+        assert_eq!(
+            complete(&agent(&json!({})), draft(&json!(many)), Timestamp::default()).timers.unwrap().len(),
+            MAX_TIMERS
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! How runs end: their records, their last events, what they have used and how long they took.
 
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::journal::{Journal, StepRecord};
 use crate::session::history;
 use crate::store::{RunRecord, RunStatus};
@@ -28,7 +28,7 @@ pub(super) fn status_of(reason: &CancelReason) -> RunStatus {
 pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duration {
     match resumed {
         true => journal.recorded().iter().map(|step| at.until(step.at)).max().unwrap_or_default(),
-        false => at.until(clock::now()),
+        false => at.until(journal.clock().now()),
     }
 }
 
@@ -52,13 +52,13 @@ pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
     if goes_on { again(&event_id, &run.turn_id) } else { event_id }
 }
 
-/// The record of a run with its output.
-pub(super) fn completed(record: RunRecord, output: &str, usage: RunUsage) -> RunRecord {
+/// The record of a run that ends now, with its output.
+pub(super) fn completed(record: RunRecord, (output, usage): (&str, RunUsage), now: Timestamp) -> RunRecord {
     let output = Some(history::cut(output, MAX_OUTPUT).into_owned());
-    RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(clock::now()), ..record }
+    RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(now), ..record }
 }
 
-/// The record of a run with its failure.
-pub(super) fn failed(record: RunRecord, failure: RunFailure, usage: RunUsage) -> RunRecord {
-    RunRecord { status: RunStatus::Failed, error: Some(failure), usage, ended_at: Some(clock::now()), ..record }
+/// The record of a run that ends now, with its failure.
+pub(super) fn failed(record: RunRecord, (failure, usage): (RunFailure, RunUsage), now: Timestamp) -> RunRecord {
+    RunRecord { status: RunStatus::Failed, error: Some(failure), usage, ended_at: Some(now), ..record }
 }

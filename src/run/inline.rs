@@ -6,7 +6,7 @@ use super::ending::{active, completed, failed, status_of, used};
 use super::sink::{self, Outlet, Published};
 use super::speech::Output;
 use super::work::{Unended, Working, work};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::journal::{Done, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::queue::OutEvent;
@@ -137,14 +137,15 @@ impl Inline<'_> {
             self.tell(services, &end.event).await?;
         }
         let End { output, failure, usage, .. } = end;
+        let now = services.clock.now();
         let (record, outcome) = match failure {
             None => {
                 let output = output.unwrap_or_default();
-                (completed(record, &output, usage), InlineEnd::Said(output))
+                (completed(record, (&output, usage), now), InlineEnd::Said(output))
             }
             Some(failure) => {
                 let problem = format!("flow `{}`: {failure}", self.workflow_id);
-                (failed(record, failure, usage), InlineEnd::Failed(problem))
+                (failed(record, (failure, usage), now), InlineEnd::Failed(problem))
             }
         };
         services.store.update_run(record, self.epoch).await?;
@@ -271,16 +272,16 @@ async fn end_of(
     let key = format!("{}/{END}", run.prefix);
     let end = steps.iter().find(|step| step.key == key);
     let end = end.and_then(|step| serde_json::from_value::<End>(step.output.clone()).ok());
+    let now = services.clock.now();
     let (run, event) = match end {
-        Some(End { output: Some(output), usage, event, .. }) => (completed(run, &output, usage), event),
-        Some(End { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage), event),
+        Some(End { output: Some(output), usage, event, .. }) => (completed(run, (&output, usage), now), event),
+        Some(End { failure: Some(failure), usage, event, .. }) => (failed(run, (failure, usage), now), event),
         _ => {
             let event = broken_off(&run.run_id, &reason.to_string());
             let own = super::earlier::of_run(steps, &run.prefix);
             let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
-            let ended_at = Some(clock::now());
             let (status, usage) = (status_of(reason), used(&own));
-            (RunRecord { status, error: Some(error), usage, ended_at, ..run }, event)
+            (RunRecord { status, error: Some(error), usage, ended_at: Some(now), ..run }, event)
         }
     };
     services.store.update_run(run, epoch).await?;

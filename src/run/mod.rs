@@ -31,7 +31,7 @@ pub(crate) use ending::{LEFT, UNANSWERED};
 pub(crate) use inline::{Inline, InlineEnd, Suspended, abandon, break_off};
 
 use crate::budget::Purse;
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::journal::{Guard, Journal, StepRecord};
 use crate::queue::{Job, JobBody, OutEvent};
 use crate::session::{Session, Status, WorkflowState};
@@ -93,7 +93,7 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     let event = broken_off(turn.run_id(), &reason.to_string());
     let status = status_of(&reason);
     let usage = if record.usage == RunUsage::default() { used(&steps) } else { record.usage };
-    let record = RunRecord { error: Some(failure), ended_at: Some(clock::now()), status, usage, ..record };
+    let record = RunRecord { error: Some(failure), ended_at: Some(services.clock.now()), status, usage, ..record };
     let outbox = vec![turn.last_event(&asked, event)];
     let ended = Ended { record: Some(record), outbox, reason: Some(reason.to_string()) };
     let journal = Journal::looked_at(Arc::clone(&services.store), (turn.run_id(), turn.turn_id()), steps);
@@ -137,7 +137,8 @@ struct RunTurn<'a> {
 impl<'a> RunTurn<'a> {
     fn open(services: &'a Services, input: Box<RunInput>) -> Self {
         let RunInput { session, job, turn, resumed, guard } = *input;
-        let (attempt, begun_at) = session.turn.as_ref().map_or((1, clock::now()), |turn| (turn.attempt, turn.at));
+        let (attempt, begun_at) =
+            session.turn.as_ref().map_or((1, services.clock.now()), |turn| (turn.attempt, turn.at));
         Self { services, session, job, turn, resumed, guard, attempt, begun_at }
     }
 
@@ -188,7 +189,7 @@ impl<'a> RunTurn<'a> {
         let ids = (self.run_id(), self.turn_id());
         let again = self.resumed || asked.from_run.is_some();
         let guard = (self.session.epoch, self.guard.clone());
-        let journal = Journal::open(Arc::clone(store), ids, guard, again).await?;
+        let journal = Journal::open(self.services.place(), ids, guard, again).await?;
         let asks = (asked.query, asked.origin_session);
         self.disregard_earlier(&journal, self.resumed);
         let begun = match beginning::begin(self.services, &journal, asked.workflow_id, asks).await? {
@@ -223,7 +224,7 @@ impl<'a> RunTurn<'a> {
         let outbox = vec![self.last_event(asked, broken_off(self.run_id(), &cause))];
         let reason = Some(cause.clone());
         let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
-        let (status, ended_at) = (RunStatus::Cancelled, Some(clock::now()));
+        let (status, ended_at) = (RunStatus::Cancelled, Some(self.services.clock.now()));
         let record = Some(RunRecord { status, error, ended_at, started_at: None, ..record });
         self.change(Outcome::Cancelled, None, Ended { record, outbox, reason })
     }
@@ -343,15 +344,15 @@ impl<'a> RunTurn<'a> {
             },
         );
         let RunEnd { outcome, usage, event } = end.await.map_err(Unended::of_own)?;
-        let outbox = vec![self.last_event(asked, event)];
+        let (outbox, now) = (vec![self.last_event(asked, event)], self.services.clock.now());
         Ok(match outcome {
             Ok(output) => {
                 conversation::tell(self.services, &record, &output).await?;
-                Ended { record: Some(completed(record, &output, usage)), outbox, reason: None }
+                Ended { record: Some(completed(record, (&output, usage), now)), outbox, reason: None }
             }
             Err(failure) => {
                 let reason = Some(CancelReason::new("failed", failure.to_string()).to_string());
-                Ended { record: Some(failed(record, failure, usage)), outbox, reason }
+                Ended { record: Some(failed(record, (failure, usage), now)), outbox, reason }
             }
         })
     }
@@ -361,7 +362,7 @@ impl<'a> RunTurn<'a> {
         let outbox = vec![self.last_event(asked, broken_off(self.run_id(), &problem))];
         let reason = CancelReason::new("failed", problem.clone()).to_string();
         let failure = RunFailure { path: String::new(), cause: problem, attempts: 1 };
-        let record = Some(failed(record, failure, RunUsage::default()));
+        let record = Some(failed(record, (failure, RunUsage::default()), self.services.clock.now()));
         self.change(Outcome::Cancelled, None, Ended { record, outbox, reason: Some(reason) })
     }
 
@@ -404,7 +405,7 @@ impl<'a> RunTurn<'a> {
             attempts: self.attempt,
             queued_at: Some(self.turn.at),
             started_at: self.begun_at,
-            committed_at: clock::now(),
+            committed_at: self.services.clock.now(),
             hash: hash.clone(),
             actions: Vec::new(),
             tokens: spent.total,

@@ -9,7 +9,7 @@ use crate::timer::{NewTimer, Timer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use utoipa::ToSchema;
 
 /// A wish for a session's lane.
@@ -367,7 +367,7 @@ pub struct DueTimers {
     /// The store's time when it answered, or a moment before.
     pub now: Timestamp,
     /// When that was here: whoever reads thousands of them is not late by it.
-    pub at: Instant,
+    pub at: Moment,
     /// The timers with their sessions, earliest first.
     pub timers: Vec<DueTimer>,
 }

@@ -1,10 +1,11 @@
 //! What has to be done now and then: lanes with work and no holder, idle sessions, expired turns.
 
+use crate::clock::{Clock, Moment};
 use crate::queue::{Command, Job, JobBody, Publish, Queue};
 use crate::store::{AbandonedLane, IdleSession, Store};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::{debug, info, warn};
 
 /// How long a lane may be without holder before it is woken: the queue's own redelivery comes first.
@@ -15,10 +16,17 @@ const AGAIN: Duration = Duration::from_secs(60);
 const BATCH: usize = 1_000;
 
 /// The lanes that were woken lately, by session and epoch.
-#[derive(Default)]
-pub(super) struct Woken(Mutex<HashMap<(String, u64), Instant>>);
+pub(super) struct Woken {
+    clock: Clock,
+    at: Mutex<HashMap<(String, u64), Moment>>,
+}
 
 impl Woken {
+    /// None so far.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, at: Mutex::default() }
+    }
+
     /// Wakes lanes that have work and no holder, each once in [`AGAIN`].
     pub(super) async fn wake_lanes(&self, queue: &dyn Queue, store: &dyn Store) {
         // Lanes that cannot be worked off stand before all others, and must not hide them.
@@ -35,15 +43,16 @@ impl Woken {
 
     /// How many lanes to ask for: all that were woken lately may be among them.
     fn wanted(&self) -> usize {
-        let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        woken.retain(|_, at| at.elapsed() < AGAIN);
+        let (mut woken, now) = (self.at.lock().unwrap_or_else(PoisonError::into_inner), self.clock.moment());
+        woken.retain(|_, at| at.until(now) < AGAIN);
         BATCH + woken.len()
     }
 
     /// Those that were not woken lately, and are now.
     fn fresh(&self, mut lanes: Vec<AbandonedLane>) -> Vec<AbandonedLane> {
-        let mut woken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|lane| woken.insert((lane.session_id.clone(), lane.epoch), Instant::now()).is_none());
+        let mut woken = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.moment();
+        lanes.retain(|lane| woken.insert((lane.session_id.clone(), lane.epoch), now).is_none());
         lanes
     }
 }
@@ -82,7 +91,7 @@ mod tests {
     #[test]
     fn a_lane_that_was_woken_lately_makes_room_for_others() {
         let lane = |session: &str, epoch| AbandonedLane { session_id: session.into(), epoch };
-        let woken = Woken::default();
+        let woken = Woken::new(Clock::system());
         assert_eq!(woken.fresh(vec![lane("a", 1), lane("b", 1)]).len(), 2);
         assert_eq!(woken.wanted(), BATCH + 2, "those two stand before all others");
         let fresh = woken.fresh(vec![lane("a", 1), lane("b", 2), lane("c", 1)]);

@@ -6,6 +6,7 @@
 
 use super::housekeeping::Woken;
 use super::term::Term;
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::queue::Queue;
 use crate::store::Store;
@@ -29,13 +30,15 @@ pub struct Scheduler {
     pub(super) owner: String,
     pub(super) idle_after: Duration,
     pub(super) woken: Woken,
+    pub(super) clock: Clock,
 }
 
 impl Scheduler {
-    /// A scheduler that has not begun.
-    pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: &Settings) -> Self {
+    /// A scheduler that has not begun, and goes by `clock`.
+    pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock, settings: &Settings) -> Self {
         let owner = format!("scheduler-{}", uuid::Uuid::new_v4().simple());
-        Self { queue, store, owner, idle_after: settings.retention.idle.0, woken: Woken::default() }
+        let woken = Woken::new(clock.clone());
+        Self { queue, store, owner, idle_after: settings.retention.idle.0, woken, clock }
     }
 
     /// Leads or stands by until `stop`.
@@ -43,12 +46,16 @@ impl Scheduler {
         info!(owner = self.owner, "the scheduler has begun");
         while !stop.is_cancelled() {
             match self.store.lead(ROLE, &self.owner, LEASE).await {
-                Ok(true) => self.lead(&stop).await,
+                Ok(true) => {
+                    self.lead(&stop).await;
+                    // Its lease may have run out while no other scheduler took it.
+                    continue;
+                }
                 Ok(false) => {}
                 Err(error) => warn!("the scheduler cannot stand for election: {error}"),
             }
             tokio::select! {
-                () = tokio::time::sleep(LEASE / 4) => {}
+                () = self.clock.sleep(LEASE / 4) => {}
                 () = stop.cancelled() => {}
             }
         }

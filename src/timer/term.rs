@@ -3,7 +3,7 @@
 
 use super::housekeeping;
 use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler};
-use crate::clock::{Moment, Timestamp, moment};
+use crate::clock::{Clock, Moment, Timestamp};
 use crate::metrics::{metrics, observe};
 use crate::queue::{Job, JobBody, Publish, Queue, QueueError};
 use crate::store::{DueTimer, DueTimers, StoreError};
@@ -11,13 +11,12 @@ use crate::telemetry::TraceContext;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tokio_util::time::DelayQueue;
 use tracing::{Instrument, debug_span, warn};
 
 /// The most timers of one sweep; the next one sees the rest.
@@ -33,10 +32,9 @@ const BETWEEN_SWEEPS: Duration = Duration::from_millis(50);
 
 /// What is done again and again, by the time that passes: a wall clock that is set back must not stop it.
 struct Ticks {
-    renewal: Interval,
-    sweep: Interval,
-    lanes: Interval,
-    housekeeping: Interval,
+    clock: Clock,
+    /// When each comes next.
+    next: [(Moment, Duration, Tick); 4],
 }
 
 #[derive(Clone, Copy)]
@@ -48,26 +46,25 @@ enum Tick {
 }
 
 impl Ticks {
-    fn begin() -> Self {
-        let every = |period: Duration| {
-            let mut ticks = interval(period);
-            // After a pause one tick makes up for all.
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        };
-        let (renewal, sweep) = (every(LEASE / 4), every(Duration::from_secs(1)));
-        let (lanes, housekeeping) = (every(Duration::from_secs(5)), every(Duration::from_secs(60)));
-        Self { renewal, sweep, lanes, housekeeping }
+    fn begin(clock: Clock) -> Self {
+        let (now, seconds) = (clock.moment(), Duration::from_secs);
+        let next = [
+            (now, LEASE / 4, Tick::Renewal),
+            (now, seconds(1), Tick::Sweep),
+            (now, seconds(5), Tick::Lanes),
+            (now, seconds(60), Tick::Housekeeping),
+        ];
+        Self { clock, next }
     }
 
-    /// Waits for the next one. Nothing is lost when this is dropped.
+    /// Waits for the next one; after a pause one makes up for all that were missed. Nothing is lost when this is dropped.
     async fn next(&mut self) -> Tick {
-        tokio::select! {
-            _ = self.renewal.tick() => Tick::Renewal,
-            _ = self.sweep.tick() => Tick::Sweep,
-            _ = self.lanes.tick() => Tick::Lanes,
-            _ = self.housekeeping.tick() => Tick::Housekeeping,
-        }
+        let Self { clock, next } = self;
+        let [first, others @ ..] = next;
+        let first = others.iter_mut().fold(first, |first, other| if other.0 < first.0 { other } else { first });
+        clock.sleep_until(first.0).await;
+        first.0 = clock.moment() + first.1;
+        first.2
     }
 }
 
@@ -79,14 +76,15 @@ type TimerKey = u64;
 pub(super) struct Term<'a> {
     scheduler: &'a Scheduler,
     hasher: RandomState,
-    due: DelayQueue<DueTimer>,
+    /// By when they are due.
+    due: BTreeMap<(Moment, TimerKey), DueTimer>,
     /// In `due`, or on their way to the queue.
     waiting: HashSet<TimerKey>,
     /// Published, and still in the store as far as is known.
-    published: HashMap<TimerKey, Instant>,
+    published: HashMap<TimerKey, Moment>,
     publishing: FuturesUnordered<BoxFuture<'a, (DueTimer, Result<(), QueueError>)>>,
     /// At most one sweep, since when.
-    sweeping: FuturesUnordered<BoxFuture<'a, (Instant, Result<DueTimers, StoreError>)>>,
+    sweeping: FuturesUnordered<BoxFuture<'a, (Moment, Result<DueTimers, StoreError>)>>,
     /// A sweep is wanted after the one that is under way.
     sweep_again: bool,
     /// Renewing and looking after lanes.
@@ -94,7 +92,7 @@ pub(super) struct Term<'a> {
     /// Not led any more after this, whatever the store says later, also after a suspend of the machine.
     led_until: Moment,
     /// The store's time at its last answer.
-    store_time: Option<(Timestamp, Instant)>,
+    store_time: Option<(Timestamp, Moment)>,
 }
 
 impl<'a> Term<'a> {
@@ -103,14 +101,14 @@ impl<'a> Term<'a> {
         Self {
             scheduler,
             hasher: RandomState::new(),
-            due: DelayQueue::new(),
+            due: BTreeMap::new(),
             waiting: HashSet::new(),
             published: HashMap::new(),
             publishing: FuturesUnordered::new(),
             sweeping: FuturesUnordered::new(),
             sweep_again: false,
             chores: FuturesUnordered::new(),
-            led_until: moment() + LEASE,
+            led_until: scheduler.clock.moment() + LEASE,
             store_time: None,
         }
     }
@@ -124,26 +122,29 @@ impl<'a> Term<'a> {
                 futures::stream::pending().boxed().fuse()
             }
         };
-        let mut ticks = Ticks::begin();
-        while moment() < self.led_until {
+        let scheduler = self.scheduler;
+        let mut ticks = Ticks::begin(scheduler.clock.clone());
+        while self.scheduler.clock.moment() < self.led_until {
             tokio::select! {
                 () = stop.cancelled() => return,
                 tick = ticks.next() => self.tick(tick),
                 Some(_) = hints.next() => self.sweep(BETWEEN_SWEEPS),
-                Some(expired) = self.due.next(), if self.publishing.len() < PUBLISHING && !self.due.is_empty() => {
-                    self.publish(expired.into_inner());
+                () = first_due(&scheduler.clock, &self.due), if self.publishing.len() < PUBLISHING => {
+                    if let Some((_, due)) = self.due.pop_first() {
+                        self.publish(due);
+                    }
                 }
                 Some((due, outcome)) = self.publishing.next() => self.published(due, outcome),
                 Some((begun, due)) = self.sweeping.next() => self.swept(begun, due),
                 Some(led_until) = self.chores.next() => self.led_until = led_until.unwrap_or(self.led_until),
-                () = tokio::time::sleep(moment().until(self.led_until)) => {}
+                () = self.scheduler.clock.sleep_until(self.led_until) => {}
             }
         }
         warn!(owner = self.scheduler.owner, "this scheduler leads no longer");
     }
 
     fn renew(&self) {
-        let (asked, Scheduler { store, owner, .. }) = (moment(), self.scheduler);
+        let (asked, Scheduler { store, owner, .. }) = (self.scheduler.clock.moment(), self.scheduler);
         let renewed = async move {
             match store.lead(ROLE, owner, LEASE).await {
                 Ok(true) => Some(asked + LEASE),
@@ -178,16 +179,16 @@ impl<'a> Term<'a> {
             self.sweep_again = true;
             return;
         }
-        let store = &self.scheduler.store;
+        let Scheduler { store, clock, .. } = self.scheduler;
         let sweep = async move {
-            tokio::time::sleep(pause).await;
-            (Instant::now(), store.due_timers(HORIZON, BATCH).await)
+            clock.sleep(pause).await;
+            (clock.moment(), store.due_timers(HORIZON, BATCH).await)
         };
         self.sweeping.push(sweep.boxed());
     }
 
     /// Delays count from the store's clock as of its answer, so no timer is early.
-    fn swept(&mut self, begun: Instant, due: Result<DueTimers, StoreError>) {
+    fn swept(&mut self, begun: Moment, due: Result<DueTimers, StoreError>) {
         match due {
             Ok(due) => self.adopt(begun, due),
             Err(error) => warn!("the sweep for due timers fails: {error}"),
@@ -197,18 +198,18 @@ impl<'a> Term<'a> {
         }
     }
 
-    fn adopt(&mut self, begun: Instant, due: DueTimers) {
+    fn adopt(&mut self, begun: Moment, due: DueTimers) {
         let whole = due.timers.len() < BATCH;
-        let at = Instant::from_std(due.at);
-        self.store_time = Some((due.now, at));
+        let now = self.scheduler.clock.moment();
+        self.store_time = Some((due.now, due.at));
         let mut seen = HashSet::with_capacity(if whole { self.published.len() } else { 0 });
         for timer in due.timers {
             let key = self.key(&timer);
-            if self.published.get(&key).is_some_and(|at| at.elapsed() < REPUBLISH) {
+            if self.published.get(&key).is_some_and(|at| at.until(now) < REPUBLISH) {
                 seen.insert(key);
             } else if self.waiting.insert(key) {
                 let delay = delay(due.now, timer.timer.due_at);
-                self.due.insert_at(timer, at + delay);
+                self.due.insert((due.at + delay, key), timer);
             }
         }
         if whole {
@@ -233,26 +234,34 @@ impl<'a> Term<'a> {
     }
 
     fn published(&mut self, due: DueTimer, outcome: Result<(), QueueError>) {
-        let key = self.key(&due);
+        let (key, moment) = (self.key(&due), self.scheduler.clock.moment());
         match outcome {
             Ok(()) => {
                 if let Some((then, at)) = self.store_time {
-                    let now = then.plus(at.elapsed());
+                    let now = then.plus(at.until(moment));
                     observe(&metrics().timer_lateness, due.timer.due_at.until(now));
                 }
                 self.waiting.remove(&key);
-                self.published.insert(key, Instant::now());
+                self.published.insert(key, moment);
             }
             Err(error) => {
                 let (session_id, timer_id) = (&due.session_id, &due.timer.timer_id);
                 warn!(session_id, timer_id, "a due timer is not published, again in 1 s: {error}");
-                self.due.insert(due, AGAIN);
+                self.due.insert((moment + AGAIN, key), due);
             }
         }
     }
 
     fn key(&self, due: &DueTimer) -> TimerKey {
         self.hasher.hash_one((&due.session_id, &due.timer.timer_id, due.timer.generation))
+    }
+}
+
+/// Returns when the first of them is due.
+async fn first_due(clock: &Clock, due: &BTreeMap<(Moment, TimerKey), DueTimer>) {
+    match due.first_key_value() {
+        Some(((at, _), _)) => clock.sleep_until(*at).await,
+        None => pending().await,
     }
 }
 

@@ -6,7 +6,6 @@ use super::waiting::{FlowCall, FlowEnd};
 use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionKind, ActionResult, flow, skill, tool};
-use crate::clock;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
 use crate::run::{Inline, InlineEnd, Suspended};
@@ -50,7 +49,7 @@ impl Turn<'_> {
     pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) -> Result<(), String> {
         let done = match operation {
             Operation::CloseConversation => {
-                self.session.closed_at = Some(clock::now());
+                self.session.closed_at = Some(self.services.clock.now());
                 Ok(())
             }
             Operation::UpdateProfile => self.update_profile(&action.params),

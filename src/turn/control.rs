@@ -4,7 +4,6 @@ use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
 use super::{CancelReason, TurnError};
-use crate::clock;
 use crate::queue::Command;
 use crate::session::{Session, Status};
 use crate::store::{Change, Outcome, TimerChange};
@@ -30,7 +29,7 @@ impl Turn<'_> {
             Command::Cancel => self.cancel(why),
             Command::Close if self.session.closed_at.is_some() => self.nothing(),
             Command::Close => {
-                self.session.closed_at = Some(clock::now());
+                self.session.closed_at = Some(self.services.clock.now());
                 self.session.handoff = None;
                 if self.status() == Status::Transferred {
                     self.transition(Status::Ready);

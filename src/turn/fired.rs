@@ -83,6 +83,6 @@ impl Turn<'_> {
     /// The plan that the session last ran with. A timer never plans: without one the configuration itself serves.
     async fn current_plan(&self) -> Result<Arc<Plan>, TurnError> {
         let cached = self.services.store.plan(&self.agent.config.id, &self.agent.hash).await?;
-        Ok(cached.unwrap_or_else(|| Arc::new(planner::unplanned(&self.agent))))
+        Ok(cached.unwrap_or_else(|| Arc::new(planner::unplanned(&self.agent, self.services.clock.now()))))
     }
 }

@@ -7,7 +7,6 @@ use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionResult};
 use crate::agent::HandoffMode;
-use crate::clock;
 use crate::http_client::bounded;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::queue::ReplyKind;
@@ -60,7 +59,8 @@ impl Turn<'_> {
         if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
             return Ok(End::Cancelled(CancelReason::new("handoff_failed", problem)));
         }
-        self.session.handoff = Some(Handoff { turn_id: self.turn_id().to_owned(), since: clock::now(), summary });
+        self.session.handoff =
+            Some(Handoff { turn_id: self.turn_id().to_owned(), since: self.services.clock.now(), summary });
         Ok(End::Transferred)
     }
 

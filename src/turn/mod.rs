@@ -37,7 +37,7 @@ use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
 use crate::budget::Budgets;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::config::WorkflowLimits;
 use crate::http_client::bounded;
 use crate::journal::{Guard, JournalError};
@@ -87,6 +87,15 @@ pub struct Services {
     pub budgets: Arc<Budgets>,
     /// The setting retention.turns: so long a flow that waits has its steps.
     pub keep_turns: Duration,
+    /// What turns and their worker go by.
+    pub clock: Clock,
+}
+
+impl Services {
+    /// Where journals are kept, and the clock of their times.
+    pub(crate) fn place(&self) -> (Arc<dyn Store>, Clock) {
+        (Arc::clone(&self.store), self.clock.clone())
+    }
 }
 
 /// Which turn it is.

@@ -33,7 +33,7 @@ impl Turn<'_> {
             Some(plan) => (plan, None),
             None => match Box::pin(self.phase_one()).await? {
                 Ok((draft, decision)) => {
-                    let plan = planner::complete(&self.agent, draft);
+                    let plan = planner::complete(&self.agent, draft, self.services.clock.now());
                     (self.services.store.put_plan(plan).await?, Some(decision))
                 }
                 Err(reason) => return Ok(Err(reason)),

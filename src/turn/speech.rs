@@ -7,7 +7,7 @@
 use super::TurnError;
 use super::published::is_answer;
 use super::state::Turn;
-use crate::clock;
+use crate::clock::Clock;
 use crate::journal::Guard;
 use crate::model::delta::Deltas;
 use crate::model::paced::{Delta, Paced};
@@ -21,8 +21,8 @@ use tracing::debug;
 const MARK: &str = "resumed";
 
 /// See the module. Shared by all that speaks in a turn.
-#[derive(Default)]
 pub(crate) struct Speech {
+    clock: Clock,
     said: Mutex<Said>,
 }
 
@@ -57,6 +57,11 @@ pub(super) struct Ended {
 }
 
 impl Speech {
+    /// Without texts so far.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, said: Mutex::default() }
+    }
+
     /// What is said from now on is said like `voice`.
     fn speak(&self, voice: Reply) {
         self.said().voice = Some(voice);
@@ -73,7 +78,7 @@ impl Speech {
             seq: delta.seq,
             stream_id: Some(delta.stream_id.clone()),
             supersedes: said.goes_on(&delta.stream_id, &delta.content),
-            at: clock::now(),
+            at: self.clock.now(),
             ..voice
         };
         Some(OutEvent {
@@ -208,7 +213,7 @@ mod tests {
     }
 
     fn speech() -> Speech {
-        let speech = Speech::default();
+        let speech = Speech::new(Clock::system());
         speech.speak(reply(ReplyKind::Chunk, ""));
         speech
     }

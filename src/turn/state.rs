@@ -5,7 +5,7 @@ use super::speech::{Ended, Speech};
 use super::{Services, TurnError, TurnId, TurnInput};
 use crate::agent::AgentRecord;
 use crate::budget::Purse;
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::http_client::bounded;
 use crate::journal::{Guard, Journal, Stepped};
 use crate::model::{ActionAnswer, Models};
@@ -74,15 +74,15 @@ impl<'a> Turn<'a> {
     /// Begins the turn, or begins it again: from the status that it began with the first time.
     pub(super) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
         let TurnInput { mut session, jobs, turn, agent, resumed, guard } = *input;
-        let (store, id) = (Arc::clone(&services.store), (session.session_id.as_str(), turn.id.as_str()));
-        let journal = Journal::open(store, id, (session.epoch, guard.clone()), resumed).await?;
+        let (place, id) = (services.place(), (session.session_id.as_str(), turn.id.as_str()));
+        let journal = Journal::open(place, id, (session.epoch, guard.clone()), resumed).await?;
         let shown = session.workflow_state.status;
         let (attempt, started_at) = match &session.turn {
             Some(open) => {
                 session.workflow_state.status = open.status;
                 (open.attempt, open.at)
             }
-            None => (1, clock::now()),
+            None => (1, services.clock.now()),
         };
         // A conversation that is opened again begins anew.
         let opened = session.closed_at.is_some() && jobs.iter().any(|job| job.user_message().is_some());
@@ -113,7 +113,7 @@ impl<'a> Turn<'a> {
             actions: Vec::new(),
             statuses: Vec::new(),
             shown,
-            speech: Arc::default(),
+            speech: Arc::new(Speech::new(services.clock.clone())),
             recalled: false,
             outbox: Vec::new(),
         });
@@ -159,7 +159,7 @@ impl<'a> Turn<'a> {
             error!(session_id = %self.session.session_id, turn_id = %self.id.id, "{refused}; the status stays");
             return;
         }
-        let at = clock::now();
+        let at = self.services.clock.now();
         let event = StatusEvent {
             session_id: self.session.session_id.clone(),
             turn_id: self.id.id.clone(),
@@ -225,7 +225,7 @@ impl<'a> Turn<'a> {
             seq: 0,
             stream_id: None,
             supersedes: None,
-            at: clock::now(),
+            at: self.services.clock.now(),
             metadata: Map::new(),
         }
     }
@@ -253,7 +253,7 @@ impl<'a> Turn<'a> {
 
     /// Adds to the conversation.
     pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
-        let (at, turn_id) = (clock::now(), self.id.id.clone());
+        let (at, turn_id) = (self.services.clock.now(), self.id.id.clone());
         let kind = kind.map(|kind| kind.as_str().to_owned());
         self.entries.push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
     }
@@ -366,7 +366,7 @@ impl<'a> Turn<'a> {
             attempts: self.attempt,
             queued_at: Some(self.id.at),
             started_at: self.started_at,
-            committed_at: clock::now(),
+            committed_at: self.services.clock.now(),
             hash: self.agent.hash.clone(),
             actions: self.actions,
             tokens: spent.total,

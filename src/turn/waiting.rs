@@ -7,7 +7,7 @@ use super::handoff::TIMEOUT_INDEX;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
 use crate::action::{Action, ActionKind};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::http_client::bounded;
 use crate::journal::{Done, Journal, Label, StepError};
 use crate::prompt::is_chinese;
@@ -103,7 +103,7 @@ impl Turn<'_> {
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},
         };
-        let asked_at = clock::now();
+        let asked_at = self.services.clock.now();
         let waiting = Waiting {
             agent_id: self.agent.config.id.clone(),
             turn_id: call.turn_id,

@@ -29,7 +29,7 @@ pub(super) async fn listen(shared: Arc<Shared>, stop: CancellationToken) {
                 }
                 Err(error) => debug!("no hints of cancellations from the queue: {error}"),
             }
-            tokio::time::sleep(AGAIN).await;
+            shared.clock().sleep(AGAIN).await;
         }
     };
     stop.run_until_cancelled(forever).await;

@@ -1,10 +1,11 @@
 //! Whether queue and store answer. While they do not, the intake pauses and the work that is there waits.
 
+use crate::clock::{Clock, Moment};
 use crate::queue::{Queue, QueueError};
 use crate::store::Store;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -16,19 +17,20 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(super) struct Health {
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
+    clock: Clock,
     away: AtomicBool,
     /// When something last did not answer.
-    last: Mutex<Option<Instant>>,
+    last: Mutex<Option<Moment>>,
 }
 
 impl Health {
-    pub(super) fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Self {
-        Self { queue, store, away: AtomicBool::new(false), last: Mutex::new(None) }
+    pub(super) fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self { queue, store, clock, away: AtomicBool::new(false), last: Mutex::new(None) }
     }
 
     /// Something did not answer: the intake pauses until both do.
     pub(super) fn failed(&self, problem: &str) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.moment());
         if !self.away.swap(true, Ordering::Relaxed) {
             warn!("the intake pauses: {problem}");
         }
@@ -36,7 +38,10 @@ impl Health {
 
     /// True when queue or store did not answer at some time within `span`.
     pub(super) fn was_away(&self, span: Duration) -> bool {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|last| last.elapsed() < span)
+        self.last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|last| last.until(self.clock.moment()) < span)
     }
 
     /// Returns when queue and store answer, or at `stop`.
@@ -49,7 +54,7 @@ impl Health {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
+                () = self.clock.sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
                 () = stop.cancelled() => {}
             }
         }
@@ -66,7 +71,7 @@ pub(super) struct Failures {
 
 impl Failures {
     /// Waits after a failed pull, longer after each, until `stop` at most.
-    pub(super) async fn pause(&mut self, problem: &QueueError, stop: &CancellationToken) {
+    pub(super) async fn pause(&mut self, problem: &QueueError, clock: &Clock, stop: &CancellationToken) {
         let pause = self.pause;
         self.pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         if pause.is_zero() {
@@ -78,7 +83,7 @@ impl Failures {
              this user (docs/operations.md, \"NATS permissions\")"
         );
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = clock.sleep(pause) => {}
             () = stop.cancelled() => {}
         }
     }

@@ -12,7 +12,7 @@ use super::outbox::publish;
 use super::rewind::is_repeat;
 use super::stop::Stop;
 use super::work::{Line, Subject, Work};
-use crate::clock::{self, Moment, Timestamp, moment};
+use crate::clock::Moment;
 use crate::ids;
 use crate::journal::Guard;
 use crate::metrics::{Counted, metrics, observe};
@@ -150,7 +150,7 @@ impl<'a> Hold<'a> {
             line.write(&self.shared.owner);
         }
         publish(self.shared, message, outbox).await?;
-        count(outcome, answers.then_some(message.at));
+        count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
         }
@@ -222,7 +222,7 @@ impl<'a> Hold<'a> {
             sure_until: self.shared.lanes.sure_until(&self.session.session_id),
             change,
         };
-        let until = moment() + self.shared.ack_wait;
+        let until = self.shared.clock().moment() + self.shared.ack_wait;
         // A lease that the commit gives back is not lost; the commit itself tells when it was.
         self.shared.lanes.ending(&self.session.session_id);
         let committed = self.shared.store().commit(commit).await?;
@@ -405,7 +405,7 @@ impl<'a> Hold<'a> {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
+                () = self.shared.clock().sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
                 () = self.shared.abandoning.cancelled() => return,
             }
         }
@@ -421,13 +421,13 @@ impl<'a> Hold<'a> {
     }
 }
 
-/// Counts a turn that is committed and published; `since` is when the job came that it answers.
-fn count(outcome: Option<Outcome>, since: Option<Timestamp>) {
+/// Counts a turn that is committed and published; `took` is how long ago the job came that it answers.
+fn count(outcome: Option<Outcome>, took: Option<Duration>) {
     if let Some(outcome) = outcome {
         metrics().turn(outcome);
     }
-    if let Some(since) = since {
-        observe(&metrics().reply_latency, since.until(clock::now()));
+    if let Some(took) = took {
+        observe(&metrics().reply_latency, took);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::agent::AgentRecord;
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::metrics::metrics;
 use crate::queue::{Cause, DeadLetter, Job, JobBody, Message, QueueError};
 use crate::run;
@@ -89,7 +89,7 @@ pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin
     let reason = why.unwrap_or_else(missing);
     if let Some(record) = shared.store().run(&job.session_id).await?.filter(|run| run.status == RunStatus::Pending) {
         let error = Some(RunFailure { path: String::new(), cause: reason.clone(), attempts: 1 });
-        let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(clock::now()), ..record };
+        let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(shared.clock().now()), ..record };
         shared.store().update_run(failed, 0).await?;
     }
     Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))))

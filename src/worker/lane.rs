@@ -6,7 +6,7 @@ use super::lanes::Passed;
 use super::rewind::{self, Standing};
 use super::stop::{Stop, leave};
 use super::{Shared, cancelling};
-use crate::clock::{Timestamp, moment};
+use crate::clock::Timestamp;
 use crate::queue::{Cause, DeliveryToken, Job, JobBody, Message};
 use crate::run;
 use crate::session::{Kind, Session};
@@ -110,7 +110,7 @@ async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Pa
     let Prepared { job, pin, model, kind } = prepared;
     let _share = shared.shares.take(&model).await.map_err(Stop::Crowded)?;
     let request = wish(shared, wake, &job, (pin, kind));
-    let until = moment() + shared.ack_wait;
+    let until = shared.clock().moment() + shared.ack_wait;
     // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.
     let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
     let acquired = beside(shared.store().acquire(request), &mut first).await;
@@ -154,7 +154,7 @@ async fn enter_again(
     (stream, rewind): (Timestamp, Option<Rewind>),
 ) -> Result<Passed, Stop> {
     let Ok(Prepared { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
-    let until = moment() + shared.ack_wait;
+    let until = shared.clock().moment() + shared.ack_wait;
     let request = Acquire { stream, rewind, ..wish(shared, wake, &job, (pin, kind)) };
     match shared.store().acquire(request).await? {
         Acquired::Granted(grant) => {

@@ -1,6 +1,6 @@
 //! The lanes that this worker drives, with the deliveries that wait for them.
 
-use crate::clock::{Moment, Timestamp, moment};
+use crate::clock::{Clock, Moment, Timestamp};
 use crate::journal::Holding;
 use crate::queue::{Delivery, DeliveryToken, Message};
 use crate::store::{Held, Store, StoreError};
@@ -27,7 +27,7 @@ impl Holding for HeldLane {
             return Ok(true);
         }
         // Paused, or too busy to renew: that alone is no reason to begin the turn anew.
-        let until = moment() + self.ack_wait;
+        let until = self.lanes.clock.moment() + self.ack_wait;
         let lost = self.store.renew(std::slice::from_ref(&self.held), self.ack_wait).await?;
         if !lost.is_empty() {
             return Ok(false);
@@ -77,8 +77,8 @@ impl Drop for Driven<'_> {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Lanes {
+    clock: Clock,
     by_session: Mutex<HashMap<String, Lane>>,
 }
 
@@ -113,6 +113,11 @@ struct Waiting {
 }
 
 impl Lanes {
+    /// No lanes yet.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, by_session: Mutex::default() }
+    }
+
     /// Takes a delivery in.
     pub(super) fn offer(&self, delivery: Delivery) -> Offer {
         let mut lanes = self.lock();
@@ -125,7 +130,7 @@ impl Lanes {
         };
         let lane = lanes.entry(session_id).or_default();
         lane.first = first.or(lane.first.take());
-        lane.waiting.insert(seq, Waiting { token, stream, at, kept: moment() });
+        lane.waiting.insert(seq, Waiting { token, stream, at, kept: self.clock.moment() });
         offer
     }
 
@@ -211,7 +216,7 @@ impl Lanes {
     fn surely_holds(&self, held: &Held) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
-        lane.and_then(|lane| lane.until).is_some_and(|until| moment() < until)
+        lane.and_then(|lane| lane.until).is_some_and(|until| self.clock.moment() < until)
     }
 
     /// Until when the lease lasts for certain.
@@ -331,7 +336,7 @@ mod tests {
 
     #[test]
     fn only_what_was_handled_is_passed_whatever_its_sequence() {
-        let (lanes, at) = (Lanes::default(), Timestamp::from_millis);
+        let (lanes, at) = (Lanes::new(Clock::system()), Timestamp::from_millis);
         for (seq, stream, taken) in [(3, 0, 900), (4, 0, 4), (5, 0, 5), (6, 700, 6), (7, 0, 7)] {
             let mut delivery = delivery("a", seq);
             (delivery.message.stream, delivery.message.at) = (at(stream), at(taken));
@@ -347,10 +352,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_whose_driver_panics_is_driven_no_more() {
-        let lanes = Lanes::default();
+        let lanes = Lanes::new(Clock::system());
         for (session_id, panics) in [("a", true), ("b", false)] {
             lanes.offer(delivery(session_id, 1));
-            lanes.hold(session_id, 1, moment());
+            lanes.hold(session_id, 1, Clock::system().moment());
             let driving = async {
                 let _driven = Driven { lanes: &lanes, session_id };
                 assert!(!panics, "on purpose");
@@ -358,7 +363,7 @@ mod tests {
             assert_eq!(AssertUnwindSafe(driving).catch_unwind().await.is_err(), panics);
             assert_eq!(lanes.drives(session_id), !panics);
         }
-        assert_eq!(lanes.held(moment() + Duration::from_secs(1)).len(), 1);
+        assert_eq!(lanes.held(Clock::system().moment() + Duration::from_secs(1)).len(), 1);
         assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
     }
 
@@ -383,11 +388,11 @@ mod tests {
     async fn a_lease_that_may_be_over_is_renewed_before_the_next_step_or_it_is_lost() {
         let file = EmbeddedFile::in_memory().unwrap();
         let store: Arc<dyn Store> = EmbeddedStore::new(file, &Settings::default()).unwrap();
-        let lanes = Arc::new(Lanes::default());
+        let lanes = Arc::new(Lanes::new(Clock::system()));
         for session_id in ["a", "b"] {
             assert!(taken(&store, session_id, "w1").await);
             lanes.offer(delivery(session_id, 1));
-            lanes.hold(session_id, 1, moment());
+            lanes.hold(session_id, 1, Clock::system().moment());
         }
         assert!(taken(&store, "b", "w2").await, "another worker has b meanwhile");
         let lane = |session_id: &str| HeldLane {
@@ -402,8 +407,8 @@ mod tests {
 
     #[test]
     fn only_leases_and_deliveries_that_need_it_are_renewed() {
-        let lanes = Lanes::default();
-        let now = moment();
+        let lanes = Lanes::new(Clock::system());
+        let now = Clock::system().moment();
         let soon = |seconds| now + Duration::from_secs(seconds);
         for (session_id, until) in [("a", soon(2)), ("b", soon(5))] {
             assert_eq!(lanes.offer(delivery(session_id, 1)), Offer::Start);

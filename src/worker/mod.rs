@@ -21,6 +21,7 @@ mod shares;
 mod stop;
 mod work;
 
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::queue::{Delivery, Queue};
 use crate::store::Store;
@@ -72,6 +73,10 @@ impl Shared {
     fn store(&self) -> &Arc<dyn Store> {
         &self.services.store
     }
+
+    fn clock(&self) -> &Clock {
+        &self.services.clock
+    }
 }
 
 impl Worker {
@@ -79,10 +84,11 @@ impl Worker {
     pub fn new(services: Services, settings: &Settings) -> Self {
         // The process id tells operators, and the chaos command, whom a lease belongs to.
         let owner = format!("worker-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
-        let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store));
+        let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store), services.clock.clone());
+        let lanes = Arc::new(Lanes::new(services.clock.clone()));
         let shared = Shared {
             services,
-            lanes: Arc::default(),
+            lanes,
             shares: Shares::new(settings.worker.concurrency),
             health,
             owner,
@@ -130,7 +136,7 @@ async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, sto
             Ok(()) => failures = Failures::default(),
             Err(error) => {
                 shared.health.failed(&error.to_string());
-                failures.pause(&error, &stop).await;
+                failures.pause(&error, shared.clock(), &stop).await;
             }
         }
     }

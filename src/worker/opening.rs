@@ -4,7 +4,7 @@ use super::Shared;
 use super::intake::{self, Unfit};
 use super::stop::Stop;
 use crate::agent::{AgentRecord, DoubleText, canonical};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::queue::{Job, Message};
 use crate::session::Session;
@@ -170,7 +170,7 @@ async fn record(
         tokens: None,
         attempts: None,
         charged: None,
-        at: clock::now(),
+        at: shared.clock().now(),
     };
     let request = Record {
         session_id: session.session_id.clone(),

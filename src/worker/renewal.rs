@@ -3,11 +3,9 @@
 //! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
 
 use super::Shared;
-use crate::clock::moment;
 use crate::store::Held;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -20,21 +18,14 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     }
 }
 
-fn ticks(shared: &Shared) -> Interval {
-    let mut ticks = interval(shared.ack_wait / 6);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
-
 async fn leases(shared: &Shared) {
-    let mut ticks = ticks(shared);
     loop {
-        ticks.tick().await;
-        let held = shared.lanes.held(moment() + shared.ack_wait * 2 / 3);
+        shared.clock().sleep(shared.ack_wait / 6).await;
+        let held = shared.lanes.held(shared.clock().moment() + shared.ack_wait * 2 / 3);
         if held.is_empty() {
             continue;
         }
-        let until = moment() + shared.ack_wait;
+        let until = shared.clock().moment() + shared.ack_wait;
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
                 let lost: HashSet<Held> = lost.into_iter().collect();
@@ -49,10 +40,9 @@ async fn leases(shared: &Shared) {
 }
 
 async fn deliveries(shared: &Shared) {
-    let mut ticks = ticks(shared);
     loop {
-        ticks.tick().await;
-        let now = moment();
+        shared.clock().sleep(shared.ack_wait / 6).await;
+        let now = shared.clock().moment();
         let waiting = shared.lanes.waiting(now.minus(shared.ack_wait / 3));
         if waiting.is_empty() {
             continue;

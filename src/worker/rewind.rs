@@ -6,7 +6,7 @@ use super::Shared;
 use super::intake;
 use super::outbox::publish;
 use super::stop::Stop;
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::metrics::metrics;
 use crate::queue::{Job, Message, StreamState};
 use crate::session::Session;
@@ -45,7 +45,7 @@ pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Resu
     if !is_new(&session, &stream, wake, Some(job)) {
         return Ok(Standing::Handled);
     }
-    if let Some(lease) = session.lease.as_ref().filter(|lease| clock::now() < lease.until) {
+    if let Some(lease) = session.lease.as_ref().filter(|lease| shared.clock().now() < lease.until) {
         // Its holder ends its turn first.
         return Err(Stop::Busy(lease.until));
     }

@@ -1,7 +1,7 @@
 //! Why a worker leaves a lane with work undone, and when the lane's jobs are delivered again.
 
 use super::Shared;
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::metrics::metrics;
 use crate::queue::QueueError;
 use crate::store::StoreError;
@@ -91,7 +91,7 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             error!(delay_ms = delay.as_millis(), "the lane is left: {problem}");
             delay
         }
-        Stop::Busy(until) => patience(clock::now(), until, shared.ack_wait),
+        Stop::Busy(until) => patience(shared.clock().now(), until, shared.ack_wait),
         // Whoever has it sees what waits before it lets go.
         Stop::Lost => {
             metrics().lease_losses.inc();
@@ -113,7 +113,7 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         }
         Stop::Refused(problem) => {
             metrics().refused.inc();
-            let delay = refused_for(shared.lanes.oldest(session_id), clock::now());
+            let delay = refused_for(shared.lanes.oldest(session_id), shared.clock().now());
             error!(
                 session_id,
                 delay_ms = delay.as_millis(),

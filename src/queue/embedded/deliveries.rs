@@ -1,10 +1,11 @@
 //! Which jobs wait, which are out, and which lane they belong to: a work queue in memory over the jobs in the file. Pure;
 //! the caller brings the time. A restart begins with everything waiting.
 
+use crate::clock::Moment;
 use crate::telemetry::TraceContext;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where a job stands.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ struct Job {
     /// How often it has been handed out.
     delivered: u64,
     /// When it comes again, while it is out or put off.
-    due: Option<Instant>,
+    due: Option<Moment>,
     /// The trace that it is a part of. Not in the file: after a restart its turn begins a trace of its own.
     trace: Option<Box<TraceContext>>,
 }
@@ -24,7 +25,7 @@ pub(super) struct Deliveries {
     jobs: HashMap<u64, Job>,
     lanes: HashMap<Arc<str>, BTreeSet<u64>>,
     ready: BTreeSet<u64>,
-    due: BTreeSet<(Instant, u64)>,
+    due: BTreeSet<(Moment, u64)>,
 }
 
 /// A job handed out: its sequence, and which time it is.
@@ -45,7 +46,7 @@ impl Deliveries {
     }
 
     /// Hands out up to `max` jobs, oldest first, which come again after `ack_wait`.
-    pub(super) fn take(&mut self, max: usize, now: Instant, ack_wait: Duration) -> Vec<Taken> {
+    pub(super) fn take(&mut self, max: usize, now: Moment, ack_wait: Duration) -> Vec<Taken> {
         while let Some((due, seq)) = self.due.first().copied()
             && due <= now
         {
@@ -74,18 +75,18 @@ impl Deliveries {
     }
 
     /// When the next job comes again by itself.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(super) fn next_due(&self) -> Option<Moment> {
         self.due.first().map(|(due, _)| *due)
     }
 
     /// A job comes again at `due`, unless the delivery is not the last one any more.
-    pub(super) fn postpone(&mut self, taken: Taken, due: Instant) {
+    pub(super) fn postpone(&mut self, taken: Taken, due: Moment) {
         if self.jobs.get(&taken.seq).is_some_and(|job| job.delivered == taken.delivered && job.due.is_some()) {
             self.put_off(taken.seq, due);
         }
     }
 
-    fn put_off(&mut self, seq: u64, due: Instant) {
+    fn put_off(&mut self, seq: u64, due: Moment) {
         if let Some(job) = self.jobs.get_mut(&seq) {
             if let Some(before) = job.due.replace(due) {
                 self.due.remove(&(before, seq));
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_not_acknowledged_comes_again_after_the_ack_wait() {
-        let (mut jobs, start) = (Deliveries::default(), Instant::now());
+        let (mut jobs, start) = (Deliveries::default(), crate::clock::moment());
         jobs.add(1, "a", None);
         jobs.add(2, "b", None);
         let first = jobs.take(10, start, WAIT);

@@ -1,7 +1,7 @@
 //! Events: stored in order, read from the file, so that a replay and what comes live are one and the same.
 
 use super::state::{EVENTS_LAST, State};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::queue::{EventType, From, OutEvent, QueueError, Result, StreamEvent};
 use crate::store::embedded::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(super) fn emit(
     state: &State,
     events: &[OutEvent],
 ) -> std::result::Result<Vec<StoredEvent>, Fault> {
-    let now = clock::now();
+    let now = tables.clock.now();
     let (mut stored, mut row) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
     let mut inner = state.lock();
     for event in events {

@@ -1,7 +1,7 @@
 //! Dead letters: kept for 30 days with the same fields as in their stream.
 
 use super::state::{DEAD_LAST, State};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::queue::{Cause, DeadLetter, KeptLetter, Result};
 use crate::store::embedded::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
 use bytes::Bytes;
@@ -39,7 +39,7 @@ pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -
             job_id: letter.job_id.clone(),
         },
     )?;
-    let now = clock::now();
+    let now = tables.clock.now();
     let published = state.lock().dead.next(Some(&letter.msg_id), now);
     if !published.duplicate {
         let row = (now.as_millis(), letter.msg_id.as_str(), headers.as_slice(), &*letter.payload);

@@ -10,7 +10,7 @@ mod state;
 mod window;
 
 use super::*;
-use crate::clock;
+use crate::clock::{Moment, Timestamp};
 use crate::metrics::metrics;
 use crate::store::embedded::{EmbeddedFile, Fault, JOBS, Publisher, StoredEvent, Tables};
 use crate::tasks::{OnPanic, Tasks};
@@ -19,7 +19,6 @@ use futures::StreamExt;
 use redb::ReadableTable;
 use state::State;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 use tracing::warn;
@@ -55,9 +54,9 @@ impl EmbeddedQueue {
             ack_wait: settings.worker.ack_wait.0,
             keep_events: settings.retention.out.0,
         });
-        let (housekeeper, stop) = (Arc::downgrade(&queue), tasks.stop_token());
+        let (housekeeper, stop, clock) = (Arc::downgrade(&queue), tasks.stop_token(), queue.file.clock().clone());
         tasks.spawn("embedded queue housekeeping", OnPanic::Log, async move {
-            while stop.run_until_cancelled(tokio::time::sleep(HOUSEKEEPING)).await.is_some() {
+            while stop.run_until_cancelled(clock.sleep(HOUSEKEEPING)).await.is_some() {
                 // The task must not keep the file open.
                 let Some(queue) = housekeeper.upgrade() else { return };
                 if let Err(error) = queue.prune().await {
@@ -70,7 +69,7 @@ impl EmbeddedQueue {
 
     /// Deletes what is older than its retention. Happens by itself every minute; answers how many events.
     pub async fn prune(&self) -> Result<u64> {
-        let now = clock::now();
+        let now = self.file.clock().now();
         let (before, mut pruned) = (now.minus(self.keep_events), 0);
         loop {
             let state = Arc::clone(&self.state);
@@ -90,10 +89,10 @@ impl EmbeddedQueue {
     }
 
     /// What is handed out now, whether there is more, and when there will be.
-    fn take(&self, max: usize) -> (Vec<Taken>, bool, Option<Instant>) {
+    fn take(&self, max: usize) -> (Vec<Taken>, bool, Option<Moment>) {
         let mut inner = self.state.lock();
         let before = inner.deliveries.next_due();
-        let taken = inner.deliveries.take(max, Instant::now(), self.ack_wait);
+        let taken = inner.deliveries.take(max, self.file.clock().moment(), self.ack_wait);
         let next = inner.deliveries.next_due();
         let sooner = next.is_some_and(|next| before.is_none_or(|before| next < before));
         // Another puller takes the rest, or learns that it has to wake up.
@@ -153,7 +152,7 @@ impl EmbeddedQueue {
 
     fn postpone(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
         let taken = parse(token)?;
-        self.state.lock().deliveries.postpone(taken, Instant::now() + delay);
+        self.state.lock().deliveries.postpone(taken, self.file.clock().moment() + delay);
         Ok(())
     }
 }
@@ -217,20 +216,23 @@ impl Queue for EmbeddedQueue {
     }
 
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
-        let end = tokio::time::Instant::now() + wait;
+        let clock = self.file.clock();
+        let end = clock.moment() + wait;
         loop {
             self.file.check()?;
             let (taken, more, due) = self.take(max);
             if !taken.is_empty() {
                 return self.deliver(&taken, more);
             }
-            let now = tokio::time::Instant::now();
-            if now >= end || max == 0 {
+            if clock.moment() >= end || max == 0 {
                 return Ok(Vec::new());
             }
-            let until = due.map_or(end, |due| tokio::time::Instant::from_std(due).min(end));
+            let until = due.map_or(end, |due| due.min(end));
             // Either way there may be something now: a wake-up that nobody waited for is kept by the notifier.
-            let _ = tokio::time::timeout_at(until, self.state.wake.notified()).await;
+            tokio::select! {
+                () = self.state.wake.notified() => {}
+                () = clock.sleep_until(until) => {}
+            }
         }
     }
 
@@ -291,7 +293,7 @@ impl Queue for EmbeddedQueue {
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
         events.iter().try_for_each(|event| check_size(&event.payload))?;
         // What a commit has said at its end is there with it.
-        if self.state.lock().has_all(&events) {
+        if self.state.lock().has_all(&events, self.file.clock().now()) {
             return Ok(());
         }
         let (state, readers) = (Arc::clone(&self.state), Arc::clone(&self.state));

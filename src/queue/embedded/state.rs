@@ -4,7 +4,7 @@
 use super::deliveries::Deliveries;
 use super::events;
 use super::window::{WINDOW, Window};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::queue::{From, OutEvent, Publish, Published, QueueError, lane_is_full};
 use crate::store::embedded::{
     DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables,
@@ -81,7 +81,7 @@ impl Counter {
 impl State {
     /// What the file holds.
     pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, Fault> {
-        let now = clock::now();
+        let now = file.clock().now();
         let created = file
             .write(move |tables| {
                 let known = tables.meta.get(JOBS_CREATED)?.map(|created| created.value());
@@ -110,7 +110,7 @@ impl State {
         job: &Publish,
         places: u64,
     ) -> Result<Result<Published, QueueError>, Fault> {
-        let (now, session, id) = (clock::now(), job.session_id.as_str(), job.msg_id.as_deref());
+        let (now, session, id) = (tables.clock.now(), job.session_id.as_str(), job.msg_id.as_deref());
         let seq = {
             let mut inner = self.lock();
             if let Some(seq) = inner.jobs.find(id, now) {
@@ -205,8 +205,8 @@ impl Inner {
     }
 
     /// True when all of these events are on the disk.
-    pub(super) fn has_all(&mut self, events: &[OutEvent]) -> bool {
-        let (now, last) = (clock::now(), self.last_event);
+    pub(super) fn has_all(&mut self, events: &[OutEvent], now: Timestamp) -> bool {
+        let last = self.last_event;
         events.iter().all(|event| self.events.find(event.msg_id.as_deref(), now).is_some_and(|seq| seq <= last))
     }
 

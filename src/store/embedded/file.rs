@@ -8,6 +8,7 @@ use super::gathered;
 use super::open_error::OpenError;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
+use crate::clock::Clock;
 use crate::metrics::{metrics, observe_items};
 use crate::tasks::{Tasks, panic_text};
 use prometheus::Histogram;
@@ -46,6 +47,7 @@ struct Operation {
 
 /// One file that holds the queue and the store of one process. Synced before a write returns.
 pub struct EmbeddedFile {
+    clock: Clock,
     database: Arc<Database>,
     operations: Mutex<Option<Sender<Operation>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -67,17 +69,22 @@ impl EmbeddedFile {
             std::fs::create_dir_all(folder).map_err(|problem| OpenError::Folder { path: path.to_owned(), problem })?;
         }
         let database = Builder::new().set_cache_size(CACHE_BYTES).create(path);
-        Self::start(path, database)
+        Self::start(path, database, Clock::system())
     }
 
     /// A file that ends with the process, for tests.
     pub fn in_memory() -> Result<Arc<Self>, OpenError> {
-        let backend = redb::backends::InMemoryBackend::new();
-        let database = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend);
-        Self::start(Path::new("(memory)"), database)
+        Self::in_memory_by(Clock::system())
     }
 
-    fn start(path: &Path, database: Result<Database, DatabaseError>) -> Result<Arc<Self>, OpenError> {
+    /// The same; leases, deliveries and timers in it go by `clock`.
+    pub fn in_memory_by(clock: Clock) -> Result<Arc<Self>, OpenError> {
+        let backend = redb::backends::InMemoryBackend::new();
+        let database = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend);
+        Self::start(Path::new("(memory)"), database, clock)
+    }
+
+    fn start(path: &Path, database: Result<Database, DatabaseError>, clock: Clock) -> Result<Arc<Self>, OpenError> {
         let unusable = |problem: String| OpenError::Unusable { path: path.to_owned(), problem };
         let database = Arc::new(database.map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
@@ -91,19 +98,26 @@ impl EmbeddedFile {
         let (sender, receiver) = mpsc::channel();
         let broken = Arc::new(Broken::of(path));
         let sizes = metrics().batch_size("file");
-        let writer = Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), sizes };
+        let writer =
+            Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), clock: clock.clone(), sizes };
         // A thread and not a task: syncing a file blocks. It ends when the last handle of the file is dropped.
         let writer = std::thread::Builder::new()
             .name("embedded-file".into())
             .spawn(move || writer.run_or_break(&receiver))
             .map_err(|error| unusable(error.to_string()))?;
         let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
-        Ok(Arc::new(Self { database, operations, writer, publisher: Mutex::default(), broken, path: path.to_owned() }))
+        let (publisher, path) = (Mutex::default(), path.to_owned());
+        Ok(Arc::new(Self { clock, database, operations, writer, publisher, broken, path }))
     }
 
     /// From now on a file that cannot be read or written ends these tasks: nothing can be done without it.
     pub(crate) fn ends(&self, tasks: &Tasks) {
         self.broken.ends(tasks);
+    }
+
+    /// What its queue and store go by.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// From now on commits publish by this queue.
@@ -210,6 +224,7 @@ impl Drop for EmbeddedFile {
 struct Writer {
     database: Arc<Database>,
     broken: Arc<Broken>,
+    clock: Clock,
     sizes: Histogram,
 }
 
@@ -270,7 +285,7 @@ impl Writer {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
-            let mut tables = Tables::open(&transaction)?;
+            let mut tables = Tables::open(&transaction, &self.clock)?;
             for operation in batch {
                 let applied = (operation.work)(&mut tables);
                 answers.push(applied.answer);
@@ -396,7 +411,9 @@ mod tests {
     async fn a_full_disk_fails_every_write_with_the_remedy_and_ends_the_process() {
         let full = Arc::new(AtomicBool::new(false));
         let disk = Disk { memory: redb::backends::InMemoryBackend::new(), full: Arc::clone(&full) };
-        let file = EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk)).unwrap();
+        let file =
+            EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk), Clock::system())
+                .unwrap();
         let tasks = Tasks::new();
         file.ends(&tasks);
         let put = |n: u64| file.write(move |tables| Ok(tables.meta.insert("n", n)?.map(|_| ())));

@@ -31,7 +31,7 @@ pub(crate) use publisher::{Publisher, StoredEvent};
 pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
 
 use super::*;
-use crate::clock;
+use crate::clock::Moment;
 use crate::session::history::MAX_ENTRIES;
 use catalog::Catalog;
 use known::{Known, left};
@@ -39,7 +39,6 @@ use sessions::Sessions;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// The name of the file within `data_dir`.
 pub const FILE_NAME: &str = "turnwheel.redb";
@@ -60,7 +59,7 @@ pub struct EmbeddedStore {
     /// `retention.turns`.
     keep_turns: Duration,
     /// This process alone: nothing of it outlives it.
-    processes: Mutex<BTreeMap<String, (Instant, Process)>>,
+    processes: Mutex<BTreeMap<String, (Moment, Process)>>,
 }
 
 impl EmbeddedStore {
@@ -72,7 +71,7 @@ impl EmbeddedStore {
         Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns, processes }))
     }
 
-    fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Process)>> {
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Moment, Process)>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,7 +142,8 @@ impl Store for EmbeddedStore {
     async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
         let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
         let work = move |tables: &mut Tables<'_>| {
-            sessions.change(tables, &session_id, |session| lane::release(session, epoch, blame, clock::now()))
+            let now = tables.clock.now();
+            sessions.change(tables, &session_id, |session| lane::release(session, epoch, blame, now))
         };
         Ok(self.file.write(work).await?)
     }
@@ -163,7 +163,7 @@ impl Store for EmbeddedStore {
         }
         let (sessions, held) = (Arc::clone(&self.sessions), held.to_vec());
         let work = move |tables: &mut Tables<'_>| {
-            let (now, mut lost) = (clock::now(), Vec::new());
+            let (now, mut lost) = (tables.clock.now(), Vec::new());
             for one in held {
                 let renew = |session: &mut Session| lane::renew(session, one.epoch, lease, now);
                 if !sessions.change(tables, &one.session_id, renew)? {
@@ -277,25 +277,30 @@ impl Store for EmbeddedStore {
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
-        let (now, at) = (clock::now(), Instant::now());
+        let (now, at) = (self.file.clock().now(), self.file.clock().moment());
         let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
         Ok(DueTimers { now, at, timers })
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
-        Ok(self.sessions.abandoned(clock::now().minus(grace), limit))
+        Ok(self.sessions.abandoned(self.file.clock().now().minus(grace), limit))
     }
 
     async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
-        let before = clock::now().minus(idle);
+        let before = self.file.clock().now().minus(idle);
         Ok(self.file.read(|read| queries::idle_sessions(read, before, limit))?)
     }
 
     async fn prune(&self) -> Result<u64> {
-        let before = clock::now().minus(self.keep_turns);
+        let before = self.file.clock().now().minus(self.keep_turns);
         let mut pruned = 0;
         while self.file.write(move |tables| runs::prune(tables, before)).await? {}
-        self.file.write(|tables| turns::prune_days(tables, clock::now())).await?;
+        self.file
+            .write(|tables| {
+                let now = tables.clock.now();
+                turns::prune_days(tables, now)
+            })
+            .await?;
         loop {
             let (turns, more) = self.file.write(move |tables| turns::prune(tables, before)).await?;
             pruned += turns;
@@ -307,7 +312,13 @@ impl Store for EmbeddedStore {
 
     async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
         let (role, owner) = (role.to_owned(), owner.to_owned());
-        Ok(self.file.write(move |tables| catalog::lead(tables, &role, &owner, lease, clock::now())).await?)
+        Ok(self
+            .file
+            .write(move |tables| {
+                let now = tables.clock.now();
+                catalog::lead(tables, &role, &owner, lease, now)
+            })
+            .await?)
     }
 
     async fn resign(&self, role: &str, owner: &str) -> Result<()> {
@@ -316,7 +327,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn announce(&self, process: Process) -> Result<()> {
-        self.processes().insert(process.process_id.clone(), (Instant::now() + ANNOUNCED, process));
+        self.processes().insert(process.process_id.clone(), (self.file.clock().moment() + ANNOUNCED, process));
         Ok(())
     }
 
@@ -326,7 +337,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn processes(&self) -> Result<Vec<Process>> {
-        let now = Instant::now();
+        let now = self.file.clock().moment();
         Ok(self.processes().values().filter(|(until, _)| *until > now).map(|(_, process)| process.clone()).collect())
     }
 

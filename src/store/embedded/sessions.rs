@@ -5,7 +5,7 @@ use super::fault::Fault;
 use super::history::{self, BEGINNING, Numbers};
 use super::tables::{SESSIONS, Tables, decode, encode};
 use super::{EmbeddedFile, lanes, queries};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::session::{Kind, Session, Status};
 use crate::store::lane::{self, Taken};
 use crate::store::{AbandonedLane, Acquire, Acquired, Grant, TurnMark};
@@ -44,7 +44,7 @@ impl Sessions {
                 let Some(mut session) = queries::head(&sessions, &id)? else { continue };
                 lane.lay_over(&mut session);
                 session.lease = None;
-                session.updated_at = clock::now();
+                session.updated_at = file.clock().now();
                 open.insert(id, session);
             }
             Ok(open)
@@ -128,7 +128,7 @@ impl Sessions {
         request: &Acquire,
         left: Option<Session>,
     ) -> Result<Acquired, Fault> {
-        let (now, id) = (clock::now(), request.session_id.as_str());
+        let (now, id) = (tables.clock.now(), request.session_id.as_str());
         // A rewind writes the whole session, and a known session may lack its outbox.
         let left = left.filter(|_| request.rewind.is_none());
         let (mut session, new) = match self.get_or(tables, id, left)? {

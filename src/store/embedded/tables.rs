@@ -5,6 +5,7 @@
 
 use super::fault::Fault;
 use super::gathered::Gathered;
+use crate::clock::Clock;
 use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -77,14 +78,17 @@ macro_rules! tables {
         /// All tables, open for writing.
         pub(crate) struct Tables<'t> {
             $(pub(crate) $name: Table<'t, $key, $value>,)*
+            /// The clock of the file.
+            pub(crate) clock: Clock,
             /// What the operations of this commit write together at its end.
             pub(crate) gathered: Gathered,
         }
 
         impl<'t> Tables<'t> {
             /// Opens all of them, creating what is missing.
-            pub(crate) fn open(transaction: &'t WriteTransaction) -> Result<Self, Fault> {
-                Ok(Self { $($name: transaction.open_table($definition)?,)* gathered: Gathered::default() })
+            pub(crate) fn open(transaction: &'t WriteTransaction, clock: &Clock) -> Result<Self, Fault> {
+                let (clock, gathered) = (clock.clone(), Gathered::default());
+                Ok(Self { $($name: transaction.open_table($definition)?,)* clock, gathered })
             }
         }
     };
@@ -141,7 +145,7 @@ pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
 /// Creates what is missing, so that readers find every table, and ends the leaderships of the last process.
 pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
     let transaction = database.begin_write()?;
-    Tables::open(&transaction)?.leaders.retain(|_, _| false)?;
+    Tables::open(&transaction, &Clock::system())?.leaders.retain(|_, _| false)?;
     Ok(transaction.commit()?)
 }
 

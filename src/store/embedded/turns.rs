@@ -6,7 +6,7 @@ use super::queries::turn_name;
 use super::runs;
 use super::sessions::Sessions;
 use super::tables::{Tables, decode, encode};
-use crate::clock::{self, Timestamp};
+use crate::clock::Timestamp;
 use crate::journal::StepRecord;
 use crate::session::Session;
 use crate::store::{Change, Commit, Committed, DAYS_KEPT, DayUse, Record, Recorded, lane};
@@ -24,7 +24,7 @@ pub(super) fn record(
     request: &Record,
     steps: &[Vec<u8>],
 ) -> Result<Vec<Recorded>, Fault> {
-    let now = clock::now();
+    let now = tables.clock.now();
     let turn = (request.session_id.as_str(), request.turn_id.as_str());
     let recorded = record_steps(tables, turn, &request.steps, steps, now)?;
     if let Some(status) = request.status {
@@ -128,7 +128,7 @@ pub(super) fn commit(
     request: &Commit,
     encoded: Option<&Encoded>,
 ) -> Result<Left, Fault> {
-    let now = clock::now();
+    let now = tables.clock.now();
     let id = request.session_id.as_str();
     let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
     let Some(mut session) = sessions.get(tables, id)?.filter(holds) else {

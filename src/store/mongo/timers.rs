@@ -2,13 +2,14 @@
 
 use super::Db;
 use super::document::{date, int, millis, read};
+use crate::clock::moment;
 use crate::store::{DueTimer, DueTimers, Result};
 use crate::timer::Timer;
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde::Deserialize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Db {
     pub(super) async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
@@ -30,7 +31,7 @@ impl Db {
         let raws: Vec<RawDocumentBuf> = self.in_time(async { found.await?.try_collect().await }).await?;
         let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
         // As of the answer, which may be long: whoever waits from now on is not late by it, and not early either.
-        let (now, at) = (self.clock.earliest(), Instant::now());
+        let (now, at) = (self.clock.earliest(), moment());
         let mut timers: Vec<_> = found
             .into_iter()
             .flat_map(|Found { session_id, timers, .. }| {

@@ -20,7 +20,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::time::timeout;
 
 /// Where a run's events go.
 #[async_trait]
@@ -139,14 +138,14 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     let scope = Scope::root(input, Some(request.into()));
     let work = workflow::stages(&part, &root.workflow, scope);
     let outer = journal.under_way();
-    let work = timeout(limits.timeout.saturating_sub(elapsed), work);
+    let work = journal.clock().within(limits.timeout.saturating_sub(elapsed), work);
     let mut work = pin!(async {
         tokio::select! {
             biased;
             worked = work => Some(worked),
             () = asking.left(&journal, outer) => None,
             // A step ends by itself; a stage that pauses, or a flow that waits, does not look.
-            () = journal.broken_off(outer) => Some(Ok(Err(Failure::Journal(JournalError::Cancelled)))),
+            () = journal.broken_off(outer) => Some(Some(Err(Failure::Journal(JournalError::Cancelled)))),
         }
     });
     let mut writing = pin!(run.outlet.drain(&journal, sink.as_ref()));
@@ -169,10 +168,10 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         }
     };
     let outcome = match worked {
-        Some(Ok(Err(Failure::Journal(error)))) => return Err(error.into()),
-        Some(Ok(Ok(output))) => Some(Ok(output)),
-        Some(Ok(Err(Failure::Failed { failure, .. }))) => Some(Err(failure)),
-        Some(Err(_)) => Some(Err(RunFailure { path: String::new(), cause: run.spent.too_long(), attempts: 1 })),
+        Some(Some(Err(Failure::Journal(error)))) => return Err(error.into()),
+        Some(Some(Ok(output))) => Some(Ok(output)),
+        Some(Some(Err(Failure::Failed { failure, .. }))) => Some(Err(failure)),
+        Some(None) => Some(Err(RunFailure { path: String::new(), cause: run.spent.too_long(), attempts: 1 })),
         None => None,
     };
     run.outlet.close();

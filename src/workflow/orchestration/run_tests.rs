@@ -10,6 +10,7 @@ use super::spent::Limits;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
 use crate::agent::AgentRecord;
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::journal::{Guard, Journal};
 use crate::model::Models;
@@ -126,7 +127,9 @@ impl Ground {
     }
 
     async fn journal(&self) -> Journal {
-        Journal::open(Arc::clone(&self.store), ("r1", "t1"), (1, Guard::always()), true).await.unwrap()
+        Journal::open((Arc::clone(&self.store), Clock::system()), ("r1", "t1"), (1, Guard::always()), true)
+            .await
+            .unwrap()
     }
 
     /// Runs, or repeats what was run before.

@@ -9,7 +9,6 @@ use super::pinned::Runnable;
 use super::scope::Scope;
 use super::workflow::{self, Output};
 use super::{function, task_agent};
-use crate::clock;
 use crate::config::duration;
 use crate::journal::{Done, Label, StepError};
 use std::borrow::Cow;
@@ -17,7 +16,6 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
 
 /// The journal key of an attempt's failure.
 pub(in crate::workflow) const FAILED: &str = "failed";
@@ -40,7 +38,7 @@ pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) 
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
         if part.run().notes.is_none() {
-            sleep(pause(part, attempt, backoff)).await;
+            part.journal().clock().sleep(pause(part, attempt, backoff)).await;
         }
         backoff = backoff.saturating_mul(2);
         attempt += 1;
@@ -54,7 +52,7 @@ fn pause(part: &Part, attempt: u32, backoff: Duration) -> Duration {
         return Duration::ZERO;
     }
     let failure = part.attempt(attempt).journal().record_of(FAILED);
-    failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(clock::now())))
+    failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(part.journal().clock().now())))
 }
 
 /// One attempt, noted where the run is only looked at.
@@ -78,11 +76,11 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
     let running = target(part, stage, input, scope);
     let ended = match stage.timeout {
         None => running.await,
-        Some(limit) => match timeout(limit, running).await {
-            Ok(ended) => ended,
+        Some(limit) => match part.journal().clock().within(limit, running).await {
+            Some(ended) => ended,
             // The user takes their time, not the stage.
-            Err(_) if part.run().asking.waits_within(&part.journal()) => pending().await,
-            Err(_) => Err(Failure::of(
+            None if part.run().asking.waits_within(&part.journal()) => pending().await,
+            None => Err(Failure::of(
                 part,
                 format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit)),
             )),

@@ -45,7 +45,8 @@ impl Queue for FaultyQueue {
     }
 
     async fn ack(&self, token: &DeliveryToken) -> queue::Result<()> {
-        self.wire.counted("ack", &self.wire.lane(token), self.inner.ack(token)).await
+        let (lane, seq) = self.wire.place(token);
+        self.wire.counted_for("ack", (&lane, &[seq]), self.inner.ack(token)).await
     }
 
     async fn nak(&self, token: &DeliveryToken, delay: Duration) -> queue::Result<()> {
@@ -70,7 +71,8 @@ impl Queue for FaultyQueue {
 
     async fn emit(&self, events: Arc<[OutEvent]>) -> queue::Result<()> {
         let lane = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
-        self.wire.counted("emit", &lane, self.inner.emit(events)).await
+        let ids: Vec<_> = events.iter().map(|event| event.msg_id.clone().unwrap_or_default()).collect();
+        self.wire.counted_for("emit", (&lane, &ids), self.inner.emit(events)).await
     }
 
     async fn events(
@@ -132,7 +134,7 @@ pub struct FaultyStore {
 #[async_trait]
 impl Store for FaultyStore {
     async fn acquire(&self, request: Acquire) -> store::Result<Acquired> {
-        let lane = request.session_id.clone();
+        let (lane, seq) = (request.session_id.clone(), [request.seq.to_string()]);
         let call = async {
             let acquired = self.inner.acquire(request).await?;
             if matches!(acquired, Acquired::Granted(_)) {
@@ -140,12 +142,13 @@ impl Store for FaultyStore {
             }
             Ok(acquired)
         };
-        self.wire.counted("acquire", &lane, call).await
+        self.wire.counted_for("acquire", (&lane, &seq), call).await
     }
 
     async fn record(&self, request: Record) -> store::Result<Vec<Recorded>> {
         let lane = request.session_id.clone();
-        self.wire.counted("record", &lane, self.inner.record(request)).await
+        let steps: Vec<_> = request.steps.iter().map(|step| format!("{}/{}", request.turn_id, step.key)).collect();
+        self.wire.counted_for("record", (&lane, &steps), self.inner.record(request)).await
     }
 
     async fn steps(&self, session_id: &str, turn_id: &str) -> store::Result<Vec<StepRecord>> {
@@ -156,11 +159,13 @@ impl Store for FaultyStore {
         let lane = request.session_id.clone();
         let call = async {
             let held = Held { session_id: request.session_id.clone(), epoch: request.epoch };
+            // Its answer may come after that of a renewal which finds the lease gone.
+            self.wire.give_back(held.clone());
             let committed = self.inner.commit(request).await?;
             match committed {
-                Committed::Fenced => self.wire.plan.note_lost(),
-                Committed::Released => self.wire.give_back(held),
-                Committed::Held => {}
+                Committed::Fenced => self.wire.plan.note_lost("a commit was refused"),
+                Committed::Held => self.wire.keep(&held),
+                Committed::Released => {}
             }
             Ok(committed)
         };
@@ -182,7 +187,7 @@ impl Store for FaultyStore {
             return Ok(Vec::new());
         }
         if lost.iter().any(|held| !self.wire.has_given_back(held)) {
-            self.wire.plan.note_lost();
+            self.wire.plan.note_lost("a renewal was refused");
         }
         Ok(lost)
     }

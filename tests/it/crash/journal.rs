@@ -7,18 +7,19 @@ use crate::conformance::kit::grant;
 use crate::support::backend::embedded;
 use std::convert::Infallible;
 use std::sync::Arc;
+use turnwheel::clock::Clock;
 use turnwheel::journal::{Done, Guard, Journal, JournalError, Label, StepError};
 use turnwheel::store::Store;
 
 /// A journal whose first write reaches the store, and fails for all that it knows.
 async fn journal(inner: &Arc<dyn Store>) -> Journal {
     let epoch = grant(inner, "s", 1).await.session.epoch;
-    let operation = Operation { name: "record", lane: "s".into(), nth: 1 };
+    let operation = Operation { name: "record", lane: "s".into(), item: "m-1/a".into(), nth: 1 };
     let plan = Arc::new(Plan::new(&[Point { number: 0, operation, fault: Fault::ErrorAfter }]));
     plan.arm();
     let wire = Arc::new(Wire::new(0, plan, false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(inner), wire });
-    Journal::open(store, ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap()
+    Journal::open((store, Clock::system()), ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap()
 }
 
 #[tokio::test]

@@ -4,10 +4,15 @@
 //! and a [`wire`] between the two, which [`plan`] tells where to strike. Its model answers in other words at every call
 //! ([`varied`]), and in some scenarios reads [`lag`]. [`run`] recovers, waits until all is at rest, and
 //! asks [`turnwheel::invariants`] what is wrong. [`mutants`] show that something would be.
+//!
+//! Every point has to be reached. Each run has a clock of its own for processes, queue, store, model and API, which a [`mover`]
+//! moves. NATS and MongoDB decide by their own clocks, which no test can move, so these tests use the embedded backend alone.
+//! `turnwheel chaos` tests the same promises on the servers, with their leases and redeliveries.
 
 mod faulty;
 mod journal;
 mod lag;
+mod mover;
 mod mutants;
 mod plan;
 mod process;

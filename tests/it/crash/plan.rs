@@ -1,16 +1,18 @@
 //! Which operation a fault strikes, and how.
 //!
-//! An operation is known by its name, its lane and how often it has been asked for there. A lane is worked off one thing
-//! after the other, so this name is the same in every run, however lanes, renewals and polls interleave; its number is its
-//! place in the undisturbed run. Not counted is what comes by the clock: empty pulls, `progress`, `renew`, `lead`,
+//! An operation is known by its name, its lane, its item (the message pulled or acknowledged, the step recorded, the event
+//! published; the first one where a call has several) and a count of the calls with that item. So its name is the same in every
+//! run, however lanes, renewals and polls interleave, and whichever items share a call; its number is its place in the
+//! undisturbed run. Not counted is what comes by the clock: empty pulls, `progress`, `renew`, `lead`,
 //! `resign`, `due_timers`, `abandoned_lanes`, `idle_sessions`, `prune`, `ping`, and subscriptions. How many of them there
 //! are says nothing about a turn, and no turn waits for them: a process that dies or freezes in one of them is, to
-//! everybody else, one that does so between two operations that are counted.
+//! everybody else, one that does so between two operations that are counted. Calls that a process
+//! makes after the operation that kills it, before it is dead, are not counted either.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
 /// One call of a process to queue or store.
@@ -19,14 +21,23 @@ pub struct Operation {
     pub name: &'static str,
     /// The session, where there is one.
     pub lane: String,
+    /// A message, step or event; empty for other calls.
+    pub item: String,
     /// Counts from 1.
     pub nth: usize,
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, lane, nth } = self;
-        if lane.is_empty() { write!(f, "`{name}` #{nth}") } else { write!(f, "`{name}` of {lane} #{nth}") }
+        let Self { name, lane, item, nth } = self;
+        write!(f, "`{name}`")?;
+        if !lane.is_empty() {
+            write!(f, " of {lane}")?;
+        }
+        if !item.is_empty() {
+            write!(f, " ({item})")?;
+        }
+        write!(f, " #{nth}")
     }
 }
 
@@ -115,7 +126,7 @@ pub struct Plan {
     /// The processes struck, in order.
     strikes: watch::Sender<Vec<usize>>,
     /// A process lost its lease, or did not get its result in.
-    lost: AtomicBool,
+    lost: Mutex<Option<&'static str>>,
     /// Lanes taken so far.
     grants: AtomicUsize,
 }
@@ -124,7 +135,9 @@ pub struct Plan {
 struct Progress {
     armed: bool,
     ahead: VecDeque<Point>,
-    counts: HashMap<(&'static str, String), usize>,
+    counts: HashMap<(&'static str, String, String), usize>,
+    /// Processes that a fault has killed: their last calls are not counted.
+    dying: HashSet<usize>,
     /// What has been asked for, from one strike to the next.
     seen: Vec<Vec<Operation>>,
 }
@@ -136,7 +149,7 @@ impl Plan {
         Self {
             progress: Mutex::new(progress),
             strikes: watch::Sender::new(Vec::new()),
-            lost: AtomicBool::new(false),
+            lost: Mutex::default(),
             grants: AtomicUsize::new(0),
         }
     }
@@ -146,23 +159,26 @@ impl Plan {
         self.progress.lock().unwrap().armed = true;
     }
 
-    /// Counts an operation; answers what happens at it.
-    pub fn count(&self, name: &'static str, lane: &str) -> Option<Fault> {
+    /// Counts a call of a process; returns the fault that strikes it.
+    pub fn count(&self, process: usize, name: &'static str, (lane, items): (&str, &[String])) -> Option<Fault> {
         let mut progress = self.progress.lock().unwrap();
-        if !progress.armed {
+        if !progress.armed || progress.dying.contains(&process) {
             return None;
         }
-        let nth = progress.counts.entry((name, lane.to_owned())).or_default();
-        *nth += 1;
-        let operation = Operation { name, lane: lane.to_owned(), nth: *nth };
-        let struck = progress.ahead.front().is_some_and(|point| point.operation == operation);
-        progress.seen.last_mut().unwrap().push(operation);
+        let about = if items.is_empty() { &[String::new()] } else { items };
+        let operations: Vec<_> = about.iter().map(|item| progress.operation(name, lane, item)).collect();
+        let struck = progress.ahead.front().is_some_and(|point| operations.contains(&point.operation));
+        progress.seen.last_mut().unwrap().extend(operations.into_iter().next());
         if !struck {
             return None;
         }
         progress.counts.clear();
         progress.seen.push(Vec::new());
-        progress.ahead.pop_front().map(|point| point.fault)
+        let fault = progress.ahead.pop_front()?.fault;
+        if fault.crashes() {
+            progress.dying.insert(process);
+        }
+        Some(fault)
     }
 
     /// The fault has taken effect on a process.
@@ -179,12 +195,13 @@ impl Plan {
         self.strikes.subscribe()
     }
 
-    pub fn note_lost(&self) {
-        self.lost.store(true, Ordering::SeqCst);
+    pub fn note_lost(&self, how: &'static str) {
+        *self.lost.lock().unwrap() = Some(how);
     }
 
-    pub fn has_lost(&self) -> bool {
-        self.lost.load(Ordering::SeqCst)
+    /// How a process lost its lease, if one did.
+    pub fn lost(&self) -> Option<&'static str> {
+        *self.lost.lock().unwrap()
     }
 
     pub fn note_grant(&self) {
@@ -198,5 +215,13 @@ impl Plan {
     /// The operations so far, from one strike to the next.
     pub fn seen(&self) -> Vec<Vec<Operation>> {
         self.progress.lock().unwrap().seen.clone()
+    }
+}
+
+impl Progress {
+    fn operation(&mut self, name: &'static str, lane: &str, item: &str) -> Operation {
+        let nth = self.counts.entry((name, lane.to_owned(), item.to_owned())).or_default();
+        *nth += 1;
+        Operation { name, lane: lane.to_owned(), item: item.to_owned(), nth: *nth }
     }
 }

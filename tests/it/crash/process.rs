@@ -3,10 +3,12 @@
 use super::site::Kit;
 use super::wire::{State, Wire};
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use turnwheel::clock::Clock;
 use turnwheel::config::Settings;
 use turnwheel::queue::Queue;
 use turnwheel::store::Store;
@@ -23,30 +25,58 @@ pub enum Role {
 /// How a process reaches queue and store.
 pub type Reach = (Arc<dyn Queue>, Arc<dyn Store>);
 
+/// The settings and the clock of a process.
+pub type Means<'s> = (&'s Settings, Clock);
+
+/// Whether the thread of a process is parked, and how often it has been.
+#[derive(Default)]
+struct Pulse {
+    waits: AtomicBool,
+    times: AtomicUsize,
+}
+
+impl Pulse {
+    fn rest(&self) {
+        self.times.fetch_add(1, Ordering::SeqCst);
+        self.waits.store(true, Ordering::SeqCst);
+    }
+
+    fn go_on(&self) {
+        self.waits.store(false, Ordering::SeqCst);
+    }
+}
+
 /// See the module.
 pub struct Process {
     pub role: Role,
     pub wire: Arc<Wire>,
     pub kit: Arc<OnceLock<Kit>>,
+    pulse: Arc<Pulse>,
     stop: CancellationToken,
     ended: watch::Receiver<bool>,
 }
 
 impl Process {
     /// Starts it with the clients given, or with new ones.
-    pub fn start(role: Role, wire: Arc<Wire>, kit: Option<Kit>, backend: Reach, settings: &Settings) -> Self {
+    pub fn start(role: Role, wire: Arc<Wire>, kit: Option<Kit>, backend: Reach, (settings, clock): Means<'_>) -> Self {
         let (stop, settings) = (CancellationToken::new(), settings.clone());
         let (told, ended) = (stop.clone(), watch::Sender::new(false));
-        let process = Self { role, wire: Arc::clone(&wire), kit: Arc::default(), stop, ended: ended.subscribe() };
+        let (pulse, kept) = (Arc::<Pulse>::default(), Arc::clone(&wire));
+        let (resting, going) = (Arc::clone(&pulse), Arc::clone(&pulse));
+        let process = Self { role, wire: kept, kit: Arc::default(), pulse, stop, ended: ended.subscribe() };
         let used = Arc::clone(&process.kit);
         let run = move || {
             let kit = used.get_or_init(|| kit.unwrap_or_else(|| Kit::new(&settings)));
             let (queue, store) = backend;
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.on_thread_park(move || resting.rest()).on_thread_unpark(move || going.go_on());
+            let runtime = runtime.enable_all().build().unwrap();
             runtime.block_on(until_dead(&wire, async {
                 match role {
-                    Role::Worker => Worker::new(kit.services(queue, store), &settings).run(&settings, told).await,
-                    Role::Scheduler => Scheduler::new(queue, store, &settings).run(told).await,
+                    Role::Worker => {
+                        Worker::new(kit.services(queue, store, clock), &settings).run(&settings, told).await;
+                    }
+                    Role::Scheduler => Scheduler::new(queue, store, clock, &settings).run(told).await,
                 }
             }));
             // Every task of the process is dropped here, whatever it was doing.
@@ -55,6 +85,18 @@ impl Process {
         };
         std::thread::Builder::new().name(format!("{role:?}")).spawn(run).unwrap();
         process
+    }
+
+    /// True unless it is frozen or over.
+    pub fn is_running(&self) -> bool {
+        self.wire.is_running() && !*self.ended.borrow()
+    }
+
+    /// For an idle process how often it has become idle, and how many calls it has made. A process that awaits an answer of queue
+    /// or store is not idle.
+    pub fn waits(&self) -> Option<(usize, usize)> {
+        let waits = self.pulse.waits.load(Ordering::SeqCst) && !self.wire.is_answered();
+        waits.then(|| (self.pulse.times.load(Ordering::SeqCst), self.wire.calls()))
     }
 
     /// Asks it to finish what it has in hand; false when it does not.

@@ -1,6 +1,7 @@
 //! One run of a scenario with faults, and what is found in it.
 
 use super::faulty::{FaultyQueue, FaultyStore};
+use super::mover::{LEASE, Mover};
 use super::plan::{Fault, Operation, Plan, Point};
 use super::process::{Process, Reach, Role};
 use super::scenario::{self, Message, Scenario};
@@ -8,21 +9,22 @@ use super::seen;
 use super::site::Site;
 use super::varied::{plain, varied};
 use super::wire::{State, Wire};
+use crate::support::backend;
 use crate::support::engine::{Backend, with_model};
-use crate::support::{backend, within};
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use turnwheel::agent::AgentRecord;
-use turnwheel::clock;
+use turnwheel::clock::{self, Clock};
 use turnwheel::config::Settings;
 use turnwheel::invariants::{self, Evidence, Sent};
 use turnwheel::queue::Publish;
 use turnwheel::session;
 use turnwheel::workflow::orchestration::definition::WorkflowRecord;
 
-/// How long leases last and deliveries stay out.
-const LEASE: Duration = Duration::from_millis(250);
+/// The pause between two looks at a run.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(4);
 
 /// What a process is given in place of its queue and store.
 pub type Mutant = fn(Reach) -> Reach;
@@ -37,8 +39,8 @@ pub struct Report {
     pub violations: Vec<String>,
     /// How many of its points it came to.
     pub struck: usize,
-    /// A worker lost its lease though nothing was to keep it from renewing: the machine was too slow.
-    pub slow: bool,
+    /// How a worker lost its lease though nothing was to keep it from renewing.
+    pub lost: Option<&'static str>,
     /// The operations, from one strike to the next.
     pub operations: Vec<Vec<Operation>>,
     /// Who said what, by session.
@@ -59,6 +61,8 @@ struct Run<'s> {
     scenario: &'s Scenario,
     backend: Backend,
     settings: Settings,
+    clock: Clock,
+    mover: Mover,
     plan: Arc<Plan>,
     mutant: Mutant,
     patience: Duration,
@@ -85,7 +89,8 @@ impl<'s> Run<'s> {
     ) -> Self {
         let mut settings = Settings::default();
         settings.worker.max_attempts = scenario.max_attempts;
-        let backend = backend::embedded_leasing(settings, LEASE).await;
+        let clock = site.clock.clone();
+        let backend = backend::embedded_by(clock.clone(), settings, LEASE).await;
         site.model.forget();
         site.model.script(varied(scenario.model));
         site.api.forget();
@@ -102,6 +107,8 @@ impl<'s> Run<'s> {
             scenario,
             settings: with_model(backend.settings.clone(), &site.model),
             backend,
+            mover: Mover::new(clock.clone()),
+            clock,
             plan: Arc::new(Plan::new(points)),
             mutant,
             patience,
@@ -119,7 +126,8 @@ impl<'s> Run<'s> {
         let queue = FaultyQueue { inner: Arc::clone(&self.backend.queue), wire: Arc::clone(&wire) };
         let store = FaultyStore { inner: Arc::clone(&self.backend.store), wire: Arc::clone(&wire) };
         let backend = (self.mutant)((Arc::new(queue), Arc::new(store)));
-        self.processes.push(Process::start(role, wire, self.site.take_kit(), backend, &self.settings));
+        let means = (&self.settings, self.clock.clone());
+        self.processes.push(Process::start(role, wire, self.site.take_kit(), backend, means));
     }
 
     async fn send(&mut self, messages: &[Message]) {
@@ -174,12 +182,13 @@ impl<'s> Run<'s> {
 
     async fn next(&self) -> Next {
         let strikes = self.plan.strikes();
-        let come = within(self.patience, || async {
+        let come = self.looked(|| async {
             if let Some(process) = strikes.borrow().get(self.struck) {
                 return Some(Next::Strike(*process));
             }
             // Rest is no rest while a strike is under way: its effect is there before the process is stopped.
-            (self.is_at_rest().await && self.plan.begun() == self.struck).then_some(Next::Rest)
+            let rests = self.waits() && self.is_at_rest().await && self.plan.begun() == self.struck;
+            rests.then_some(Next::Rest)
         });
         come.await.unwrap_or(Next::Late)
     }
@@ -197,14 +206,20 @@ impl<'s> Run<'s> {
             if role == Role::Worker && tokio::time::timeout(self.patience, gone).await.is_err() {
                 self.violations.push("the connections of a crashed process do not end".into());
             }
+            self.outlive(role);
             self.depose(process).await;
             self.start(role);
         } else if fault.pauses() {
+            self.outlive(role);
             self.depose(process).await;
             let grants = self.plan.grants();
             self.start(role);
             if fault == Fault::PauseBeforeBrief {
-                self.within(|run| async { run.plan.grants() > grants || run.is_at_rest().await }).await;
+                self.looked(|| async {
+                    let taken = self.plan.grants() > grants || self.waits() && self.is_at_rest().await;
+                    taken.then_some(())
+                })
+                .await;
             } else {
                 self.rests().await;
                 if !self.scenario.learns {
@@ -214,6 +229,18 @@ impl<'s> Run<'s> {
             self.processes[process].wire.set(State::Running);
             self.end(process).await;
         }
+    }
+
+    /// Ends the leases and deliveries of a worker that is gone.
+    fn outlive(&self, role: Role) {
+        if role == Role::Worker {
+            self.clock.advance(LEASE);
+        }
+    }
+
+    /// True when all processes are idle. The clock is moved if that lasts.
+    fn waits(&self) -> bool {
+        !self.site.model.is_asked() && !self.site.api.is_asked() && self.mover.look(&self.processes)
     }
 
     /// A scheduler that is gone leads no longer; its lease would last for seconds.
@@ -235,11 +262,20 @@ impl<'s> Run<'s> {
     }
 
     async fn rests(&self) -> bool {
-        self.within(|run| run.is_at_rest()).await
+        self.looked(|| async { (self.waits() && self.is_at_rest().await).then_some(()) }).await.is_some()
     }
 
-    async fn within<'r, F: Future<Output = bool>>(&'r self, condition: impl Fn(&'r Self) -> F) -> bool {
-        within(self.patience, || condition(self)).await.is_some()
+    /// Repeats `look` until it finds something; `None` after the run's patience.
+    async fn looked<T, F: Future<Output = Option<T>>>(&self, look: impl Fn() -> F) -> Option<T> {
+        let looks = async {
+            loop {
+                if let Some(seen) = look().await {
+                    return seen;
+                }
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+            }
+        };
+        tokio::time::timeout(self.patience, looks).await.ok()
     }
 
     /// Stops what still runs and looks at what is left.
@@ -260,7 +296,7 @@ impl<'s> Run<'s> {
             events: None,
             model: self.site.model.asked().iter().map(seen::asked).collect(),
             api: self.site.api.calls("").iter().map(seen::called).collect(),
-            outlived: pauses || self.plan.has_lost(),
+            outlived: pauses || self.plan.lost().is_some(),
         };
         let (queue, store) = (self.backend.queue.as_ref(), self.backend.store.as_ref());
         let mut violations = std::mem::take(&mut self.violations);
@@ -277,6 +313,6 @@ impl<'s> Run<'s> {
         }
         violations.dedup();
         let operations = self.plan.seen();
-        Report { violations, struck: self.struck, slow: !pauses && self.plan.has_lost(), operations, said }
+        Report { violations, struck: self.struck, lost: self.plan.lost().filter(|_| !pauses), operations, said }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::budget::Budgets;
+use turnwheel::clock::Clock;
 use turnwheel::config::{self, Settings, WorkflowLimits};
 use turnwheel::knowledge::Library;
 use turnwheel::model::Models;
@@ -20,6 +21,8 @@ use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows, Question};
 
 /// See the module. One run at a time has it.
 pub struct Site {
+    /// What processes, backend, model and API go by.
+    pub clock: Clock,
     pub model: ScriptedModel,
     pub api: Api,
     kits: Mutex<Vec<Kit>>,
@@ -34,8 +37,10 @@ pub struct Kit {
 
 impl Site {
     pub async fn new() -> Self {
-        let model = ScriptedModel::start(|_| Answer::Hang).await;
-        Self { model, api: Api::start().await, kits: Mutex::default() }
+        let (clock, model, api) = (Clock::movable(), ScriptedModel::start(|_| Answer::Hang).await, Api::start().await);
+        model.go_by(clock.clone());
+        api.go_by(clock.clone());
+        Self { clock, model, api, kits: Mutex::default() }
     }
 
     /// The clients of a process that has ended, if there are any.
@@ -57,7 +62,7 @@ impl Kit {
     }
 
     /// What the turns of a process work with.
-    pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>) -> Services {
+    pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock) -> Services {
         Services {
             knowledge: Library::new(Arc::clone(&store)),
             queue,
@@ -65,6 +70,7 @@ impl Kit {
             limits: WorkflowLimits::default(),
             budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
             keep_turns: Duration::from_secs(7 * 86_400),
+            clock,
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),

@@ -12,8 +12,10 @@ use tokio::task::JoinSet;
 /// Violations that a failing test prints, and characters of each.
 const SHOWN: usize = 8;
 const LONGEST: usize = 400;
-/// How many runs go on at once. Most of their time they wait for a lease to end.
+/// How many runs go on at once.
 const AT_ONCE: usize = 16;
+/// How often a run begins that has to come to all of its points. Tasks that go on at once may take another order in one of them.
+const TRIES: usize = 3;
 /// How long a run may take to come to rest.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same where a message may be lost for good, as it is meant to.
@@ -26,9 +28,7 @@ pub async fn survives(scenario: Scenario, faults: &[Fault]) {
     let operations = &undisturbed.operations[0];
     let points: Vec<_> = points(&scenario, operations, faults).into_iter().map(|point| vec![point]).collect();
     let reports = all(&scenario, points, unchanged, PATIENCE).await;
-    let missed = judge(&scenario, &undisturbed, &reports, begun);
-    // A few may be missed: a lease that is lost on a slow machine changes the course.
-    assert!(missed * 10 <= reports.len(), "{}: {missed} of {} points were not reached", scenario.name, reports.len());
+    judge(&scenario, &undisturbed, &reports, begun);
 }
 
 /// What a scenario asks of queue and store when nothing goes wrong.
@@ -50,9 +50,7 @@ pub async fn survives_twice(scenario: Scenario) {
         );
     }
     let reports = all(&scenario, pairs, unchanged, PATIENCE).await;
-    // How often a recovery finds the lane still held is a matter of time: not every second point is reached.
-    let missed = judge(&scenario, &undisturbed, &reports, begun);
-    assert!(missed * 3 <= reports.len(), "{}: {missed} of {} pairs were not reached", scenario.name, reports.len());
+    judge(&scenario, &undisturbed, &reports, begun);
 }
 
 /// Makes sure that a violation in the words of `what` is found when an engine is broken, and none as long as nothing else
@@ -67,7 +65,7 @@ pub async fn finds(what: &str, scenario: Scenario, mutant: Mutant, faults: &[Fau
     assert!(!found.is_empty(), "nobody notices; {}", in_short(scenario.name, &all));
 }
 
-/// The scenario without a fault. A slow machine adds redeliveries: of two runs the shorter one has fewer of them.
+/// The scenario without a fault. Tasks that go on at once may ask for the same in fewer calls: the shorter one of two runs counts.
 async fn undisturbed(scenario: Scenario, mutant: Mutant) -> (Arc<Scenario>, Report) {
     let site = Site::new().await;
     let mut shortest: Option<Report> = None;
@@ -109,7 +107,13 @@ async fn all(
                 Some(site) => site,
                 None => Site::new().await,
             };
-            let report = run(&site, &scenario, &points, mutant, patience).await;
+            let mut report = run(&site, &scenario, &points, mutant, patience).await;
+            for _ in 1..TRIES {
+                if report.struck == points.len() || !report.violations.is_empty() {
+                    break;
+                }
+                report = run(&site, &scenario, &points, mutant, patience).await;
+            }
             sites.lock().unwrap().push(site);
             (points, report)
         });
@@ -117,10 +121,10 @@ async fn all(
     runs.join_all().await
 }
 
-/// Prints what was tried, and fails with what was found. Answers how many points were not reached.
-fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Report)], begun: Instant) -> usize {
+/// Prints what was tried, and fails with what was found, or when a point was not reached.
+fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Report)], begun: Instant) {
     let mut failures: Vec<String> = Vec::new();
-    let (mut missed, mut slow) = (0, 0);
+    let (mut missed, mut lost) = (0, 0);
     for (points, report) in reports {
         failures.extend(described(scenario, points, report));
         if scenario.same && report.said != undisturbed.said {
@@ -128,11 +132,19 @@ fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Repo
         }
         if report.struck < points.len() {
             missed += 1;
+            failures.push(format!("{}, {}: not reached", scenario.name, named(points)));
         }
-        slow += usize::from(report.slow);
+        if let Some(how) = report.lost {
+            lost += 1;
+            failures.push(format!(
+                "{}, {}: a worker that was not paused lost its lease: {how}",
+                scenario.name,
+                named(points)
+            ));
+        }
     }
     println!(
-        "{}: {} operations, {} points, {missed} not reached, {slow} with a lease lost to a slow machine, {:.1} s",
+        "{}: {} operations, {} points, {missed} not reached, {lost} with a lease lost by a worker that was not paused, {:.1} s",
         scenario.name,
         undisturbed.operations[0].len(),
         reports.len(),
@@ -140,7 +152,6 @@ fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Repo
     );
     failures.sort();
     assert!(failures.is_empty(), "{}", in_short(scenario.name, &failures));
-    missed
 }
 
 /// The first violations, and the file with all of them.

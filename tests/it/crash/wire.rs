@@ -5,7 +5,7 @@ use super::plan::{Fault, Plan};
 use futures::FutureExt;
 use std::collections::{HashMap, HashSet};
 use std::future::{Future, pending};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,6 +40,22 @@ impl Unreachable for StoreError {
     }
 }
 
+/// A call under way, until it is answered or not waited for any more.
+struct Asking<'w>(&'w AtomicUsize);
+
+impl<'w> Asking<'w> {
+    fn new(asked: &'w AtomicUsize) -> Self {
+        asked.fetch_add(1, Ordering::SeqCst);
+        Self(asked)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// The wire of one process. Nothing passes while the process is frozen, and nothing ever again once it is dead.
 pub struct Wire {
     pub process: usize,
@@ -50,8 +66,11 @@ pub struct Wire {
     pub leads: Mutex<Option<(String, String)>>,
     /// Leases that it gave back: when they turn out to be gone, it has lost nothing.
     given_back: Mutex<HashSet<Held>>,
-    /// The lanes of what it pulled.
-    lanes: Mutex<HashMap<DeliveryToken, String>>,
+    /// The lanes and sequences of what it pulled.
+    places: Mutex<HashMap<DeliveryToken, (String, String)>>,
+    /// Calls under way, and all calls so far; both without pulls.
+    asked: AtomicUsize,
+    calls: AtomicUsize,
     /// Its renewals say that all is well, whatever the store says.
     deaf: AtomicBool,
     state: watch::Sender<State>,
@@ -65,7 +84,9 @@ impl Wire {
             lag: lags.then(Lag::default),
             leads: Mutex::default(),
             given_back: Mutex::default(),
-            lanes: Mutex::default(),
+            places: Mutex::default(),
+            asked: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
             deaf: AtomicBool::new(false),
             state: watch::Sender::new(State::Running),
         }
@@ -82,6 +103,26 @@ impl Wire {
 
     pub fn is_deaf(&self) -> bool {
         self.deaf.load(Ordering::SeqCst)
+    }
+
+    pub fn is_running(&self) -> bool {
+        *self.state.borrow() == State::Running
+    }
+
+    /// True while an answer of queue or store is on its way.
+    pub fn is_answered(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) > 0
+    }
+
+    /// The number of calls so far, without pulls.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn ask<T>(&self, call: impl Future<Output = T>) -> T {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let _asking = Asking::new(&self.asked);
+        call.await
     }
 
     pub fn is_alive(&self) -> bool {
@@ -103,7 +144,7 @@ impl Wire {
     /// A call that is not counted.
     pub async fn plainly<T>(&self, call: impl Future<Output = T> + Send) -> T {
         self.pass().await;
-        let answer = call.await;
+        let answer = self.ask(call).await;
         self.pass().await;
         answer
     }
@@ -115,9 +156,19 @@ impl Wire {
         lane: &str,
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
+        self.counted_for(name, (lane, &[]), call).await
+    }
+
+    /// A call about these items that is counted.
+    pub async fn counted_for<T: Send, E: Unreachable + Send>(
+        &self,
+        name: &'static str,
+        about: (&str, &[String]),
+        call: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, E> {
         self.pass().await;
-        let fault = self.plan.count(name, lane);
-        self.strike(fault, call.boxed()).await
+        let fault = self.plan.count(self.process, name, about);
+        self.strike(fault, self.ask(call).boxed()).await
     }
 
     async fn strike<T, E: Unreachable>(
@@ -153,14 +204,19 @@ impl Wire {
 
     /// A pull. It counts when it brings something; a fault before it gives that back first, as if it had not been asked.
     pub async fn pull(&self, queue: &dyn Queue, max: usize, wait: Duration) -> turnwheel::queue::Result<Vec<Delivery>> {
-        let mut deliveries = self.plainly(queue.pull(max, wait.min(SHORT))).await?;
+        self.pass().await;
+        let mut deliveries = queue.pull(max, wait.min(SHORT)).await?;
+        self.pass().await;
         if deliveries.is_empty() {
             return Ok(deliveries);
         }
-        for delivery in &deliveries {
-            self.lanes.lock().unwrap().insert(delivery.token.clone(), delivery.message.session_id.clone());
+        let mut pulled = Vec::new();
+        for Delivery { message, token, .. } in &deliveries {
+            let place = (message.session_id.clone(), message.seq.to_string());
+            pulled.push(format!("{}/{}", place.0, place.1));
+            self.places.lock().unwrap().insert(token.clone(), place);
         }
-        let fault = self.plan.count("pull", "");
+        let fault = self.plan.count(self.process, "pull", ("", &pulled));
         if fault.is_some_and(|fault| !fault.after()) {
             for delivery in std::mem::take(&mut deliveries) {
                 queue.nak(&delivery.token, Duration::ZERO).await?;
@@ -173,17 +229,22 @@ impl Wire {
         self.given_back.lock().unwrap().insert(held);
     }
 
+    pub fn keep(&self, held: &Held) {
+        self.given_back.lock().unwrap().remove(held);
+    }
+
     pub fn has_given_back(&self, held: &Held) -> bool {
         self.given_back.lock().unwrap().contains(held)
     }
 
-    /// The lane of a delivery.
-    pub fn lane(&self, token: &DeliveryToken) -> String {
-        self.lanes.lock().unwrap().get(token).cloned().unwrap_or_default()
+    /// The lane of a delivery, and its sequence.
+    pub fn place(&self, token: &DeliveryToken) -> (String, String) {
+        self.places.lock().unwrap().get(token).cloned().unwrap_or_default()
     }
 
     /// Puts a delivery off, but never for long.
     pub async fn nak(&self, queue: &dyn Queue, token: &DeliveryToken, delay: Duration) -> turnwheel::queue::Result<()> {
-        self.counted("nak", &self.lane(token), queue.nak(token, delay.min(SHORT))).await
+        let (lane, seq) = self.place(token);
+        self.counted_for("nak", (&lane, &[seq]), queue.nak(token, delay.min(SHORT))).await
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use turnwheel::clock::{self, Timestamp};
+use turnwheel::clock::{Clock, Timestamp};
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -27,7 +27,11 @@ pub struct Called {
 
 type Handler = dyn Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync;
 
+/// After this nobody waits for a call's answer any more.
+const GIVEN_UP: Duration = Duration::from_secs(1);
+
 struct Inner {
+    clock: Mutex<Clock>,
     calls: Mutex<Vec<Called>>,
     handler: Mutex<Arc<Handler>>,
 }
@@ -46,6 +50,7 @@ impl Api {
     pub async fn start() -> Self {
         let (connections, listener) = Connections::listen().await;
         let inner = Arc::new(Inner {
+            clock: Mutex::default(),
             calls: Mutex::default(),
             handler: Mutex::new(Arc::new(|_, _| (200, json!({"done": true}), Duration::ZERO))),
         });
@@ -63,6 +68,17 @@ impl Api {
     /// Changes what it answers: status, body and delay by path and body of the call.
     pub fn script(&self, handler: impl Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync + 'static) {
         *self.inner.handler.lock().unwrap() = Arc::new(handler);
+    }
+
+    /// Reads the times of calls from this clock.
+    pub fn go_by(&self, clock: Clock) {
+        *self.inner.clock.lock().unwrap() = clock;
+    }
+
+    /// True while a call waits for its answer; one that is given up is not answered.
+    pub fn is_asked(&self) -> bool {
+        let waits = |call: &Called| call.ended.is_none() && call.began.elapsed() < GIVEN_UP;
+        self.inner.calls.lock().unwrap().iter().any(waits)
     }
 
     /// Forgets the calls so far.
@@ -93,7 +109,7 @@ async fn answer(State(api): State<Arc<Inner>>, request: Request) -> Response {
             body: body.clone(),
             idempotency_key: key,
             traceparent,
-            at: clock::now(),
+            at: api.clock.lock().unwrap().now(),
             began,
             ended: None,
         });

@@ -4,6 +4,7 @@ use super::engine::{Backend, quick};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use turnwheel::clock::Clock;
 use turnwheel::config::Settings;
 use turnwheel::config::duration::Text;
 use turnwheel::queue::embedded::EmbeddedQueue;
@@ -19,28 +20,28 @@ pub async fn embedded() -> Backend {
 
 /// The same with these settings.
 pub async fn embedded_with(settings: Settings) -> Backend {
-    embedded_of(quick(settings)).await
+    embedded_of(quick(settings), Clock::system()).await
 }
 
-/// The same with leases that last so long.
-pub async fn embedded_leasing(settings: Settings, lease: Duration) -> Backend {
+/// The same by this clock, with leases that last so long.
+pub async fn embedded_by(clock: Clock, settings: Settings, lease: Duration) -> Backend {
     let mut settings = quick(settings);
     settings.worker.ack_wait = Text(lease);
-    embedded_of(settings).await
+    embedded_of(settings, clock).await
 }
 
 /// The embedded backend with its file, for another store on it.
 pub async fn embedded_file() -> (Arc<EmbeddedFile>, Backend) {
-    on_file(quick(Settings::default())).await
+    on_file(quick(Settings::default()), Clock::system()).await
 }
 
-async fn embedded_of(settings: Settings) -> Backend {
-    on_file(settings).await.1
+async fn embedded_of(settings: Settings, clock: Clock) -> Backend {
+    on_file(settings, clock).await.1
 }
 
-async fn on_file(settings: Settings) -> (Arc<EmbeddedFile>, Backend) {
+async fn on_file(settings: Settings, clock: Clock) -> (Arc<EmbeddedFile>, Backend) {
     let settings = Settings { backend: turnwheel::config::Backend::Embedded, ..settings };
-    let file = EmbeddedFile::in_memory().unwrap();
+    let file = EmbeddedFile::in_memory_by(clock).unwrap();
     let backend = Backend {
         queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),
         store: EmbeddedStore::new(Arc::clone(&file), &settings).unwrap(),

@@ -132,6 +132,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
+            clock: clock::Clock::system(),
         }
     }
 
@@ -146,7 +147,8 @@ impl Engine {
     pub fn start_scheduler(&self) {
         let token = self.stop.child_token();
         *self.scheduler.lock().unwrap() = token.clone();
-        let scheduler = Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), &self.settings);
+        let scheduler =
+            Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), clock::Clock::system(), &self.settings);
         background(scheduler.run(token));
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use turnwheel::clock::{self, Timestamp};
+use turnwheel::clock::{Clock, Timestamp};
 use turnwheel::tasks::{OnPanic, Tasks};
 
 /// The queue of calls for plain text, which name no schema.
@@ -108,10 +108,14 @@ impl Answer {
     }
 }
 
+/// After this nobody waits for a call's answer any more.
+const GIVEN_UP: Duration = Duration::from_secs(1);
+
 type Script = Box<dyn Fn(&Call) -> Option<Answer> + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
+    clock: Mutex<Clock>,
     calls: Mutex<Vec<Call>>,
     queues: Mutex<HashMap<String, VecDeque<Answer>>>,
     script: Mutex<Option<Script>>,
@@ -161,6 +165,17 @@ impl ModelServer {
         self.inner.calls.lock().unwrap().clone()
     }
 
+    /// Reads the times of calls from this clock.
+    pub fn go_by(&self, clock: Clock) {
+        *self.inner.clock.lock().unwrap() = clock;
+    }
+
+    /// True while a call waits for its answer; one that is given up is not answered.
+    pub fn is_asked(&self) -> bool {
+        let waits = |call: &Call| call.ended.is_none() && call.began.elapsed() < GIVEN_UP;
+        self.inner.calls.lock().unwrap().iter().any(waits)
+    }
+
     /// Forgets the calls so far; numbers begin anew.
     pub fn forget(&self) {
         self.inner.calls.lock().unwrap().clear();
@@ -192,7 +207,8 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let call = {
         let mut calls = inner.calls.lock().unwrap();
-        let call = Call { headers, body, number: calls.len(), at: clock::now(), began: Instant::now(), ended: None };
+        let at = inner.clock.lock().unwrap().now();
+        let call = Call { headers, body, number: calls.len(), at, began: Instant::now(), ended: None };
         calls.push(call.clone());
         call
     };

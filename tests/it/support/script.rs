@@ -4,7 +4,7 @@ use super::connections::Connections;
 use super::model_server::{Call, ModelServer};
 use serde_json::{Value, json};
 use std::time::Instant;
-use turnwheel::clock::Timestamp;
+use turnwheel::clock::{Clock, Timestamp};
 
 pub use super::model_server::Answer;
 
@@ -85,6 +85,16 @@ impl ScriptedModel {
     /// Changes what it answers from now on; the count of calls goes on.
     pub fn script(&self, handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) {
         self.server.script(move |call| Some(handler(&Asked::from(call))));
+    }
+
+    /// Reads the times of calls from this clock.
+    pub fn go_by(&self, clock: Clock) {
+        self.server.go_by(clock);
+    }
+
+    /// True while a call waits for its answer.
+    pub fn is_asked(&self) -> bool {
+        self.server.is_asked()
     }
 
     /// Forgets the calls so far; indexes begin anew.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use turnwheel::action::http::{HttpCaller, SecretFill};
 use turnwheel::action::tool::Tools;
 use turnwheel::agent::AgentRecord;
-use turnwheel::clock;
+use turnwheel::clock::{self, Clock};
 use turnwheel::config::duration::Text;
 use turnwheel::config::{self, Provider, Settings};
 use turnwheel::journal::{Guard, Journal, StepRecord};
@@ -126,7 +126,9 @@ impl Bench {
 
     async fn running(&self, input: &str) -> Result<RunEnd, RunError> {
         let turn = ("r1", "r1");
-        let journal = Journal::open(Arc::clone(&self.store), turn, (self.epoch, Guard::always()), true).await?;
+        let journal =
+            Journal::open((Arc::clone(&self.store), Clock::system()), turn, (self.epoch, Guard::always()), true)
+                .await?;
         let pinned = Pinned::resolve(self, &Flows::builtin(), "case").await.unwrap();
         let services = RunServices {
             models: self.models.clone(),
