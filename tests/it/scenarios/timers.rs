@@ -13,6 +13,7 @@ use turnwheel::store::{Outcome, TurnRecord};
 on_both_backends!(
     s09_timer_fires_once_with_text_and_action_and_is_not_armed_again,
     s09_user_message_cancels_the_older_timer_and_arms_a_new_one,
+    a_job_of_an_older_generation_does_nothing_while_a_newer_timer_waits,
     message_without_action_asks_no_model,
     a_timer_s_action_may_be_of_any_kind,
     a_timer_s_flow_leaves_the_other_timers,
@@ -80,6 +81,25 @@ async fn s09_user_message_cancels_the_older_timer_and_arms_a_new_one(backend: Ba
     let turn = fired(&engine, "s1").await;
     assert_eq!(turn.turn_id, format!("{}-{}", newer.timer_id, newer.generation), "only the newer one fires");
     assert_eq!(follow_ups(&engine, "s1").await, 1);
+}
+
+async fn a_job_of_an_older_generation_does_nothing_while_a_newer_timer_waits(backend: Backend) {
+    let engine = with_timer(backend, "1h").await;
+    engine.say("s1", "m-1", "你好").await;
+    let older = engine.session("s1").await.timers[0].clone();
+    engine.say("s1", "m-2", "在吗").await;
+    let newer = engine.session("s1").await.timers[0].clone();
+    assert!(newer.generation > older.generation);
+    // The scheduler published it before the user's second message was handled, or names the new timer by mistake.
+    for timer_id in [&older.timer_id, &newer.timer_id] {
+        let job = json!({"type": "timer", "session_id": "s1", "timer_id": timer_id, "generation": older.generation,
+                         "name": older.name, "due_at": older.due_at, "action": older.action, "message": older.message});
+        engine.publish_job("s1", job).await;
+        let turn = engine.turn("s1", &format!("{timer_id}-{}", older.generation)).await;
+        assert_eq!((turn.outcome, turn.statuses.len()), (Outcome::Noop, 0));
+    }
+    assert_eq!(engine.session("s1").await.timers, [newer]);
+    assert!(engine.said("s1").await.iter().all(|(kind, _)| *kind != ReplyKind::Timer));
 }
 
 async fn message_without_action_asks_no_model(backend: Backend) {
