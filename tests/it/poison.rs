@@ -339,7 +339,8 @@ async fn letter_that_the_queue_never_takes_holds_up_its_own_lane_alone() {
     let dir = tempfile::tempdir().unwrap();
     let _worker = Process::start(dir.path(), &engine.settings, &["worker"]);
     engine.publish_job("s1", json!({"type": "no such type", "session_id": "s1", "job_id": "bad"})).await;
-    let left = |log: &str| log.lines().any(|line| line.contains("the lane is left") && line.contains("s1"));
+    let left =
+        |log: &str| log.lines().any(|line| line.contains("jobs wait until this is repaired") && line.contains("s1"));
     eventually(DEADLINE, "the lane is left", || async { left(&Process::log(dir.path())) }).await;
     engine.say("s2", "m-1", "你好").await;
     assert!(!Process::log(dir.path()).contains("the intake pauses"), "queue and store are there");
