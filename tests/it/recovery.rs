@@ -8,16 +8,13 @@ use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
 use crate::support::{backend, background, eventually};
-use futures::FutureExt;
 use serde_json::{Value, json};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use turnwheel::clock;
-use turnwheel::config::duration::Text;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{Event, Job, JobBody, Publish};
 use turnwheel::session::Status;
@@ -334,17 +331,4 @@ async fn draining_worker_begins_no_turn_of_what_its_last_pull_brings() {
         assert_eq!(engine.store.turn(&session_id, "m-1").await.unwrap(), None, "round {round}");
         assert!(engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(), "it is kept for others");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn worker_that_cannot_renew_its_leases_ends_with_the_reason() {
-    let mut backend = backend::embedded().await;
-    // Nothing can be done so often: the task that renews panics.
-    backend.settings.worker.ack_wait = Text(Duration::ZERO);
-    let engine = Engine::watching(backend, ScriptedModel::answering(Vec::new()).await).await;
-    let worker = Worker::new(engine.services(), &engine.settings);
-    let running = AssertUnwindSafe(worker.run(&engine.settings, CancellationToken::new())).catch_unwind();
-    let ended = tokio::time::timeout(DEADLINE, running).await.expect("it does not go on without renewal");
-    let problem = ended.expect_err("its process has to know").downcast::<String>().unwrap();
-    assert!(problem.contains("the background task `renewal` panicked"), "{problem}");
 }
