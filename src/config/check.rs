@@ -183,14 +183,16 @@ impl Check<'_> {
         if gateway.tokens.iter().any(|token| token.trim().is_empty() || token.contains(char::is_whitespace)) {
             self.say("gateway.tokens", "holds a token that is empty or has spaces", "take it out, or write another");
         }
-        let address = gateway.listen;
-        if !address.ip().is_loopback() && gateway.tokens.is_empty() {
-            let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");
-            let remedy = format!(
-                "set `gateway.tokens` (TURNWHEEL_GATEWAY__TOKENS), or listen on `{}`",
-                SocketAddr::from(([127, 0, 0, 1], address.port()))
-            );
-            self.say("gateway.listen", found, remedy);
+        let addresses = [("gateway.listen", Some(gateway.listen)), ("gateway.grpc_listen", gateway.grpc_listen)];
+        for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
+            if !address.ip().is_loopback() && gateway.tokens.is_empty() {
+                let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");
+                let remedy = format!(
+                    "set `gateway.tokens` (TURNWHEEL_GATEWAY__TOKENS), or listen on `{}`",
+                    SocketAddr::from(([127, 0, 0, 1], address.port()))
+                );
+                self.say(key, found, remedy);
+            }
         }
         self.origins_of_pages(&gateway.cors, gateway.tokens.is_empty());
         if gateway.max_streams >= gateway.max_connections {
@@ -198,13 +200,8 @@ impl Check<'_> {
             let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);
             self.say("gateway.max_streams", found, remedy);
         }
-        if let Some(address) = gateway.grpc_listen {
-            let found = format!("found `{address}`, and this version serves no gRPC");
-            self.say(
-                "gateway.grpc_listen",
-                found,
-                "take the setting out, or set it to `\"\"`; the gateway serves HTTP",
-            );
+        if gateway.grpc_listen == Some(gateway.listen) && gateway.listen.port() != 0 {
+            self.say("gateway.grpc_listen", "is the same as `gateway.listen`", "give it another port");
         }
     }
 }

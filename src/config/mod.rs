@@ -184,7 +184,7 @@ impl Default for Streams {
 pub struct Gateway {
     /// `127.0.0.1:8080` unless given.
     pub listen: SocketAddr,
-    /// Kept for gRPC, which this version does not serve: an address is refused.
+    /// Kept for gRPC, which this version does not serve: with an address, the gateway warns at its start, and `doctor` advises.
     pub grpc_listen: Option<SocketAddr>,
     /// Bearer tokens; without any the gateway listens on loopback only.
     pub tokens: Vec<String>,

@@ -6,10 +6,14 @@ use crate::config::{Provider, SecretValues, Settings};
 use crate::prompt::Prompts;
 use crate::store::Store;
 
-/// Prompts that cannot be used, and keys that are not set.
+/// Prompts that cannot be used, keys that are not set, and settings that nothing uses.
 pub fn files(settings: &Settings) -> Vec<Finding> {
     let mut findings = prompts(settings);
     findings.extend(keys(settings));
+    findings.extend(settings.gateway.grpc_listen.map(|address| {
+        let what = format!("it is {address}, and this version serves no gRPC: nothing listens there");
+        Finding::advice("gateway.grpc_listen", what, "take the setting out; the gateway serves HTTP")
+    }));
     findings
 }
 
@@ -74,4 +78,20 @@ pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::ok(place, "every file in it is applied"));
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+
+    #[test]
+    fn an_address_for_grpc_is_told_to_be_of_no_use() {
+        let mut settings = Settings::default();
+        let of_grpc = |settings: &Settings| files(settings).into_iter().find(|one| one.place == "gateway.grpc_listen");
+        assert!(of_grpc(&settings).is_none());
+        settings.gateway.grpc_listen = Some(([127, 0, 0, 1], 8081).into());
+        let found = of_grpc(&settings).unwrap();
+        assert!(found.level == Level::Advice && found.what.contains("127.0.0.1:8081"), "{found:?}");
+    }
 }

@@ -85,7 +85,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tracing::info;
+use tracing::{info, warn};
 
 /// What a graceful stop may take beyond `worker.drain_timeout`.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -252,6 +252,9 @@ impl Engine {
         let address = listener.local_addr().map_err(failed)?;
         let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
         info!("gateway on http://{address}");
+        if let Some(address) = self.settings.gateway.grpc_listen {
+            warn!(%address, "gateway.grpc_listen is set, and this version serves no gRPC: nothing listens there");
+        }
         self.roles.spawn("gateway", OnPanic::Shutdown, async move {
             if let Err(error) = gateway::serve(listener, state, stop).await {
                 failing.fail(format!("the gateway on http://{address} has ended: {error}"));
