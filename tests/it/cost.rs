@@ -44,7 +44,9 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
         })
     })
     .await;
-    let engine = Engine::start(backend, model, 1).await;
+    // Without a scheduler, which renews its term by updates of its own.
+    let engine = Engine::watching(backend, model).await;
+    engine.start_worker();
     engine.apply(sales()).await;
     // The first turn plans, and the second one finds the session as this worker left it.
     for warm_up in 0..2 {

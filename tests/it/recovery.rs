@@ -2,13 +2,16 @@
 //! lease, a draining worker that takes new work, a lane behind a dead holder, parallel steps that run twice, a message
 //! that is taken for a repeat.
 
+use crate::crash::mutants::CANNOT_RENEW;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
 use crate::support::{backend, background, eventually};
+use futures::FutureExt;
 use serde_json::{Value, json};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -331,4 +334,19 @@ async fn draining_worker_begins_no_turn_of_what_its_last_pull_brings() {
         assert_eq!(engine.store.turn(&session_id, "m-1").await.unwrap(), None, "round {round}");
         assert!(engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(), "it is kept for others");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_that_cannot_renew_its_leases_ends_with_the_reason() {
+    // The turn lasts until its lease is to be renewed.
+    let model = ScriptedModel::start(|_| Answer::Hang).await;
+    let mut engine = Engine::watching(backend::embedded().await, model).await;
+    (engine.queue, engine.store) = CANNOT_RENEW((Arc::clone(&engine.queue), Arc::clone(&engine.store)));
+    engine.apply(quiet(&json!({}))).await;
+    let worker = Worker::new(engine.services(), &engine.settings);
+    let running = AssertUnwindSafe(worker.run(&engine.settings, CancellationToken::new())).catch_unwind();
+    engine.publish("s1", "m-1", "你好").await;
+    let ended = tokio::time::timeout(DEADLINE, running).await.expect("it does not go on without renewal");
+    let problem = ended.expect_err("its process has to know").downcast::<String>().unwrap();
+    assert!(problem.contains("the background task `renewal` panicked"), "{problem}");
 }

@@ -13,7 +13,7 @@ mod faulty;
 mod journal;
 mod lag;
 mod mover;
-mod mutants;
+pub mod mutants;
 mod plan;
 mod process;
 mod run;

@@ -23,12 +23,15 @@ pub const ACKNOWLEDGES_FIRST: Mutant = |backend| mutant(backend, Broken::Acknowl
 pub const FILTERS_NO_EPOCH: Mutant = |backend| mutant(backend, Broken::Epoch);
 /// Runs a recorded step as if it had not been recorded.
 pub const IGNORES_RECORDS: Mutant = |backend| mutant(backend, Broken::Records);
+/// Panics when it is to renew a lease.
+pub const CANNOT_RENEW: Mutant = |backend| mutant(backend, Broken::Renewal);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Acknowledge,
     Epoch,
     Records,
+    Renewal,
 }
 
 /// What a worker has pulled and not yet acknowledged, by session and sequence.
@@ -184,7 +187,7 @@ impl Store for MutantStore {
                 let session = self.inner.session(&request.session_id).await?;
                 request.epoch = session.map_or(request.epoch, |session| session.epoch);
             }
-            Broken::Records => {}
+            Broken::Records | Broken::Renewal => {}
         }
         self.inner.commit(request).await
     }
@@ -198,6 +201,7 @@ impl Store for MutantStore {
     }
 
     async fn renew(&self, held: &[Held], lease: Duration) -> store::Result<Vec<Held>> {
+        assert!(self.broken != Broken::Renewal, "no lease is renewed");
         let lost = self.inner.renew(held, lease).await?;
         // Who filters no epoch tells nobody either that a lane was taken over.
         Ok(if self.broken == Broken::Epoch { Vec::new() } else { lost })
