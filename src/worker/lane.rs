@@ -176,13 +176,11 @@ async fn busy(shared: &Shared, seq: u64, job: &Job, until: Timestamp) -> Result<
     Err(Stop::Busy(until))
 }
 
-/// What `main` comes to; `other` goes on meanwhile, and is not waited for.
+/// What `main` comes to. `other` begins with it, goes on meanwhile, and is not waited for.
 async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
     poll_fn(|context| {
         let done = main.poll_unpin(context);
-        if done.is_pending() {
-            let _ = other.poll_unpin(context);
-        }
+        let _ = other.poll_unpin(context);
         done
     })
     .await

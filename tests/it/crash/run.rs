@@ -206,11 +206,11 @@ impl<'s> Run<'s> {
             if role == Role::Worker && tokio::time::timeout(self.patience, gone).await.is_err() {
                 self.violations.push("the connections of a crashed process do not end".into());
             }
-            self.outlive(role);
+            self.outlive(role).await;
             self.depose(process).await;
             self.start(role);
         } else if fault.pauses() {
-            self.outlive(role);
+            self.outlive(role).await;
             self.depose(process).await;
             let grants = self.plan.grants();
             self.start(role);
@@ -231,9 +231,11 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Ends the leases and deliveries of a worker that is gone.
-    fn outlive(&self, role: Role) {
+    /// Ends the leases and deliveries of a worker that is gone, also one that it was just about to get: the store takes effects in
+    /// order, so what was asked for before has happened when this write has.
+    async fn outlive(&self, role: Role) {
         if role == Role::Worker {
+            self.backend.store.resign("nothing", "nobody").await.unwrap();
             self.clock.advance(LEASE);
         }
     }
