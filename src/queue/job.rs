@@ -71,8 +71,8 @@ pub enum JobBody {
         /// By whom.
         #[serde(default)]
         by: Option<String>,
-        /// It counts only if the session was left at this sequence, and nothing waits in it: housekeeping closes what it
-        /// has found idle, and a message may come in between.
+        /// The command counts only if the session's `last_seq` is still this one and no message waits: housekeeping closes sessions
+        /// that it has found idle, and a message may arrive before the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         left_at: Option<u64>,
     },

@@ -1,6 +1,6 @@
 //! What the server's refusals mean.
 
-use crate::queue::QueueError;
+use crate::queue::{LANE_RESERVE, QueueError};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, ErrorCode};
 use std::error::Error;
@@ -34,8 +34,9 @@ pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueE
             QueueError::TooLarge { bytes, limit }
         }
         _ if text.contains("maximum messages per subject") => {
-            let places = "`lane.max_depth` and the 128 places beyond it for commands and timers";
-            QueueError::Full(format!("the session's lane has no place left: {places} are taken"))
+            QueueError::Full(format!(
+                "the session's lane has no place left: `lane.max_depth` and the {LANE_RESERVE} places beyond it for commands and timers are taken"
+            ))
         }
         _ if FULL.iter().any(|part| text.contains(part)) => QueueError::Full(text),
         PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),

@@ -18,9 +18,10 @@ use tokio::sync::Mutex;
 const UNASKED: u64 = LANE_RESERVE / 8;
 /// Bytes of all sessions that are published without asking, as a part of the stream's reserve.
 const UNASKED_SHARE: u64 = 8;
-/// The sessions whose count is kept, and for how long after their last message.
+/// The sessions whose count is kept, and for how long after their last message. A forgotten count begins again without a look, so
+/// a user who sends now and then into a full lane could fill its reserve in this way.
 const LANES: u64 = 10_000;
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(3_600);
 
 /// The bytes of a stream that are kept free of users' messages.
 const fn reserved(max_bytes: u64) -> u64 {
