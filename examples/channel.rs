@@ -88,7 +88,7 @@ async fn messages(jetstream: &Context, options: &Options) -> anyhow::Result<()> 
         let mut parts = line.trim().splitn(3, ' ');
         let (Some(session), Some(message), Some(text)) = (parts.next(), parts.next(), parts.next()) else { continue };
         // An id becomes a part of subjects and keys.
-        if ids::is_legal(session) && ids::is_legal(message) {
+        if ids::is_legal(session) && ids::is_legal_job(message) {
             accept(jetstream, options, session, message, text).await;
         } else {
             eprintln!("{session} {message} is refused: not an id");

@@ -7,7 +7,6 @@ use crate::agent::validate::Known;
 use crate::config::Settings;
 use crate::run;
 use crate::store::{Process, Result, Store};
-use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// A list of names in an announcement.
@@ -17,16 +16,6 @@ type NamesOf = fn(&Process) -> &[String];
 #[derive(Clone, Debug, Default)]
 pub struct Crew {
     workers: Vec<Process>,
-}
-
-/// The settings that an agent or workflow was checked against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// The settings that all running workers share.
-    Workers,
-    /// The settings of the process that checks: no worker runs.
-    Settings,
 }
 
 impl Crew {
@@ -52,9 +41,15 @@ impl Crew {
 
     /// The names that are in this list of every worker.
     fn common(&self, list: impl Fn(&Process) -> &[String]) -> BTreeSet<String> {
-        let mut lists = self.workers.iter().map(|worker| list(worker).iter().cloned().collect::<BTreeSet<_>>());
-        let first = lists.next().unwrap_or_default();
-        lists.fold(first, |common, list| &common & &list)
+        common(self.workers.iter(), list)
+    }
+
+    /// The private hosts that every worker may call. `*` stands for all of them.
+    fn private(&self) -> BTreeSet<String> {
+        let is_open = |worker: &&Process| worker.allow_private.iter().any(|host| host == "*");
+        let (open, bound): (Vec<&Process>, Vec<&Process>) = self.workers.iter().partition(is_open);
+        let crew = if bound.is_empty() { open } else { bound };
+        common(crew.into_iter(), |worker| &worker.allow_private)
     }
 
     /// The names of models that every worker has in its settings.
@@ -74,7 +69,7 @@ impl Crew {
             .with_flows(self.flows().into_iter().chain(workflows))
             .with_functions(self.common(|worker| &worker.functions))
             .with_secrets(self.common(|worker| &worker.secrets))
-            .with_private(self.common(|worker| &worker.allow_private))
+            .with_private(self.private())
     }
 
     /// The differences between the workers, as sentences.
@@ -89,10 +84,9 @@ impl Crew {
         let mut found = Vec::new();
         for (name, list) in lists {
             let all: BTreeSet<String> = self.workers.iter().flat_map(|worker| list(worker).iter().cloned()).collect();
-            let common = self.common(list);
-            let partial: Vec<String> = all.difference(&common).map(|name| format!("`{name}`")).collect();
+            let partial = &all - &self.common(list);
             if !partial.is_empty() {
-                found.push(format!("{name}: only some have {}", partial.join(", ")));
+                found.push(format!("{name}: only some have {}", quoted(&partial)));
             }
         }
         let versions: BTreeSet<&str> = self.workers.iter().map(|worker| worker.version.as_str()).collect();
@@ -110,35 +104,42 @@ impl Crew {
         ];
         let mut found = Vec::new();
         for (name, here, there) in pairs {
-            let named = |names: BTreeSet<String>| {
-                names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-            };
             let (only_here, only_there) = (&here - &there, &there - &here);
             if !only_here.is_empty() {
-                found.push(format!("{name}: {} only here", named(only_here)));
+                found.push(format!("{name}: {} only here", quoted(&only_here)));
             }
             if !only_there.is_empty() {
-                found.push(format!("{name}: {} only with the workers", named(only_there)));
+                found.push(format!("{name}: {} only with the workers", quoted(&only_there)));
             }
         }
         found
     }
 
-    /// Returns the names that agents may use: those of all workers and of the store's workflows. Without a worker, the names `here` take
-    /// the workers' place.
-    pub async fn check_against(&self, store: &dyn Store, here: &Known) -> Result<(Known, Basis)> {
+    /// Returns the names that agents may use: those of all workers and of the store's workflows. Without a worker, the names
+    /// `here` replace those of the workers.
+    pub async fn check_against(&self, store: &dyn Store, here: &Known) -> Result<Known> {
         let stored = store.workflows().await?;
         let workflows = stored.good.iter().map(|workflow| workflow.id().to_owned()).chain(run::builtin_workflows());
         Ok(self.checked_with(workflows, here))
     }
 
     /// The same, with these workflows.
-    pub fn checked_with(&self, workflows: impl IntoIterator<Item = String>, here: &Known) -> (Known, Basis) {
+    pub fn checked_with(&self, workflows: impl IntoIterator<Item = String>, here: &Known) -> Known {
         match self.is_empty() {
-            true => (here.clone().with_flows(workflows), Basis::Settings),
-            false => (self.known(workflows), Basis::Workers),
+            true => here.clone().with_flows(workflows),
+            false => self.known(workflows),
         }
     }
+}
+
+fn common<'p>(processes: impl Iterator<Item = &'p Process>, list: impl Fn(&Process) -> &[String]) -> BTreeSet<String> {
+    let mut lists = processes.map(|process| list(process).iter().cloned().collect::<BTreeSet<_>>());
+    let first = lists.next().unwrap_or_default();
+    lists.fold(first, |common, list| &common & &list)
+}
+
+fn quoted(names: &BTreeSet<String>) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -163,6 +164,10 @@ mod tests {
             crew.differing(&settings),
             ["models: `default` only with the workers", "secrets.allow: `KEY` only here"]
         );
+        let private = |hosts: [&[&str]; 2]| Crew::new(hosts.map(|hosts| worker(&[], hosts)).to_vec()).private();
+        assert_eq!(private([&["*"], &["127.0.0.1"]]), BTreeSet::from(["127.0.0.1".to_owned()]));
+        assert_eq!(private([&["*"], &["*", "10.0.0.1"]]), BTreeSet::from(["*".to_owned()]));
+        assert_eq!(private([&["127.0.0.1"], &[]]), BTreeSet::new());
         assert!(Crew::new(Vec::new()).is_empty() && Crew::default().models().is_empty());
     }
 }

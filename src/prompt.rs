@@ -5,6 +5,7 @@
 //! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of chat templates
 //! (`<|im_end|>`, `[INST]`) are broken up by a blank.
 
+use crate::model::control_tokens::defused;
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, Serde, Value};
@@ -252,51 +253,6 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
         safe.push(c);
     }
     Cow::Owned(safe)
-}
-
-/// The text with a blank behind the first character of each control token of a chat template. A server that reads such
-/// tokens within a message would take the rest of it for another speaker's words.
-pub(crate) fn defused(text: &str) -> Cow<'_, str> {
-    let begins = |at: &usize| is_control_token(&text.as_bytes()[*at..]);
-    let mut found = memchr::memchr2_iter(b'<', b'[', text.as_bytes()).filter(begins).peekable();
-    if found.peek().is_none() {
-        return Cow::Borrowed(text);
-    }
-    let (mut safe, mut done) = (String::with_capacity(text.len() + 8), 0);
-    for at in found {
-        safe.push_str(&text[done..=at]);
-        safe.push(' ');
-        done = at + 1;
-    }
-    safe.push_str(&text[done..]);
-    Cow::Owned(safe)
-}
-
-/// True for bytes that begin with one, in the forms of ChatML and Llama 3 (`<|…|>`), DeepSeek (`<｜…｜>`), Llama 2 and Mistral
-/// (`[INST]`, `<<SYS>>`, `<s>`) and Gemma.
-fn is_control_token(bytes: &[u8]) -> bool {
-    const BEGINNINGS: [&str; 2] = ["<|", "<｜"];
-    const WHOLE: [&str; 16] = [
-        "[INST]",
-        "[/INST]",
-        "<<SYS>>",
-        "<</SYS>>",
-        "<s>",
-        "</s>",
-        "<bos>",
-        "<eos>",
-        "<pad>",
-        "<start_of_turn>",
-        "<end_of_turn>",
-        "[SYSTEM_PROMPT]",
-        "[/SYSTEM_PROMPT]",
-        "[AVAILABLE_TOOLS]",
-        "[TOOL_CALLS]",
-        "[TOOL_RESULTS]",
-    ];
-    let begins =
-        |token: &&str| bytes.get(..token.len()).is_some_and(|found| found.eq_ignore_ascii_case(token.as_bytes()));
-    BEGINNINGS.iter().any(&begins) || WHOLE.iter().any(begins)
 }
 
 /// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.

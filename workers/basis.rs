@@ -3,7 +3,7 @@
 use crate::access::Access;
 use turnwheel::agent::validate::Known;
 use turnwheel::config::Settings;
-use turnwheel::crew::{Basis, Crew};
+use turnwheel::crew::Crew;
 use turnwheel::run;
 use turnwheel::workflow::Flows;
 
@@ -12,30 +12,30 @@ pub fn here(settings: &Settings) -> Known {
     Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings))
 }
 
-/// The running workers, and what agents are checked against that are applied now. People are told which it was.
+/// The running workers, and the names that agents and workflows are checked against now. Without `json`, it says on stderr where
+/// these are not the settings here.
 pub async fn of(access: &Access, settings: &Settings, json: bool) -> anyhow::Result<(Crew, Known)> {
     let crew = access.crew().await?;
     let listed = access.list_workflows().await?.into_iter().filter(|workflow| workflow.error.is_none());
     let workflows = listed.map(|workflow| workflow.workflow_id);
     let local = here(settings).with_private(settings.http.allow_private.clone());
-    let (known, basis) = crew.checked_with(workflows, &local);
+    let known = crew.checked_with(workflows, &local);
     if !json {
-        tell(&crew, basis, settings);
+        tell(&crew, settings);
     }
     Ok((crew, known))
 }
 
-fn tell(crew: &Crew, basis: Basis, settings: &Settings) {
-    match basis {
-        Basis::Settings => eprintln!("no worker is running: checked against the settings here"),
-        Basis::Workers => {
-            let (count, differing) = (crew.len(), crew.differing(settings));
-            let workers =
-                if count == 1 { "the running worker".to_owned() } else { format!("the {count} running workers") };
-            if !differing.is_empty() {
-                eprintln!("checked against {workers}, and not against the settings here ({})", differing.join("; "));
-            }
-        }
+fn tell(crew: &Crew, settings: &Settings) {
+    if crew.is_empty() {
+        eprintln!("no worker is running: checked against the settings here");
+        return;
+    }
+    let differing = crew.differing(settings);
+    if !differing.is_empty() {
+        let count = crew.len();
+        let workers = if count == 1 { "the running worker".to_owned() } else { format!("the {count} running workers") };
+        eprintln!("checked against {workers}, and not against the settings here ({})", differing.join("; "));
     }
     for difference in crew.differences() {
         eprintln!("warning: the running workers differ in {difference}");

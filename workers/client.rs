@@ -17,7 +17,7 @@ use turnwheel::gateway::models::ModelList;
 use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::gateway::timers::PendingTimer;
 use turnwheel::gateway::workflows::WorkflowSummary;
-use turnwheel::gateway::{AgentSummary, SessionSummary, TurnDetails};
+use turnwheel::gateway::{AgentSummary, SessionDetails, SessionSummary, TurnDetails};
 use turnwheel::http_client;
 use turnwheel::knowledge::{Hit, SourceEntry};
 use turnwheel::queue::{Command, EventType, StreamEvent};
@@ -96,6 +96,12 @@ impl GatewayClient {
 
     pub async fn session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
         known(self.call(self.api(Method::GET, &["sessions", session_id])).await)
+    }
+
+    /// Whether the session's lane has jobs, if the gateway knows.
+    pub async fn has_jobs(&self, session_id: &str) -> anyhow::Result<Option<bool>> {
+        let details: SessionDetails = self.call(self.api(Method::GET, &["sessions", session_id])).await?;
+        Ok(details.has_jobs)
     }
 
     /// The last turns with their steps, oldest first.

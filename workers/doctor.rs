@@ -44,7 +44,15 @@ impl Doctor {
     pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
         let mut findings = Vec::new();
         if self.initiate {
-            findings.push(doctor::initiate(&loaded.settings).await);
+            // Never the mongod that happens to run at the default address.
+            findings.push(match is_cluster(loaded) {
+                true => doctor::initiate(&loaded.settings).await,
+                false => Finding::problem(
+                    "--initiate",
+                    "no cluster is set, so no replica set is initiated",
+                    "set NATS_URL and MONGODB_URI, or `backend = \"cluster\"`",
+                ),
+            });
         }
         findings.extend(self.findings(loaded).await?);
         findings.retain(|finding| !self.quiet || finding.level > Level::Ok);
@@ -62,7 +70,7 @@ impl Doctor {
 
     async fn findings(&self, loaded: &Loaded) -> anyhow::Result<Vec<Finding>> {
         let settings = &loaded.settings;
-        if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+        if is_cluster(loaded) {
             return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), self.nats_monitor.as_deref())).await);
         }
         if let Some(client) = running_dev(settings).await? {
@@ -77,6 +85,11 @@ impl Doctor {
         findings.extend(doctor::telemetry(settings).await);
         Ok(findings)
     }
+}
+
+/// True when the settings name a cluster.
+fn is_cluster(loaded: &Loaded) -> bool {
+    loaded.backend_is_explicit() && loaded.settings.backend == Backend::Cluster
 }
 
 /// A finding, and below it what to change.

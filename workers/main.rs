@@ -48,6 +48,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use turnwheel::config::load::{Loaded, Sources};
 use turnwheel::config::{SecretValues, Settings};
+use turnwheel::ids::{self, IdError};
 use turnwheel::telemetry::Otlp;
 
 const EXAMPLES: &str = "\
@@ -263,12 +264,13 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 /// An identifier on the command line: a bad one is wrong use, not a failure.
 fn id(text: &str) -> Result<String, String> {
-    turnwheel::ids::check("the id", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+    ids::check("the id", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// The same for ids of messages and users, which may have dots.
 fn dotted_id(text: &str) -> Result<String, String> {
-    turnwheel::ids::check("job_id", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+    let unnamed = |error: IdError| IdError { field: "the id", ..error }.to_string();
+    ids::check("job_id", text).map(|()| text.to_owned()).map_err(unnamed)
 }
 
 #[cfg(test)]

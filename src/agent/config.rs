@@ -1,6 +1,8 @@
 //! The agent file's structure (CONTRACT.md, "Agent file").
 
 use super::schema;
+use super::validate::SYSTEM_OPERATIONS;
+use crate::action::ActionKind;
 use crate::budget::Budget;
 use crate::config::duration::{Lenient, lenient};
 use crate::model::ModelNames;
@@ -254,6 +256,16 @@ impl AgentConfig {
     /// True for an agent that serves workflows and takes no chat sessions.
     pub fn is_task_agent(&self) -> bool {
         self.system_prompt.is_some()
+    }
+
+    /// The targets that an action of this kind may name.
+    pub(crate) fn targets(&self, kind: ActionKind) -> Vec<&str> {
+        match kind {
+            ActionKind::Skill => self.skills.iter().map(|skill| skill.id.as_str()).collect(),
+            ActionKind::Tool => self.tools.iter().map(|tool| tool.id.as_str()).collect(),
+            ActionKind::Flow => self.flows.iter().map(String::as_str).collect(),
+            ActionKind::System => SYSTEM_OPERATIONS.to_vec(),
+        }
     }
 
     /// How long a flow waits for the user's answer.

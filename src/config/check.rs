@@ -158,7 +158,7 @@ impl Check<'_> {
         }
         if model.max_tokens.is_some() && model.max_completion_tokens.is_some() {
             let remedy = "servers take one of the two: take the other one out";
-            self.say(&key("max_completion_tokens"), "is given beside `max_tokens`", remedy);
+            self.say(&key("max_completion_tokens"), "is given together with `max_tokens`", remedy);
         }
     }
 

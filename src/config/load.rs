@@ -342,10 +342,8 @@ impl Reading {
     fn leaf(&mut self, key: &schema::Key, path: &[String], raw: &Raw) {
         let origin = self.origin(raw);
         let is_plain = |raw: &Raw| matches!(self.origin(raw), Some(Origin::Env(_) | Origin::Flag));
-        // A table may have some of its fields from a file and some from the environment.
-        let plain = raw.as_dict().map_or_else(|| is_plain(raw), |fields| fields.values().any(is_plain));
         let dotted = path.join(".");
-        let Some(mut value) = key.kind.read(raw, plain) else {
+        let Some(mut value) = key.kind.read(raw, &is_plain) else {
             let found = if key.secret { "found something else".into() } else { format!("found {}", brief(raw)) };
             let remedy = format!("allowed is {}", key.kind.allowed());
             self.problems.push(Problem { key: dotted, origin, found, remedy });

@@ -277,11 +277,11 @@ fn every_line_of_the_example_loads() {
 #[test]
 fn extra_fields_of_a_model_come_from_files_flags_and_the_environment() {
     let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"http://a/v1\"\nmodel = \"m\"\nmax_completion_tokens = 900\n\
-                extra = { top_p = 0.9, thinking = { type = \"enabled\" }, stop = [\"a\"] }\n";
+                extra = { top_p = 0.9, thinking = { type = \"enabled\" }, stop = [\"a\"], user = \"7\" }\n";
     let extra = |env: &[(&str, &str)], flags: &[(&str, &str)]| {
         serde_json::to_value(&load(toml, env, flags).unwrap().settings.models["default"].extra).unwrap()
     };
-    let file = serde_json::json!({"top_p": 0.9, "thinking": {"type": "enabled"}, "stop": ["a"]});
+    let file = serde_json::json!({"top_p": 0.9, "thinking": {"type": "enabled"}, "stop": ["a"], "user": "7"});
     assert_eq!(extra(&[], &[]), file);
     let mut mixed = file;
     mixed["top_p"] = 0.5.into();
@@ -300,7 +300,7 @@ fn fields_that_cannot_be_sent_are_refused() {
     let text =
         refusal(&format!("{toml}max_tokens = 1\nmax_completion_tokens = 1\nextra = {{ stream = true }}\n"), &[], &[]);
     assert!(
-        text.contains("`models.default.max_completion_tokens`") && text.contains("given beside `max_tokens`"),
+        text.contains("`models.default.max_completion_tokens`") && text.contains("given together with `max_tokens`"),
         "{text}"
     );
     assert!(

@@ -295,7 +295,7 @@ pub struct WorkflowLimits {
     pub max_stages: u64,
     /// Workflows within workflows; 16 unless given.
     pub max_depth: u32,
-    /// From its start to its end; 1 h unless given.
+    /// The time that workers spend on it; 1 h unless given.
     pub timeout: Text,
     /// Model calls; 10,000 unless given.
     pub max_model_calls: u64,

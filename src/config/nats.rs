@@ -209,6 +209,10 @@ fn server(entry: &str) -> Result<Server, Wrong> {
         }
         _ => return Err(wrong("is no address of a NATS server", FORM)),
     };
+    if text.contains('@') && !url.authority().contains('@') {
+        let remedy = "write `/`, `?` and `#` of a password percent-encoded (`%2F`, `%3F`, `%23`)";
+        return Err(wrong("has credentials that end before the `@`", remedy));
+    }
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host", FORM))?;
     let address = format!("{}://{host}:{}", url.scheme(), url.port().unwrap_or(PORT));
     let decoded = |text: &str| match percent_decode_str(text).decode_utf8() {
@@ -283,6 +287,7 @@ mod tests {
             ("nats://:p@a", "a password without a user"),
             ("nats://u:@a", "a user without a password"),
             ("nats://%ff@a", "not UTF-8"),
+            ("nats://u:12/w@a", "write `/`, `?` and `#` of a password percent-encoded"),
         ] {
             let problem = at(url).err().unwrap_or_default();
             assert!(problem.starts_with("nats.url: ") && problem.contains(part), "{url}: {problem}");

@@ -191,10 +191,10 @@ impl Kind {
         }
     }
 
-    /// Reads a value as this kind; `None` when it is something else. `plain` values (from environment and flags) are
-    /// texts, and may stand for lists.
-    pub fn read(self, raw: &Raw, plain: bool) -> Option<Value> {
-        let text = raw.as_str().map(str::trim);
+    /// Reads a value as this kind; `None` when it is something else. Values that `is_plain` (from environment and flags) are
+    /// texts, and may stand for lists and tables.
+    pub fn read(self, raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Value> {
+        let (text, plain) = (raw.as_str().map(str::trim), is_plain(raw));
         match self {
             Self::Text => number_as_text(raw, plain).or(text.map(str::to_owned)).map(Value::from),
             Self::Path => text.filter(|text| !text.is_empty()).map(Value::from),
@@ -215,8 +215,8 @@ impl Kind {
             Self::List => list(raw, text.filter(|_| plain)),
             Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
             Self::Listener if text == Some("") => Some(Value::Null),
-            Self::Listener => Self::Address.read(raw, plain),
-            Self::Table => table(raw, plain).map(Value::from),
+            Self::Listener => Self::Address.read(raw, is_plain),
+            Self::Table => table(raw, is_plain).map(Value::from),
             Self::Truth => match raw {
                 Raw::Bool(_, truth) => Some((*truth).into()),
                 _ => text.filter(|_| plain)?.parse::<bool>().ok().map(Value::from),
@@ -257,14 +257,17 @@ fn decimal(raw: &Raw) -> Option<f64> {
     }
 }
 
-/// Flags and environment variables hold JSON: the whole table, or one of its fields.
-fn table(raw: &Raw, plain: bool) -> Option<Map<String, Value>> {
-    if let Some(text) = raw.as_str().filter(|_| plain) {
+/// Flags and environment variables hold JSON: the whole table, or one of its fields. Other fields may be from a file.
+fn table(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Map<String, Value>> {
+    if let Some(text) = raw.as_str().filter(|_| is_plain(raw)) {
         return serde_json::from_str(text).ok();
     }
-    let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(raw.as_dict()?).ok()?).ok()?;
-    for field in fields.values_mut().filter(|_| plain) {
-        if let Some(read) = field.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+    let given = raw.as_dict()?;
+    let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(given).ok()?).ok()?;
+    for (name, field) in &mut fields {
+        if given.get(name).is_some_and(is_plain)
+            && let Some(read) = field.as_str().and_then(|text| serde_json::from_str(text).ok())
+        {
             *field = read;
         }
     }

@@ -93,7 +93,7 @@ fn storage(account: &Account) -> Finding {
         );
     };
     let (limit, what) = (limit >> 20, format!("{used} MiB used, {reserved} MiB reserved of {} MiB", limit >> 20));
-    match used.max(reserved) < limit / 10 * 9 {
+    match used.max(reserved) * 10 < limit * 9 {
         true => Finding::ok(place, what),
         false => Finding::advice(place, what, "raise the account's `max_file`, or lower the streams' `max_bytes`"),
     }

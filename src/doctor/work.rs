@@ -44,7 +44,7 @@ pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known
 async fn checked(store: &dyn Store, here: (&Settings, &Known)) -> Result<(Crew, Known), StoreError> {
     let crew = Crew::of(store).await?;
     let local = here.1.clone().with_private(here.0.http.allow_private.clone());
-    let (known, _) = crew.check_against(store, &local).await?;
+    let known = crew.check_against(store, &local).await?;
     Ok((crew, known))
 }
 

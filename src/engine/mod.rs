@@ -378,7 +378,7 @@ impl Engine {
         Ok(self.store.session(session_id).await?)
     }
 
-    /// Returns when the engine stops: because somebody said so, or because a part of it has failed.
+    /// Returns when the engine stops: by [`Engine::stop`], or because a part of it has failed.
     pub async fn stopping(&self) {
         let (roles, backend) = (self.roles.stop_token(), self.backend.stop_token());
         tokio::select! {

@@ -172,7 +172,7 @@ pub(super) async fn apply(
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
     let store = state.store.as_ref();
-    let (known, _) = Crew::of(store).await?.check_against(store, &state.known).await?;
+    let known = Crew::of(store).await?.check_against(store, &state.known).await?;
     let (agent, warnings) = known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;

@@ -12,6 +12,7 @@ use crate::session::Status;
 use crate::store::Store;
 use crate::turn::HUMAN_REPLY;
 use axum::http::StatusCode;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::{Span, debug};
@@ -207,16 +208,20 @@ async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, Reject> {
 
 /// Puts a job onto its lane, and answers its place in the stream, too.
 pub(super) async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published), Reject> {
-    let msg_id = format!("{}:{}", job.session_id, job.job_id);
-    let payload = job.encode();
     // Where a request's span is the current one.
     Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
-    let publish = Publish { session_id: job.session_id.clone(), msg_id: Some(msg_id), payload };
-    let published = match job.body {
+    let published = place_payload(queue, &job, job.encode()).await?;
+    Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
+}
+
+/// The same with a payload of the job. A user's message leaves the lane's places for commands and timers free.
+pub(super) async fn place_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, Reject> {
+    let msg_id = Some(format!("{}:{}", job.session_id, job.job_id));
+    let publish = Publish { session_id: job.session_id.clone(), msg_id, payload };
+    Ok(match job.body {
         JobBody::UserMessage(_) => queue.publish_message(publish).await?,
         _ => queue.publish(publish).await?,
-    };
-    Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
+    })
 }
 
 pub(super) fn fresh_id() -> String {

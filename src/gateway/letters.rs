@@ -6,12 +6,12 @@
 //! however often it is put back: the letter twice is one turn. Then it is removed.
 
 use super::input::{Filter, Params};
-use super::intake::takes_chats;
+use super::intake::{place_payload, takes_chats};
 use super::sessions::{HowMany, bounded};
 use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
-use crate::queue::{Cause, DeadLetter, Job, JobBody, KeptLetter, Message, Publish, Queue};
+use crate::queue::{Cause, DeadLetter, Job, JobBody, KeptLetter, Message, Queue};
 use crate::session::Session;
 use crate::store::Store;
 use axum::Json;
@@ -169,12 +169,7 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
     })
     .map_err(|error| would_return(kept.seq, &error.to_string()))?;
     can_be_handled(store, kept.seq, &job).await?;
-    let msg_id = Some(format!("{session_id}:{job_id}"));
-    let publish = Publish { session_id: session_id.clone(), msg_id, payload };
-    match job.body {
-        JobBody::UserMessage(_) => queue.publish_message(publish).await?,
-        _ => queue.publish(publish).await?,
-    };
+    place_payload(queue, &job, payload).await?;
     // Should this fail the letter stays, and putting it back again is dropped as a repeat.
     queue.remove_letter(kept.seq).await?;
     Ok(Replayed { seq: kept.seq, job_id, session_id })

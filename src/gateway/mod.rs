@@ -40,7 +40,7 @@ pub use agents::{AgentSummary, applied};
 pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
-pub use sessions::{SessionSummary, TurnDetails, turns_of};
+pub use sessions::{SessionDetails, SessionSummary, TurnDetails, has_jobs, turns_of};
 
 use crate::agent::validate::Known;
 use crate::config::Settings;

@@ -42,7 +42,7 @@ const BEARER: &str = "bearer";
     ),
     components(schemas(
         Id, DottedId, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
-        sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
+        sessions::SessionDetails, sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
         models::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
         letters::Letter, letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
         knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,

@@ -3,7 +3,7 @@
 
 use super::Reject;
 use super::intake::{self, Order, fresh_id, place};
-use super::openapi::Id;
+use super::openapi::{DottedId, Id};
 use crate::clock;
 use crate::ids;
 use crate::queue::{Command, Job, JobBody, Queue};
@@ -37,7 +37,7 @@ pub struct NewRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// The user that it is for.
-    #[schema(value_type = Option<Id>)]
+    #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// The channel of its events.

@@ -4,7 +4,7 @@
 use super::feed::{self, Feed, Position};
 use super::input::{Body, Filter, Params};
 use super::intake::{self, NewRun, StartedRun};
-use super::openapi::Id;
+use super::openapi::{DottedId, Id};
 use super::run_feed::{self, Told, stream_of};
 use super::{GatewayState, Reject, events, runs};
 use crate::ids;
@@ -29,7 +29,7 @@ pub(super) struct RunRequest {
     #[serde(default)]
     session_id: Option<String>,
     /// The user that it is for.
-    #[schema(value_type = Option<Id>)]
+    #[schema(value_type = Option<DottedId>)]
     #[serde(default)]
     user_id: Option<String>,
     /// The channel of its events.
@@ -54,7 +54,7 @@ pub(super) struct Asked {
     #[serde(default)]
     session_id: Option<String>,
     /// The user that it is for.
-    #[param(value_type = Option<Id>)]
+    #[param(value_type = Option<DottedId>)]
     #[serde(default)]
     user_id: Option<String>,
     /// The channel of its events.

@@ -6,6 +6,7 @@ use super::{GatewayState, Reject};
 use crate::clock::Timestamp;
 use crate::ids;
 use crate::journal::StepRecord;
+use crate::queue::{self, Queue};
 use crate::session::{Kind, Session, Status, Waiting};
 use crate::store::{SessionQuery, Store, TurnRecord};
 use axum::Json;
@@ -68,6 +69,27 @@ impl From<Session> for SessionSummary {
 /// The session document as others may read it: without its lease, the turn in hand and what is to be published.
 fn shown(session: Session) -> Session {
     Session { lease: None, turn: None, outbox: Vec::new(), ..session }
+}
+
+/// A session, and whether jobs wait in its lane.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SessionDetails {
+    /// The session, without its lease.
+    #[serde(flatten)]
+    pub session: Session,
+    /// True when its lane has a job that waits or is in work. Left out while the queue does not respond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_jobs: Option<bool>,
+}
+
+/// True when the session's lane has a job that waits or is in work.
+pub async fn has_jobs(queue: &dyn Queue, session: &Session) -> queue::Result<bool> {
+    let Session { session_id, stream, last_seq, .. } = session;
+    let Some(first) = queue.next_in_lane(session_id, 0, 0).await? else { return Ok(false) };
+    // In a stream that was made again the session's sequence says nothing.
+    let is_new = stream.is_some_and(|stream| stream != first.stream) || first.seq > *last_seq;
+    // The first one may be handled, and its acknowledgement on the way.
+    Ok(is_new || queue.next_in_lane(session_id, *last_seq, 0).await?.is_some())
 }
 
 /// Sessions.
@@ -146,12 +168,14 @@ pub(super) async fn list(
 
 /// One session.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}", operation_id = "show_session", tag = "sessions", params(("session_id" = Id, Path)),
-    responses((status = 200, description = "The session, without its lease", body = Session)))]
+    responses((status = 200, description = "The session, without its lease", body = SessionDetails)))]
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
-) -> Result<Json<Session>, Reject> {
-    Ok(Json(shown(load(&state, &session_id).await?)))
+) -> Result<Json<SessionDetails>, Reject> {
+    let session = load(&state, &session_id).await?;
+    let has_jobs = has_jobs(state.queue.as_ref(), &session).await.ok();
+    Ok(Json(SessionDetails { session: shown(session), has_jobs }))
 }
 
 /// How many.

@@ -119,7 +119,7 @@ pub async fn register(
     workflow: WorkflowRecord,
 ) -> Result<Registered, Reject> {
     let crew = Crew::of(store).await?;
-    let (names, _) = crew.check_against(store, here).await?;
+    let names = crew.check_against(store, here).await?;
     let flows = if crew.is_empty() { flows } else { crew.flows() };
     let agents = store.agents().await?.good;
     let known = run::runnables(store, flows).await?.with_models(names.models().to_vec());

@@ -4,8 +4,8 @@
 //! behind it have seen. The crash-point tests ask it after every fault, and `turnwheel chaos` at the end of a run. It answers every violation in words; none means that all holds. It knows nothing of the backend
 //! or of the faults, but for [`Evidence::outlived`].
 //!
-//! [`evidence`] gathers what one lane shows, [`conversation`] checks replies and history, [`decisions`] compares them with the recorded decisions, [`effects`] what was done outside,
-//! [`runs`] what workflows told.
+//! [`evidence`] gathers the state of one lane. [`conversation`] checks replies and history, [`decisions`] compares them with the
+//! recorded decisions, [`effects`] checks the calls of actions, [`runs`] the events of workflows.
 
 mod conversation;
 mod decisions;

@@ -26,7 +26,9 @@ pub async fn text(queue: &dyn Queue) -> String {
     );
     oldest.set(metrics().store_commands.oldest().as_secs_f64());
     text.push_str(&encode(&registry));
-    match tokio::time::timeout(LIMIT, queue.backlog()).await {
+    let (backlog, storage) =
+        tokio::join!(tokio::time::timeout(LIMIT, queue.backlog()), tokio::time::timeout(LIMIT, queue.storage()));
+    match backlog {
         Ok(Ok(backlog)) => {
             let registry = Registry::new();
             let jobs = gauge(&registry, "turnwheel_queue_jobs", "Jobs in the queue that are not handled yet.");
@@ -45,8 +47,8 @@ pub async fn text(queue: &dyn Queue) -> String {
         Ok(Err(problem)) => warn!("the metrics leave out what waits in the queue: {problem}"),
         Err(_) => warn!("the metrics leave out what waits in the queue: no answer within {LIMIT:?}"),
     }
-    match tokio::time::timeout(LIMIT, queue.storage()).await {
-        Ok(Ok(parts)) => text.push_str(&encode(&storage(&parts))),
+    match storage {
+        Ok(Ok(parts)) => text.push_str(&encode(&of_storage(&parts))),
         Ok(Err(problem)) => warn!("the metrics leave out the storage used: {problem}"),
         Err(_) => warn!("the metrics leave out the storage used: no answer within {LIMIT:?}"),
     }
@@ -54,7 +56,7 @@ pub async fn text(queue: &dyn Queue) -> String {
 }
 
 /// The bytes of each stream. One without a limit has no maximum.
-fn storage(parts: &[Storage]) -> Registry {
+fn of_storage(parts: &[Storage]) -> Registry {
     let registry = Registry::new();
     let family = |name: &str, help: &str| registered(&registry, IntGaugeVec::new(Opts::new(name, help), &["part"]));
     let used = family("turnwheel_storage_bytes", "Bytes that the stream, or the embedded file, holds.");

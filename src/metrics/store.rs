@@ -34,7 +34,7 @@ impl StoreCommands {
         InFlight { commands: self, begun }
     }
 
-    /// How long the oldest command has been in flight; zero when there is none.
+    /// How long the oldest command has been in flight; zero if none is.
     pub(super) fn oldest(&self) -> Duration {
         self.lock().1.first().map_or(Duration::ZERO, |(begun, _)| begun.elapsed())
     }

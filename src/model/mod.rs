@@ -1,13 +1,14 @@
 //! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
 //! deterministic rule model; [`registry`] finds what an agent [`names`], a `chain` of several where it names several, as far as
 //! its budget lasts (`budgeted`); [`circuit`] stops asking one that is dead, [`metered`] counts. `answer` reads structures, `thoughts` takes out how a model came to its answer,
-//! [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
+//! `control_tokens` are broken up in what users and tools say, [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
 //! Retries are those of [`crate::http_client`].
 
 pub(crate) mod answer;
 mod budgeted;
 mod chain;
 pub mod circuit;
+pub(crate) mod control_tokens;
 pub mod delta;
 pub mod message;
 mod metered;

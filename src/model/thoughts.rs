@@ -11,7 +11,7 @@ const TAGS: [(&str, &str); 4] =
     [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("[think]", "[/think]")];
 /// The longest tag has so many bytes.
 const LONGEST: usize = 11;
-/// After so many thoughts a structure is not looked for any more.
+/// The structure is looked for behind at most so many closing tags.
 const MOST: usize = 8;
 /// A tag after one of these is quoted.
 const QUOTES: &[char] = &['`', '"', '\'', '\\', '“', '‘', '「', '『', '《'];
@@ -21,7 +21,7 @@ pub(crate) fn without(text: &str) -> String {
     split(text).0
 }
 
-/// A text without its thoughts, and what was found of these.
+/// A text without its thoughts, and the reader that has found them.
 pub(crate) fn split(text: &str) -> (String, Thoughts) {
     let mut thoughts = Thoughts::default();
     let mut words = String::new();
@@ -59,16 +59,16 @@ fn find(text: &str, tag: &str) -> Option<usize> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) text: String,
-    /// The words before these were a thought, which nobody could know.
+    /// The words before these were a thought: its closing tag has come only now.
     pub(crate) void: bool,
 }
 
 /// One text that comes in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Thoughts {
-    /// What is not settled: it may be the beginning of a tag.
+    /// The end of the text so far, if it may be the beginning of a tag.
     kept: String,
-    /// What ends the thought that the text is in.
+    /// The closing tag of the thought that the text is in.
     until: Option<&'static str>,
     /// A thought has just ended: the white space after it belongs to it.
     ended: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Thoughts {
     quoted: u32,
 }
 
-/// What a text begins with.
+/// The kinds of beginnings of a text.
 enum Begins {
     Open(&'static str, usize),
     Close(usize),
@@ -94,7 +94,7 @@ enum Begins {
 }
 
 impl Thoughts {
-    /// Adds a piece; returns what is settled by now.
+    /// Adds a piece; returns the words that are settled by now.
     pub(crate) fn push(&mut self, piece: &str) -> Shown {
         self.kept.push_str(piece);
         self.settle(false)
@@ -172,7 +172,9 @@ impl Thoughts {
             self.quoted = self.quoted.saturating_sub(1);
             self.say(&tag[..length], shown);
         } else {
-            *self = Self { ended: true, found: true, untagged: true, ..Self::default() };
+            // After a thought with both tags this is a stray tag: it says nothing about how the model's answers begin.
+            let untagged = self.untagged || !self.found;
+            *self = Self { ended: true, found: true, untagged, ..Self::default() };
             *shown = Shown { text: String::new(), void: true };
         }
         &tag[length..]
@@ -206,7 +208,9 @@ fn begins(text: &str, at_end: bool) -> Begins {
             return Begins::Close(close.len());
         }
     }
-    let perhaps = TAGS.iter().any(|(open, close)| open.starts_with(&head) || close.starts_with(&head));
+    // A tag that is cut off ends with the text.
+    let perhaps = head.len() == text.len()
+        && TAGS.iter().any(|(open, close)| open.starts_with(&head) || close.starts_with(&head));
     if perhaps && !at_end { Begins::Perhaps } else { Begins::Text }
 }
 
@@ -214,7 +218,7 @@ fn begins(text: &str, at_end: bool) -> Begins {
 mod tests {
     use super::*;
 
-    /// What is left of a text that comes in pieces of so many characters.
+    /// A text that comes in pieces of so many characters, without its thoughts.
     fn in_pieces(text: &str, size: usize) -> String {
         let (mut thoughts, mut words) = (Thoughts::default(), String::new());
         let chars: Vec<char> = text.chars().collect();
@@ -252,6 +256,23 @@ mod tests {
             for size in 1..=text.chars().count() {
                 assert_eq!(in_pieces(text, size), words, "{text} in pieces of {size}");
             }
+        }
+    }
+
+    #[test]
+    fn a_stray_closing_tag_is_not_the_end_of_a_first_thought() {
+        let (words, thoughts) = split("a</think>b");
+        assert_eq!((words.as_str(), thoughts.untagged()), ("b", true));
+        let (words, thoughts) = split("<think>a</think>b</think>c");
+        assert_eq!((words.as_str(), thoughts.untagged()), ("c", false));
+    }
+
+    #[test]
+    fn words_after_the_beginning_of_a_tag_are_not_kept_back() {
+        for text in ["</thinking，好", "<thinking，好", "<thought é"] {
+            let mut thoughts = Thoughts::default();
+            assert_eq!(thoughts.push(text).text, text);
+            assert_eq!(in_pieces(text, 1), text);
         }
     }
 

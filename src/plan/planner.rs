@@ -1,12 +1,11 @@
 //! From phase 1's draft to a plan. The model rewrites texts; tools and skills stay as configured (E-11).
 
 use super::Plan;
-use crate::action::{Action, ActionKind};
 use crate::agent::{AgentConfig, AgentRecord, TimerConfig};
 use crate::clock::Timestamp;
 use crate::http_client::bounded;
 use crate::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
-use crate::turn::decision::{PlanDraft, SYSTEM_OPERATIONS};
+use crate::turn::decision::PlanDraft;
 use crate::turn::placeholder::is_placeholder;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -80,7 +79,7 @@ fn timer(config: &AgentConfig, value: &Value) -> Result<TimerConfig, String> {
     }
     match &timer.action {
         None if timer.message.is_none() => return Err("it has neither message nor action".to_owned()),
-        Some(action) if !has(config, action) => {
+        Some(action) if !config.targets(action.kind).contains(&action.target.as_str()) => {
             let kind = action.kind.as_str();
             return Err(format!("the agent has no {kind} `{}`", bounded(&action.target, MAX_TARGET)));
         }
@@ -90,17 +89,6 @@ fn timer(config: &AgentConfig, value: &Value) -> Result<TimerConfig, String> {
         return Err(format!("it has more than {MAX_TIMER_BYTES} bytes"));
     }
     Ok(timer)
-}
-
-/// True when the agent may execute an action.
-fn has(config: &AgentConfig, action: &Action) -> bool {
-    let target = &action.target;
-    match action.kind {
-        ActionKind::Skill => config.skills.iter().any(|skill| skill.id == *target),
-        ActionKind::Tool => config.tools.iter().any(|tool| tool.id == *target),
-        ActionKind::Flow => config.flows.contains(target),
-        ActionKind::System => SYSTEM_OPERATIONS.contains(&target.as_str()),
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! A run in a lane of its own as a part of its session's conversation: its query and its output enter the session's history.
 //!
-//! Only the holder of the session's lane may write the history. So a run that has come to its output publishes a `resume` job onto
+//! Only the holder of the session's lane may write the history. So a run that has its output publishes a `resume` job onto
 //! that lane, `resume-<run_id>`, and the job's turn adds both entries: in the order of the lane, durably, and once, since the
-//! job's id is the same however often the run is repeated. A run that begins before that turn reads what is under way from
+//! job's id is the same however often the run is repeated. A run that begins before that turn reads the missing entries from
 //! the runs' records.
 
+use crate::journal::Guard;
 use crate::queue::{Job, JobBody, Publish, QueueError};
 use crate::session::{Entry, Role, Session, history};
 use crate::store::{RunQuery, RunRecord, RunStatus, Store, StoreError};
@@ -25,12 +26,15 @@ pub(crate) fn is_notice(job: &Job) -> bool {
     matches!(&job.body, JobBody::Resume { run_id, .. } if job.job_id == job_id(run_id))
 }
 
-/// Tells the session of a run that has come to its output. Durable on return. The run's steps are durable by then, so a
+/// Publishes the job that tells the session of a run with its output. Durable on return. The run's steps are durable by then, so a
 /// repeat of the run comes to the same output.
-pub(super) async fn tell(services: &Services, run: &RunRecord, output: &str) -> Result<(), TurnError> {
+pub(super) async fn tell(services: &Services, guard: &Guard, run: &RunRecord, output: &str) -> Result<(), TurnError> {
     let Some(session_id) = run.origin_session.clone().filter(|session_id| *session_id != run.run_id) else {
         return Ok(());
     };
+    if !guard.holds().await? {
+        return Err(TurnError::Lost);
+    }
     let most = most_text(services.queue.max_payload());
     let outcome = json!({
         "status": RunStatus::Completed.as_str(),
@@ -46,7 +50,7 @@ pub(super) async fn tell(services: &Services, run: &RunRecord, output: &str) -> 
     let publish = Publish { session_id: session_id.clone(), msg_id, payload: job.encode() };
     match services.queue.publish(publish).await {
         Ok(_) => Ok(()),
-        // The session works its lane off; until there is room the run is not over.
+        // The run ends once the session's worker has made room in its lane.
         Err(problem @ QueueError::Full(_)) => {
             Err(TurnError::NoRoom(format!("the run cannot enter the history of session `{session_id}`: {problem}")))
         }
@@ -64,7 +68,7 @@ fn most_text(max_payload: usize) -> usize {
     history::MAX_TEXT.min(max_payload / 16)
 }
 
-/// A session's conversation, with what its runs have come to that its lane has not taken in yet.
+/// A session's conversation, with the queries and outputs of completed runs that its history does not have yet.
 pub(super) async fn history(store: &dyn Store, session_id: &str) -> Result<Vec<Entry>, StoreError> {
     let origin_session = Some(session_id.to_owned());
     let query = RunQuery { origin_session, status: Some(RunStatus::Completed), by_end: true, ..RunQuery::default() };
@@ -77,7 +81,7 @@ pub(super) async fn history(store: &dyn Store, session_id: &str) -> Result<Vec<E
     Ok(entries)
 }
 
-/// True when the history has the run, or has had it: what is older than all that it holds has left it.
+/// True when the history has the run, or has had it: entries older than its oldest one have left it.
 fn is_told(run: &RunRecord, session: Option<&Session>) -> bool {
     let Some(session) = session else { return run.lane != run.run_id };
     let oldest = session.history.first().map(|entry| entry.at);

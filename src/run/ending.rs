@@ -1,4 +1,4 @@
-//! How runs end: their records, their last events, what they have used and how long they took.
+//! How runs end: their records, their last events, their usage and their duration.
 
 use crate::clock::Timestamp;
 use crate::journal::{Journal, StepRecord};
@@ -12,19 +12,19 @@ use std::time::Duration;
 /// The most bytes of an output in a run's record; its steps have all of it.
 const MAX_OUTPUT: usize = 256 * 1024;
 
-/// Why a run that waited is cancelled: its user has left it, or has not answered in time.
+/// Why a run that waited is cancelled: its user has left it, or has not answered before the question's `until`.
 pub(crate) const LEFT: &str = "left";
 /// See [`LEFT`].
 pub(crate) const UNANSWERED: &str = "unanswered";
 
-/// What becomes of a run that is given up for this reason: people cancel, all else fails it.
+/// The status of a run that ends for this reason without an output: a user or an operator cancels it, all else fails it.
 pub(super) fn status_of(reason: &CancelReason) -> RunStatus {
     let by_people = ["operator", LEFT, UNANSWERED].contains(&reason.word);
     if by_people { RunStatus::Cancelled } else { RunStatus::Failed }
 }
 
-/// How long a run has been worked on that was begun `at` then. One that was begun by another worker has been up to its last recorded
-/// step: how long nobody worked on it counts against no limit.
+/// How long workers have executed a run that was begun `at` that time. A run that another worker began counts up to its last
+/// recorded step: the time without a worker counts against no limit.
 pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duration {
     match resumed {
         true => journal.recorded().iter().map(|step| at.until(step.at)).max().unwrap_or_default(),
@@ -32,19 +32,19 @@ pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duratio
     }
 }
 
-/// What the recorded steps have used; how many stages have begun they do not say.
+/// The model calls and tokens of the recorded steps. Steps do not show how many stages have begun.
 pub(super) fn used(steps: &[StepRecord]) -> RunUsage {
     let calls = steps.iter().filter(|step| step.tokens.is_some() || step.kind == "model");
     let tokens = steps.iter().filter_map(|step| step.tokens).map(|tokens| tokens.prompt + tokens.completion).sum();
     RunUsage { stages: 0, model_calls: u64::try_from(calls.count()).unwrap_or(0), tokens }
 }
 
-/// The id of the event that ends a run for another time, in a turn that goes on with it.
+/// The id of the event that ends a run once more, in a turn that has resumed it.
 pub(super) fn again(event_id: &str, turn_id: &str) -> String {
     format!("{event_id}@{turn_id}")
 }
 
-/// The id of the event that has ended a run, which is of that kind.
+/// The id of the last event of a run, which is of this kind.
 pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
     let event_id = format!("{}/{}", run.run_id, kind.as_str());
     // The first turn of a run in a lane of its own has the run's id.

@@ -29,7 +29,7 @@ pub async fn runnables(store: &dyn Store, flows: Vec<String>) -> Result<KnownRun
     Ok(known.with_workflows(workflows.good.iter().map(|workflow| Arc::clone(&workflow.workflow))))
 }
 
-/// What becomes of a file whose workflow is registered with another content.
+/// Whether a file replaces a workflow of its id that the store has with other content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
     /// It stays as it is: for the processes of a cluster.

@@ -3,7 +3,7 @@
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
 //! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow ([`mod@work`]); its events go through a
 //! [`sink`]. [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the
-//! user meanwhile. [`give_up`] ends what cannot go on, and [`ending`] says how runs end. A run in a lane of its own
+//! user meanwhile. [`give_up`] ends a run that cannot continue, and [`ending`] has how runs end. A run in a lane of its own
 //! that belongs to a session becomes a part of its [`conversation`]. [`folder`] has the files of `workflows_dir`.
 //!
 //! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
@@ -347,7 +347,7 @@ impl<'a> RunTurn<'a> {
         let (outbox, now) = (vec![self.last_event(asked, event)], self.services.clock.now());
         Ok(match outcome {
             Ok(output) => {
-                conversation::tell(self.services, &record, &output).await?;
+                conversation::tell(self.services, &self.guard, &record, &output).await?;
                 Ended { record: Some(completed(record, (&output, usage), now)), outbox, reason: None }
             }
             Err(failure) => {

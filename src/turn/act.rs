@@ -143,7 +143,7 @@ impl Turn<'_> {
             outcome = runnable.run(context) => Some(outcome),
             () = call.asking.left(&call.journal, outer) => None,
             // A flow that waits without a step does not look.
-            () = self.journal.broken_off(outer) => return Err(TurnError::Cancelled),
+            () = call.journal.broken_off(outer) => return Err(TurnError::Cancelled),
         };
         if !matches!(outcome, Some(Err(_))) {
             call.asking.check(&call.journal)?;

@@ -40,7 +40,7 @@ impl Turn<'_> {
         }
     }
 
-    /// True when nobody has touched the session since its lane was handled up to there, and nothing waits in it.
+    /// True when the lane has handled nothing after the message `seq`, and neither a timer nor a flow waits in the session.
     pub(super) fn is_left_alone(&self, seq: u64) -> bool {
         let Session { last_seq, timers, waiting, .. } = &self.session;
         *last_seq == seq && timers.is_empty() && waiting.is_none()

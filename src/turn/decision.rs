@@ -2,6 +2,7 @@
 
 use super::placeholder::is_placeholder;
 use crate::action::{Action, ActionKind};
+use crate::agent::validate::SYSTEM_OPERATIONS;
 use crate::http_client::bounded;
 use crate::model::ResponseSchema;
 use crate::model::answer::{kind, object};
@@ -10,8 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// The system operations (E-29).
-pub const SYSTEM_OPERATIONS: [&str; 3] = ["close_conversation", HANDOFF, "update_profile"];
 /// The system operation that hands the conversation to a human.
 pub const HANDOFF: &str = "handoff";
 

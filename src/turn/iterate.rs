@@ -10,6 +10,7 @@ use super::{CancelReason, TurnError};
 use crate::action::system::Operation;
 use crate::action::{Action, ActionKind};
 use crate::agent::canonical;
+use crate::agent::validate::SYSTEM_OPERATIONS;
 use crate::model::ActionAnswer;
 use crate::plan::Plan;
 use crate::prompt::SharedText;
@@ -188,10 +189,8 @@ impl Turn<'_> {
             return Ok(false);
         }
         let Some(operation) = Operation::of(action) else {
-            let error = format!(
-                "there is no system operation `{}`; they are: close_conversation, handoff, update_profile",
-                action.target
-            );
+            let known = SYSTEM_OPERATIONS.join(", ");
+            let error = format!("there is no system operation `{}`; they are: {known}", action.target);
             let refused = Err(error.clone());
             self.note_action(&format!("{iteration}/act"), ("system", false), action, (&refused, Duration::ZERO));
             state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));

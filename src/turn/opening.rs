@@ -62,8 +62,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether a configuration that is new to the session greets it: never a second time, and where the agent wants no
-    /// repeated greeting only if the agent has not greeted the session before.
+    /// Whether a configuration that is new to the session greets it: not while the history has its greeting, and where the agent
+    /// wants no repeated greeting only if the agent has not greeted the session before.
     fn needs_greeting(&self) -> bool {
         let (config, before) = (&self.agent.config, &self.session.workflow_state);
         let greeted = |field: &str, value: &str| {

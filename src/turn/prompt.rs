@@ -6,10 +6,9 @@ use crate::agent::{AgentConfig, AgentRecord};
 use crate::knowledge::Hit;
 use crate::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
 use crate::plan::Plan;
-use crate::prompt::{PromptError, SharedText, Variables, defused};
+use crate::prompt::{PromptError, SharedText, Variables};
 use crate::session::{Entry, Role, Session, transcript};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The most bytes of one action's result that a prompt takes.
@@ -132,7 +131,7 @@ pub(super) fn results(results: &[Arc<ActionAnswer>]) -> String {
 pub(super) fn messages(mut system: String, message: &str, images: Vec<String>) -> Arc<Vec<PromptMessage>> {
     // Rendering leaves half of it free, and thousands of turns may wait with theirs.
     system.shrink_to_fit();
-    let words = if message.is_empty() { Cow::Borrowed("(no new message)") } else { defused(message) };
+    let words = if message.is_empty() { "(no new message)" } else { message };
     let user = PromptMessage { images, ..PromptMessage::new(PromptRole::User, words) };
     Arc::new(vec![PromptMessage::new(PromptRole::System, system), user])
 }

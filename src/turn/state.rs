@@ -431,7 +431,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Says of a reply that it is the beginning of a longer text, and how long that was.
+/// Marks a reply whose text is cut, with the length of the whole text.
 fn mark_cut(metadata: &mut Map<String, Value>, text: &str) {
     if text.len() > MAX_REPLY {
         metadata.insert("truncated".into(), json!(true));

@@ -31,6 +31,7 @@ use health::{Failures, Health};
 use lanes::{Driven, Lanes, Offer};
 use shares::Shares;
 use std::panic::resume_unwind;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -155,13 +156,18 @@ async fn pull(
     };
     let Ok(first) = first else { return Ok(()) };
     // Not cancelled by `stop`: what the queue has handed out must be worked off or given back.
-    let woken = shared.queue().pull(1, PULL_WAIT).await?;
+    let mut pulled = pin!(shared.queue().pull(1, PULL_WAIT));
+    let woken = tokio::select! {
+        biased;
+        () = stop.cancelled() => {
+            // From now on no lane begins a turn, neither of what this pull brings nor of what waits.
+            shared.stopping.cancel();
+            pulled.await?
+        }
+        woken = &mut pulled => woken?,
+    };
     if woken.is_empty() {
         return Ok(());
-    }
-    if stop.is_cancelled() {
-        // It begins no turn of them.
-        shared.stopping.cancel();
     }
     let followed = woken.iter().any(|delivery| delivery.followed);
     // It begins before what else is there is asked for.

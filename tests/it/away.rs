@@ -1,7 +1,8 @@
 //! NATS or MongoDB away: at the start, and in the middle of the work.
 
 use crate::scenarios::{answer, sales};
-use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::backend::cluster_of;
+use crate::support::engine::{DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::interceptor::{Fate, way_to};
 use crate::support::process::Process;
@@ -15,8 +16,6 @@ use turnwheel::config::Settings;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{Publish, Queue};
 use turnwheel::session::Status;
-use turnwheel::store::mongo::MongoStore;
-use turnwheel::tasks::Tasks;
 
 /// How many sessions have a turn in flight when a server stops.
 pub const SESSIONS: usize = 5;
@@ -41,12 +40,7 @@ fn settings(handles: &ClusterHandles) -> Settings {
 
 /// The test's own view of a pair of servers; the work is done by processes.
 async fn watch(settings: &Settings) -> Engine {
-    let backend = Backend {
-        queue: Arc::new(NatsQueue::connect(settings, CancellationToken::new()).await.unwrap()),
-        store: Arc::new(MongoStore::connect(settings, &Tasks::new()).await.unwrap()),
-        settings: settings.clone(),
-    };
-    let engine = Engine::watching(backend, slow_model().await).await;
+    let engine = Engine::watching(cluster_of(settings.clone()).await, slow_model().await).await;
     engine.apply(sales()).await;
     engine
 }

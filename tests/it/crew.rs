@@ -1,4 +1,4 @@
-//! What files are checked against when they are applied, and by the doctor: what the running workers have.
+//! `apply` and the doctor check files against the models, flows and settings of the running workers.
 
 use crate::commands::{Ended, Folder};
 use crate::scenarios::on_both_backends;
@@ -71,7 +71,7 @@ fn tale(id: &str) -> String {
 }
 
 /// The author's folder, whose settings have a model and a workflow of their own, and a worker of the same cluster that has
-/// neither.
+/// neither, once it is announced.
 async fn author_and_worker() -> (Folder, Folder, Process) {
     let mut settings = backend::cluster().await.settings;
     settings.http.allow_private.clear();
@@ -82,6 +82,10 @@ async fn author_and_worker() -> (Folder, Folder, Process) {
     author.write("workflows/tale.json", &tale("tale"));
     let mut command = workers.command(&["all", "--set", "gateway.listen=127.0.0.1:0"]);
     let worker = Process::of(&mut command);
+    eventually(DEADLINE, "the worker is announced", || async {
+        doctor(&author).await.iter().any(|line| line.contains("workers: 1 run"))
+    })
+    .await;
     (author, workers, worker)
 }
 
@@ -98,10 +102,6 @@ async fn doctor(folder: &Folder) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_is_refused_whose_task_agents_the_workers_cannot_run() {
     let (author, _workers, _worker) = author_and_worker().await;
-    eventually(DEADLINE, "the worker is announced", || async {
-        doctor(&author).await.iter().any(|line| line.contains("workers: 1 run"))
-    })
-    .await;
     // It was applied when the workers had the model still.
     let scribe = json!({"id": "scribe", "model": "writer", "system_prompt": "写"});
     let store = MongoStore::connect(&author.settings, &Tasks::new()).await.unwrap();
@@ -119,10 +119,6 @@ async fn a_workflow_is_refused_whose_task_agents_the_workers_cannot_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_and_workflows_are_checked_against_what_the_workers_have() {
     let (author, workers, worker) = author_and_worker().await;
-    eventually(DEADLINE, "the worker is announced", || async {
-        doctor(&author).await.iter().any(|line| line.contains("workers: 1 run"))
-    })
-    .await;
     let model = applied(&author, &json!({"model": "writer"})).await;
     assert!(model.code == 1 && model.out.contains("there is no model `writer`"), "{model:?}");
     assert!(model.err.contains("the running worker, and not against the settings here"), "{model:?}");

@@ -14,12 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use turnwheel::agent::canonical;
-use turnwheel::clock;
 use turnwheel::journal::StepRecord;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{EventType, OutEvent, Publish, Queue, QueueError};
 use turnwheel::session::Status;
-use turnwheel::store::{Acquire, Acquired, Record};
+use turnwheel::store::Acquire;
 
 /// The code of nats-server's answer for a stream without a leader.
 const LEADERLESS: &str = "error code 10008";
@@ -96,6 +95,7 @@ async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
         }
         Fate::Passes
     };
+    // The worker pulls the second message while the first turn runs, which nothing outside can see.
     let slow = Duration::from_secs(1);
     let model = ScriptedModel::start(move |asked| {
         let content = match asked.schema.as_str() {
@@ -144,29 +144,14 @@ async fn repeated_merged_turn_reads_all_that_it_covers_from_a_lagging_replica() 
     // A worker that has merged all three, and died.
     let stream = engine.queue.stream().await.unwrap().made;
     let begun = Acquire { stream, lease: Duration::ZERO, ..kit::acquire("s1", 1, "dead") };
-    let Acquired::Granted(grant) = engine.store.acquire(begun).await.unwrap() else { panic!("not granted") };
-    let step = StepRecord {
-        key: "begin".into(),
+    let grant = kit::granted(engine.store.acquire(begun).await.unwrap());
+    let begin = StepRecord {
         kind: "begin".into(),
         target: "sales".into(),
         input_hash: canonical::hash(&json!("m-1")),
-        output: json!({"agent_id": "sales", "hash": agent.hash, "through": 3}),
-        ok: true,
-        ms: 0,
-        model: None,
-        tokens: None,
-        attempts: None,
-        charged: None,
-        at: clock::now(),
+        ..(*kit::step("begin", json!({"agent_id": "sales", "hash": agent.hash, "through": 3}))).clone()
     };
-    let record = Record {
-        session_id: "s1".into(),
-        epoch: grant.session.epoch,
-        turn_id: "m-1".into(),
-        steps: vec![Arc::new(step)],
-        status: None,
-    };
-    engine.store.record(record).await.unwrap();
+    engine.store.record(kit::record(&grant, "m-1", vec![Arc::new(begin)], None)).await.unwrap();
     engine.start_worker();
     engine.turn("s1", "m-1").await;
     let session = engine.session("s1").await;

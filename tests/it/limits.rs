@@ -10,6 +10,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use turnwheel::config::{self, duration::Text};
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{From, Publish, Queue, QueueError, ReplyKind};
 use turnwheel::session::Status;
@@ -43,19 +44,26 @@ fn quiet(fields: &Value) -> Value {
     agent
 }
 
-async fn hung_model_does_not_stop_sessions_of_another(mut backend: Backend) {
+/// An engine whose worker has so many places, with so many sessions of a model that never answers. No other model was used.
+async fn crowded(mut backend: Backend, places: usize, sessions: usize) -> (Engine, ScriptedModel) {
     let hung = ScriptedModel::start(|_| Answer::Hang).await;
-    backend.settings.worker.concurrency = 8;
-    backend.settings.models.insert("hung".into(), scripted(&hung));
+    // Longer than a test takes on a slow machine: no call is repeated.
+    let (timeout, idle_timeout) = (Text(Duration::from_secs(600)), Text(Duration::from_secs(600)));
+    backend.settings.worker.concurrency = places;
+    backend.settings.models.insert("hung".into(), config::Model { timeout, idle_timeout, ..scripted(&hung) });
     let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
     engine.apply(quiet(&json!({}))).await;
     engine.apply(quiet(&json!({"id": "stuck", "model": "hung"}))).await;
-    // No other model has been in use.
-    for number in 0..30 {
+    for number in 0..sessions {
         let session_id = format!("stuck-{number}");
         let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "stuck", "job_id": "m-1", "text": "在吗"});
         engine.publish_job(&session_id, job).await;
     }
+    (engine, hung)
+}
+
+async fn hung_model_does_not_stop_sessions_of_another(backend: Backend) {
+    let (engine, hung) = crowded(backend, 8, 30).await;
     eventually(DEADLINE, "the hung model has its share", || async { hung.asked().len() >= 7 }).await;
     for message in 1..5 {
         engine.say("quick", &format!("m-{message}"), "你好").await;
@@ -63,18 +71,8 @@ async fn hung_model_does_not_stop_sessions_of_another(mut backend: Backend) {
     assert_eq!(hung.asked().len(), 7, "one place of eight stays free");
 }
 
-async fn crowded_jobs_do_not_starve_another_model(mut backend: Backend) {
-    let hung = ScriptedModel::start(|_| Answer::Hang).await;
-    backend.settings.worker.concurrency = 2;
-    backend.settings.models.insert("hung".into(), scripted(&hung));
-    let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
-    engine.apply(quiet(&json!({}))).await;
-    engine.apply(quiet(&json!({"id": "stuck", "model": "hung"}))).await;
-    for number in 0..1_500 {
-        let session_id = format!("stuck-{number}");
-        let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "stuck", "job_id": "m-1", "text": "在吗"});
-        engine.publish_job(&session_id, job).await;
-    }
+async fn crowded_jobs_do_not_starve_another_model(backend: Backend) {
+    let (engine, hung) = crowded(backend, 2, 1_500).await;
     for message in 1..10 {
         engine.say("quick", &format!("m-{message}"), "你好").await;
     }

@@ -9,6 +9,7 @@ use crate::support::process::Process;
 use crate::support::script::{ScriptedModel, plan};
 use crate::support::servers::free_port;
 use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use turnwheel::queue::Publish;
@@ -124,7 +125,12 @@ async fn debug_names_session_turn_and_agent_with_each_status() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_takeover_of_a_dead_worker_s_turn_is_logged() {
     let watched = Watched::start(&[], &[]).await;
-    watched.api().script(|_, _| (200, json!({}), Duration::from_secs(1)));
+    // The first worker gets no answer.
+    let asked = AtomicBool::new(false);
+    watched.api().script(move |_, _| {
+        let wait = if asked.swap(true, Ordering::SeqCst) { 0 } else { 60 };
+        (200, json!({}), Duration::from_secs(wait))
+    });
     watched.engine.publish("s1", "m-1", "查订单 A1").await;
     eventually(DEADLINE, "the action runs", || async { !watched.api().calls("/orders").is_empty() }).await;
     let Watched { engine, dir, metrics, worker } = watched;

@@ -15,10 +15,10 @@ use turnwheel::queue::Publish;
 on_both_backends!(turns_and_what_they_cost_are_counted, what_waits_is_told_and_how_long);
 
 /// One scrape.
-struct Metrics(String);
+pub struct Metrics(String);
 
 impl Metrics {
-    async fn of(gateway: &Gateway) -> Self {
+    pub async fn of(gateway: &Gateway) -> Self {
         let response = gateway.get("/metrics").await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4");
@@ -26,7 +26,7 @@ impl Metrics {
     }
 
     /// The value of one series; 0 when nothing was counted in it.
-    fn value(&self, series: &str) -> f64 {
+    pub fn value(&self, series: &str) -> f64 {
         let found = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         found.map_or(0.0, |value| value.parse().unwrap())
     }

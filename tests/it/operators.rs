@@ -388,6 +388,12 @@ async fn a_replica_set_that_is_not_initiated_is_recognised_and_made() {
     assert_eq!(ill.code, 1, "{ill:?}");
     assert!(ill.out.contains("not initiated") && ill.out.contains("turnwheel doctor --initiate"), "{ill:?}");
     assert!(!ill.out.contains("Topology") && !ill.out.contains("labels"), "{ill:?}");
+    let unset = {
+        let folder = Folder::embedded();
+        folder.write("turnwheel.toml", "");
+        folder.run(&["doctor", "--initiate"], "").await
+    };
+    assert!(unset.code == 1 && unset.out.contains("no cluster is set, so no replica set is initiated"), "{unset:?}");
     let made = folder.run(&["doctor", "--initiate"], "").await;
     assert!(made.code == 0 && made.out.contains("the replica set `rs0` is initiated"), "{made:?}");
     let again = folder.run(&["doctor", "--initiate"], "").await;

@@ -2,6 +2,7 @@
 
 use crate::conformance::kit;
 use crate::gateway::Gateway;
+use crate::metrics::Metrics;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::process::Process;
@@ -181,11 +182,7 @@ async fn session_that_this_version_cannot_read_keeps_its_attempts_and_is_answere
     backend.settings.worker.ack_wait = Text(Duration::from_secs(1));
     let engine = engine(backend, answer("一"), vec![answer("二")]).await;
     let gateway = Gateway::of(&engine).await;
-    let visits = || async {
-        let text = gateway.get("/metrics").await.text().await.unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("turnwheel_unreadable_total "));
-        line.map_or(0.0, |value| value.parse::<f64>().unwrap())
-    };
+    let visits = || async { Metrics::of(&gateway).await.value("turnwheel_unreadable_total") };
     engine.say("s1", "m-1", "你好").await;
     let client = mongodb::Client::with_uri_str(&engine.settings.mongodb.uri).await.unwrap();
     let sessions = client.database(&engine.settings.mongodb.database).collection::<bson::Document>("sessions");

@@ -4,7 +4,7 @@
 
 use crate::crash::mutants::CANNOT_RENEW;
 use crate::scenarios::{acts, answer, sales_with};
-use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::engine::{DEADLINE, Engine, quick};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
@@ -16,14 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use turnwheel::clock;
-use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{Event, Job, JobBody, Publish};
 use turnwheel::session::Status;
-use turnwheel::store::mongo::MongoStore;
 use turnwheel::store::{Acquire, Acquired, NewSession};
-use turnwheel::tasks::Tasks;
 use turnwheel::worker::Worker;
 
 /// A model that orders the skill first and answers when it sees its result.
@@ -80,12 +78,7 @@ async fn is_answered_once(engine: &Engine, session_id: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn database_restarted_during_recovery_strands_nothing() {
     let (_nats, mongod, handles) = private().await;
-    let settings = quick(handles.settings());
-    let backend = Backend {
-        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
-        store: Arc::new(MongoStore::connect(&settings, &Tasks::new()).await.unwrap()),
-        settings,
-    };
+    let backend = backend::cluster_of(quick(handles.settings())).await;
     let engine = Engine::watching(backend, one_action().await).await;
     engine.apply(quiet(&json!({}))).await;
     let open = gate(&engine);
@@ -122,10 +115,11 @@ async fn paused_worker_that_wakes_up_after_its_lease_repeats_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paused_worker_that_wakes_up_after_its_turn_was_given_up_does_and_says_nothing() {
-    let model = ScriptedModel::start(|_| {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let model = ScriptedModel::start(move |_| {
         let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
-        // It comes when its worker has been stopped.
-        Answer::After(Duration::from_secs(1), Box::new(Answer::json(&plan(json!(null), &order))))
+        Answer::json(&plan(json!(null), &order)).gated(&held)
     })
     .await;
     let mut backend = backend::cluster().await;
@@ -140,6 +134,8 @@ async fn paused_worker_that_wakes_up_after_its_turn_was_given_up_does_and_says_n
     let turn = engine.turn("s1", "m-1").await;
     assert!(turn.reason.unwrap().starts_with("attempts"));
     let before = engine.events("s1").await;
+    // The answer comes to a worker that is paused.
+    gate.add_permits(1);
     paused.signal("CONT");
     paused.signal("TERM");
     eventually(DEADLINE, "it has ended its turns", || {
@@ -194,11 +190,12 @@ async fn draining_worker_finishes_its_turn_and_takes_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_worker_begins_none_of_the_messages_that_wait_in_its_lanes() {
     for backend in [backend::embedded().await, backend::cluster().await] {
-        let model = ScriptedModel::start(|asked| {
+        let gate = Arc::new(Semaphore::new(0));
+        let held = Arc::clone(&gate);
+        let model = ScriptedModel::start(move |asked| {
             let reply = answer("好的");
             let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
-            let wait = if asked.user == "一" { 1_000 } else { 0 };
-            Answer::After(Duration::from_millis(wait), Box::new(Answer::json(&content)))
+            if asked.user == "一" { Answer::json(&content).gated(&held) } else { Answer::json(&content) }
         });
         let engine = Engine::watching(backend, model.await).await;
         engine.apply(quiet(&json!({}))).await;
@@ -209,6 +206,7 @@ async fn draining_worker_begins_none_of_the_messages_that_wait_in_its_lanes() {
         let stopping = async {
             eventually(DEADLINE, "the first turn is in hand", || async { !engine.model.asked().is_empty() }).await;
             stop.cancel();
+            gate.add_permits(1);
         };
         tokio::join!(worker.run(&engine.settings, stop.clone()), stopping);
         let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.user).collect();

@@ -1,4 +1,4 @@
-//! A `job_id` that comes again once its session has forgotten it: a turn of its own, which meets nothing of the earlier one.
+//! A `job_id` that is published again after its session has forgotten it begins a new turn, apart from the earlier one.
 
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -21,7 +21,7 @@ on_both_backends!(
     job_id_that_was_forgotten_names_no_merged_turn_twice,
 );
 
-/// An engine whose model has an order looked up whenever it is asked for one, and answers with what it is told.
+/// An engine whose model calls the skill for every question about an order, and replies when it has the result.
 async fn orders(mut backend: Backend) -> Engine {
     backend.settings.worker.drain_timeout = Text(Duration::from_millis(100));
     let model = ScriptedModel::start(|asked| {
@@ -38,7 +38,7 @@ async fn orders(mut backend: Backend) -> Engine {
     engine
 }
 
-/// Has the session forget what it has handled.
+/// Publishes so many other jobs that the session forgets `m-1`.
 async fn forget(engine: &Engine, round: usize) {
     for n in 0..RECENT_JOBS {
         engine.publish("s1", &format!("other-{round}-{n}"), "嗯").await;

@@ -125,7 +125,7 @@ async fn doctor_compares_replicas_with_the_setting_and_the_cluster() {
         doctor_finds(&three, stream, "3 replicas", "ok").await;
     }
 
-    // Not the first, to which this test is connected, and none that leads the stream: its replica is what is missing.
+    // A follower of the stream, and not the first server, to which this test is connected.
     let leads = eventually(DEADLINE, "the stream has a leader", || leader(&context)).await;
     let other = (1..3).find(|place| *place != leads).unwrap();
     servers[other].kill();

@@ -3,7 +3,8 @@
 use crate::away::{SESSIONS, is_ready, is_unready_for, slow_model};
 use crate::conformance::kit::{self, grant, run_turn, step};
 use crate::scenarios::sales;
-use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::backend::cluster_of;
+use crate::support::engine::{DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::replica_set::{READER, ReplicaSet};
@@ -11,18 +12,16 @@ use crate::support::servers::{Server, free_port};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio_util::sync::CancellationToken;
 use turnwheel::config::Settings;
 use turnwheel::config::duration::Text;
 use turnwheel::doctor::{self, Level};
-use turnwheel::queue::nats::NatsQueue;
 use turnwheel::session::Status;
 use turnwheel::store::mongo::MongoStore;
 use turnwheel::store::{Store, StoreError};
 use turnwheel::tasks::Tasks;
 use turnwheel::workflow::Flows;
 
-/// How long the set may take to have a primary, and the engine to go on.
+/// How long the set may take to elect a primary, and the engine to resume.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(uri: String) -> Settings {
@@ -44,7 +43,7 @@ async fn reads_go_to_the_primary_though_the_address_asks_for_a_secondary_that_la
     let store = store(&reading).await;
     set.applies(READER, false).await;
     run_turn(&plain, "s", 1, |change| change.steps = vec![step("0/decide", json!("好"))]).await;
-    // What the lagging member has is a database without the session.
+    // The lagging member's database has no session.
     let taken = grant(&store, "s", 2).await;
     assert_eq!((taken.session.last_seq, taken.resumed), (1, false));
     assert_eq!(store.steps("s", "m-1").await.unwrap().len(), 1);
@@ -72,7 +71,7 @@ async fn commands_that_no_majority_acknowledges_end_in_time_and_their_kind_goes_
         let (store, id) = (Arc::clone(&store), format!("s{number}"));
         async move { store.acquire(kit::acquire(&id, 1, "w1")).await }
     };
-    // More than commands of one kind are in flight at once.
+    // More commands than may be in flight concurrently.
     for refused in futures::future::join_all((0..200).map(asked)).await {
         assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     }
@@ -99,12 +98,7 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
     let mut settings = settings(set.uri());
     settings.nats.url = nats.address();
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
-    let backend = Backend {
-        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
-        store: store(&settings).await,
-        settings: settings.clone(),
-    };
-    let engine = Engine::watching(backend, slow_model().await).await;
+    let engine = Engine::watching(cluster_of(settings.clone()).await, slow_model().await).await;
     engine.apply(sales()).await;
     let dir = tempfile::tempdir().unwrap();
     let _process = Process::start(dir.path(), &engine.settings, &["all", "--set", "mongodb.timeout=2s"]);

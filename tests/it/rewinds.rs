@@ -1,10 +1,12 @@
-//! A stream of jobs that has gone back: it was deleted and made again, or its server came back without the last messages. What
-//! is published from then on is handled, in every session, and what was handled before is not handled again.
+//! A stream of jobs that has gone back: it was deleted and made again, or its server came back without the last messages. All
+//! later messages are handled, in every session, and no message is handled twice.
 
 use crate::conformance::kit;
 use crate::gateway::Gateway;
+use crate::metrics::Metrics;
 use crate::outbox::outbox;
 use crate::scenarios::{answer, sales_with};
+use crate::support::backend::cluster_of;
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, plan};
@@ -14,6 +16,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use turnwheel::agent::validate::Known;
 use turnwheel::config::Settings;
@@ -22,9 +25,7 @@ use turnwheel::doctor::{self, Level};
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{Delivery, Publish, Queue, ReplyKind};
 use turnwheel::session::Status;
-use turnwheel::store::mongo::MongoStore;
 use turnwheel::store::{Acquire, Acquired, Change, Commit, Outcome};
-use turnwheel::tasks::Tasks;
 
 /// An engine whose model answers `<message>!`.
 async fn echo(backend: Backend, agent: &Value) -> Engine {
@@ -37,6 +38,17 @@ async fn echo(backend: Backend, agent: &Value) -> Engine {
     agent.as_object_mut().unwrap().remove("greeting");
     engine.apply(agent).await;
     engine
+}
+
+/// From now on the model holds its answer to the message `2` back until the gate has a permit.
+fn holds_back_the_second(engine: &Engine) -> Arc<Semaphore> {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    engine.model.script(move |asked| {
+        let reply = Answer::json(&answer(&format!("{}!", asked.user)));
+        if asked.user == "2" { reply.gated(&held) } else { reply }
+    });
+    gate
 }
 
 async fn texts(engine: &Engine, session_id: &str) -> Vec<String> {
@@ -94,6 +106,8 @@ async fn messages_to_a_stream_that_was_made_again_are_answered_in_order() {
 async fn timers_and_commands_reach_a_session_of_the_former_stream() {
     let timers = json!([{"name": "follow_up", "delay": "2s", "message": "还在吗？"}]);
     let engine = echo(crate::support::backend::cluster().await, &json!({ "timers": timers })).await;
+    // No timer fires before the stream has been made again.
+    engine.stop_scheduler();
     for n in 1..=3 {
         engine.say("s1", &format!("m-{n}"), &n.to_string()).await;
         engine.say("s2", &format!("m-{n}"), &n.to_string()).await;
@@ -101,6 +115,7 @@ async fn timers_and_commands_reach_a_session_of_the_former_stream() {
     let other = make_again(&engine).await;
     let close = json!({"type": "control", "session_id": "s2", "job_id": "c-1", "command": "close", "by": "li"});
     assert_eq!(publish(&other, "s2", close).await, 1);
+    engine.start_scheduler();
     eventually(DEADLINE, "s2 is closed", || async { engine.session("s2").await.closed_at }).await;
     eventually(DEADLINE, "the timer of s1 fires", || async {
         engine.said("s1").await.iter().any(|(kind, _)| *kind == ReplyKind::Timer)
@@ -113,17 +128,12 @@ async fn timers_and_commands_reach_a_session_of_the_former_stream() {
 async fn a_turn_in_hand_whose_stream_is_made_again_ends_and_so_does_the_next_one() {
     let engine = echo(crate::support::backend::cluster().await, &json!({})).await;
     engine.say("s1", "m-1", "1").await;
-    let (open, held) = (Arc::new(std::sync::atomic::AtomicBool::new(false)), Duration::from_millis(300));
-    let gate = Arc::clone(&open);
-    engine.model.script(move |asked| {
-        let reply = Box::new(Answer::json(&answer(&format!("{}!", asked.user))));
-        if gate.load(std::sync::atomic::Ordering::SeqCst) { *reply } else { Answer::After(held, reply) }
-    });
+    let gate = holds_back_the_second(&engine);
     let asked = engine.model.asked().len();
     engine.publish("s1", "m-2", "2").await;
     eventually(DEADLINE, "the turn is in hand", || async { engine.model.asked().len() > asked }).await;
     let other = make_again(&engine).await;
-    open.store(true, std::sync::atomic::Ordering::SeqCst);
+    gate.add_permits(1);
     assert_eq!(publish(&other, "s1", says("s1", "m-3", "3")).await, 1);
     engine.turn("s1", "m-3").await;
     assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "3!"]);
@@ -137,7 +147,7 @@ async fn what_a_turn_has_said_is_published_though_its_message_is_gone_with_the_s
     engine.apply(sales_with(&json!({"greeting": null}))).await;
     engine.publish("s", "m-0", "在吗").await;
     engine.publish("s", "m-1", "在吗").await;
-    let taken = engine.queue.pull(2, Duration::from_secs(5)).await.unwrap();
+    let taken = engine.queue.pull(2, DEADLINE).await.unwrap();
     let message = &taken.iter().max_by_key(|delivery| delivery.message.seq).unwrap().message;
     let wish = Acquire { stream: message.stream, ..kit::acquire("s", message.seq, "w1") };
     let grant = kit::granted(engine.store.acquire(wish).await.unwrap());
@@ -157,10 +167,7 @@ async fn what_a_turn_has_said_is_published_though_its_message_is_gone_with_the_s
 async fn a_holder_goes_on_in_no_other_stream_than_the_one_it_began_in() {
     let engine = echo(crate::support::backend::cluster().await, &json!({})).await;
     engine.say("s1", "m-1", "1").await;
-    engine.model.script(|asked| {
-        let reply = Box::new(Answer::json(&answer(&format!("{}!", asked.user))));
-        if asked.user == "2" { Answer::After(Duration::from_secs(3), reply) } else { *reply }
-    });
+    let gate = holds_back_the_second(&engine);
     let asked = engine.model.asked().len();
     engine.publish("s1", "m-2", "2").await;
     eventually(DEADLINE, "the turn is in hand", || async { engine.model.asked().len() > asked }).await;
@@ -172,6 +179,7 @@ async fn a_holder_goes_on_in_no_other_stream_than_the_one_it_began_in() {
     for (job_id, text) in [("m-4", "4"), ("m-5", "5"), ("m-6", "6")] {
         publish(&other, "s1", says("s1", job_id, text)).await;
     }
+    gate.add_permits(1);
     engine.turn("s1", "m-6").await;
     assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "4!", "5!", "6!"]);
 }
@@ -254,13 +262,7 @@ fn copy(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     let (nats, _mongod, handles) = private().await;
-    let settings = quick(handles.settings());
-    let backend = Backend {
-        queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
-        store: Arc::new(MongoStore::connect(&settings, &Tasks::new()).await.unwrap()),
-        settings,
-    };
-    let engine = echo(backend, &json!({})).await;
+    let engine = echo(cluster_of(quick(handles.settings())).await, &json!({})).await;
     engine.say("s1", "m-1", "1").await;
     eventually(DEADLINE, "m-1 is acknowledged", || async { engine.queue.backlog().await.unwrap().jobs == 0 }).await;
     let backup = tempfile::tempdir().unwrap();
@@ -295,7 +297,7 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     engine.publish_job("s1", unnamed("5")).await;
     engine.publish("s1", "m-6", "6").await;
     engine.turn("s1", "m-6").await;
-    // The events were restored, too: what was said after the backup is lost there, and not in the conversation.
+    // The stream of events was restored, too: replies after the backup are lost there, and not in the conversation.
     let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.user).collect();
     assert_eq!(asked, ["1", "2", "3", "4", "5", "6"]);
     assert_eq!(said(3).await, ["1!", "5!", "6!"]);
@@ -309,11 +311,7 @@ async fn a_stream_that_has_gone_back_is_counted_and_sessions_of_an_earlier_versi
     let backend = crate::support::backend::cluster().await;
     let engine = echo(backend, &json!({})).await;
     let gateway = Gateway::of(&engine).await;
-    let count = || async {
-        let text = gateway.get("/metrics").await.text().await.unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("turnwheel_rewinds_total{cause=\"tail\"} "));
-        line.map_or(0.0, |value| value.parse::<f64>().unwrap())
-    };
+    let count = || async { Metrics::of(&gateway).await.value("turnwheel_rewinds_total{cause=\"tail\"}") };
     for n in 1..=3 {
         engine.say("s1", &format!("m-{n}"), &n.to_string()).await;
     }

@@ -1,8 +1,8 @@
-//! Full lanes and full streams: what is refused, what always fits, and that a full JetStream drains.
+//! Full lanes and full streams refuse messages and take commands; a full JetStream drains.
 
 use crate::gateway::Gateway;
 use crate::scenarios::{answer, sales_with};
-use crate::support::backend::{cluster_of, cluster_with, embedded_with};
+use crate::support::backend::{cluster_of, cluster_with_short_lanes, embedded_with_short_lanes};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
@@ -27,7 +27,7 @@ fn answering(asked: &Asked, text: &str) -> Value {
     if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply }
 }
 
-/// A slow turn in a lane of one place, and what an operator orders meanwhile.
+/// A turn that hangs in a lane of one place, and an operator's commands meanwhile.
 async fn commands_fit_into_a_full_lane(backend: Backend) {
     let model = ScriptedModel::start(|_| Answer::Hang).await;
     let engine = Engine::start(backend, model, 1).await;
@@ -53,14 +53,12 @@ async fn commands_fit_into_a_full_lane(backend: Backend) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_fit_into_a_full_lane_of_the_embedded_file() {
-    let mut settings = Settings::default();
-    settings.lane.max_depth = 1;
-    commands_fit_into_a_full_lane(embedded_with(settings).await).await;
+    commands_fit_into_a_full_lane(embedded_with_short_lanes().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_fit_into_a_full_lane_of_the_cluster() {
-    commands_fit_into_a_full_lane(cluster_with(|settings| settings.lane.max_depth = 1).await).await;
+    commands_fit_into_a_full_lane(cluster_with_short_lanes().await).await;
 }
 
 /// So many jobs may wait in one lane, whatever they are.
@@ -78,14 +76,12 @@ async fn the_reserve_has_an_end(backend: Backend) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reserve_has_an_end_in_the_embedded_file() {
-    let mut settings = Settings::default();
-    settings.lane.max_depth = 1;
-    the_reserve_has_an_end(embedded_with(settings).await).await;
+    the_reserve_has_an_end(embedded_with_short_lanes().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reserve_has_an_end_on_the_cluster() {
-    the_reserve_has_an_end(cluster_with(|settings| settings.lane.max_depth = 1).await).await;
+    the_reserve_has_an_end(cluster_with_short_lanes().await).await;
 }
 
 /// MongoDB as shared, and a NATS server whose streams may hold so many bytes together.
@@ -99,7 +95,7 @@ fn used(parts: &[Storage], part: &str) -> Storage {
     parts.iter().find(|storage| storage.part == part).unwrap().clone()
 }
 
-/// Answers with 64 KiB of text, so that the events of the turns do not fit into their stream either.
+/// A model whose replies have 60 KB of text, so that the events of the turns do not fit into their stream either.
 async fn verbose() -> ScriptedModel {
     ScriptedModel::start(|asked| Answer::json(&answering(asked, &"说".repeat(20_000)))).await
 }

@@ -36,7 +36,7 @@ impl Text {
         lines.filter(|line| !line.is_empty())
     }
 
-    /// What stands in backticks, and the lines of code blocks without their comments.
+    /// The texts in backticks, and the lines of code blocks without their comments.
     pub fn code(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (at, part) in self.0.split("```").enumerate() {

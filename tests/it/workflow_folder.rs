@@ -1,4 +1,4 @@
-//! The files of `workflows_dir` when a process starts: good ones are registered beside bad ones, and on a cluster none replaces
+//! The files of `workflows_dir` when a process starts: good ones are registered despite bad ones, and on a cluster none replaces
 //! a workflow that the store has.
 
 use crate::commands::Folder;

@@ -1,5 +1,5 @@
-//! What workflows hand on: with a model that repeats what it is shown, the output of every workflow that comes with the program
-//! has what its stages found, and `output` of a loop or pipeline is its text and not its judge's.
+//! Outputs of workflows: with a model that repeats its prompt, the output of every workflow that comes with the program has the
+//! findings of its stages, and `output` of a loop or pipeline is its text and not its judge's.
 
 use crate::dynamic::{review, three_steps};
 use crate::run_streams::{engine, payloads, register, stage, started, writer};
@@ -22,7 +22,7 @@ fn marks(text: &str) -> BTreeSet<String> {
     mark.find_iter(text).map(|found| found.as_str().to_owned()).collect()
 }
 
-/// An answer with a mark of its own and all those that were shown. Judges say their one word alone, as they are told to.
+/// An answer with a mark of its own and all marks of its prompt. A judge's answer is its one word.
 fn repeats(asked: &Asked) -> Answer {
     let stage = stage(asked);
     match asked.schema.as_str() {

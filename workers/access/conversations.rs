@@ -5,7 +5,7 @@ use crate::client::Followed;
 use crate::feed::{self, Feed};
 use turnwheel::gateway::intake::{self, Accepted, NewMessage, Order};
 use turnwheel::gateway::timers::{self, PendingTimer};
-use turnwheel::gateway::{SessionSummary, TurnDetails, turns_of};
+use turnwheel::gateway::{SessionSummary, TurnDetails, has_jobs, turns_of};
 use turnwheel::queue::From;
 use turnwheel::session::Session;
 use turnwheel::store::SessionQuery;
@@ -39,13 +39,11 @@ impl Access {
         }
     }
 
-    /// True when jobs of the session wait, as far as they can be seen from here.
+    /// True when the session's lane has a job that waits or is in work, or may have one.
     pub async fn has_jobs(&self, session: &Session) -> anyhow::Result<bool> {
         match self {
-            Self::Direct { queue, .. } => {
-                Ok(queue.next_in_lane(&session.session_id, session.last_seq, 0).await?.is_some())
-            }
-            Self::Gateway(_) => Ok(session.pending_seq > session.last_seq),
+            Self::Direct { queue, .. } => Ok(has_jobs(queue.as_ref(), session).await?),
+            Self::Gateway(client) => Ok(client.has_jobs(&session.session_id).await?.unwrap_or(true)),
         }
     }
 

@@ -127,7 +127,7 @@ fn address(check: &mut Check<'_>, path: &str, template: &str) {
     }
 }
 
-/// An address that is written out, and that no worker may call.
+/// Warns of a private address that workers may not call. A host that a template fills is known only in a call.
 fn private(check: &mut Check<'_>, path: &str, template: &str, url: &Url) {
     let host = template.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
     if host.is_none_or(|host| host.contains('{')) {

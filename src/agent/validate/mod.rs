@@ -356,12 +356,7 @@ impl Check<'_> {
     /// The target of an action exists, and gets what it requires.
     fn action(&mut self, path: &str, action: &Action) {
         let target = action.target.as_str();
-        let known: Vec<&str> = match action.kind {
-            ActionKind::Skill => self.config.skills.iter().map(|skill| skill.id.as_str()).collect(),
-            ActionKind::Tool => self.config.tools.iter().map(|tool| tool.id.as_str()).collect(),
-            ActionKind::Flow => self.config.flows.iter().map(String::as_str).collect(),
-            ActionKind::System => SYSTEM_OPERATIONS.to_vec(),
-        };
+        let known = self.config.targets(action.kind);
         if !known.contains(&target) {
             let kind = action.kind.as_str();
             let problem = format!("this agent has no {kind} `{target}`; known are {}", quoted(known.iter().copied()));

@@ -95,8 +95,8 @@ impl Nats {
         self.mended
     }
 
-    /// Waits until `amiss` finds nothing. A replica may stop to follow its leader for good, which is a defect of the server: then it
-    /// is restarted, as its operator would do.
+    /// Waits until `amiss` finds nothing. A replica may stop following its leader for good, which is a defect of the server: then
+    /// it is restarted, as its operator would do.
     async fn mend(
         &mut self,
         limit: Duration,
@@ -106,7 +106,7 @@ impl Nats {
             return Ok(());
         }
         let mut problem = String::new();
-        for _ in 0..=MENDS {
+        for restarts in 0..=MENDS {
             let deadline = Instant::now() + limit;
             let member = loop {
                 let Some((member, found)) = amiss(&self.monitors).await else { return Ok(()) };
@@ -116,6 +116,9 @@ impl Nats {
                 }
                 sleep(Duration::from_millis(200)).await;
             };
+            if restarts == MENDS {
+                break;
+            }
             self.mended += 1;
             self.members.stop(member).await;
             self.members.go_on(member).await?;

@@ -27,6 +27,9 @@ impl Calls {
         let id = part.id.take().unwrap_or_default();
         let name = part.function.name.take().unwrap_or_default();
         let arguments = part.function.arguments();
+        if self.0.iter().any(|begun| begun.is_repeated(&id, &name, &arguments)) {
+            return;
+        }
         let found = self.candidate(part.index, &id).filter(|at| !self.0[*at].begins_anew(&id, &name, &arguments));
         let at = found.unwrap_or_else(|| {
             self.0.push(Begun { index: part.index, call: ToolCall::new("", "", "") });
@@ -60,6 +63,12 @@ impl Calls {
 }
 
 impl Begun {
+    /// True when a piece is this call once more, whole: an id belongs to one call.
+    fn is_repeated(&self, id: &str, name: &str, arguments: &str) -> bool {
+        let ToolCall { id: known, name: named, arguments: written, .. } = &self.call;
+        !id.is_empty() && known == id && named == name && written == arguments && is_object(written)
+    }
+
     /// True when a piece begins another call than this one.
     fn begins_anew(&self, id: &str, name: &str, arguments: &str) -> bool {
         let differs = |known: &str, given: &str| !known.is_empty() && !given.is_empty() && known != given;
@@ -73,7 +82,8 @@ impl Begun {
 }
 
 fn is_object(text: &str) -> bool {
-    matches!(serde_json::from_str(text), Ok(Value::Object(_)))
+    // Most beginnings of an object do not end like one, and need not be parsed.
+    text.trim_end().ends_with('}') && matches!(serde_json::from_str(text), Ok(Value::Object(_)))
 }
 
 #[cfg(test)]
@@ -128,6 +138,8 @@ mod tests {
             let nameless = two.map(|(_, name, arguments)| part(index, "", name, arguments));
             let expected = two.map(|(_, name, arguments)| owned(("", name, arguments)));
             assert_eq!(calls(&nameless), expected, "without ids, {index:?}");
+            let twice = [whole[0].clone(), whole[0].clone(), whole[1].clone()];
+            assert_eq!(calls(&twice), two.map(owned), "one of them sent twice, {index:?}");
             let other = [part(index, "", "now", ""), part(index, "", "eta", "{}")];
             assert_eq!(calls(&other), [("", "now", ""), ("", "eta", "{}")].map(owned), "another name, {index:?}");
         }

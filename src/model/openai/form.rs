@@ -4,10 +4,9 @@
 //! best form. After a refusal that names a part of it, the client takes the next form, and remembers the one that worked.
 
 use super::refusal::Refusal;
-use crate::model::ModelRequest;
+use crate::model::{ModelRequest, ToolCall};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The reasoning that some servers demand with every answer of a conversation.
 pub(super) const REASONING: &str = "reasoning_content";
@@ -28,14 +27,6 @@ impl Format {
             Self::Prompt => None,
         }
     }
-
-    fn from_u8(code: u8) -> Self {
-        match code {
-            0 => Self::Schema,
-            1 => Self::Object,
-            _ => Self::Prompt,
-        }
-    }
 }
 
 /// How a stream is asked for, from the best to the last resort.
@@ -52,14 +43,6 @@ impl Streaming {
             Self::WithUsage => Some(Self::Plain),
             Self::Plain => Some(Self::Not),
             Self::Not => None,
-        }
-    }
-
-    fn from_u8(code: u8) -> Self {
-        match code {
-            0 => Self::WithUsage,
-            1 => Self::Plain,
-            _ => Self::Not,
         }
     }
 }
@@ -97,15 +80,19 @@ impl Form {
         {
             return Some(form);
         }
-        if refusal.wants(REASONING) {
-            return (!self.fills).then(|| Self { fills: true, ..self.clone() });
+        let wants_reasoning = refusal.wants(REASONING);
+        if wants_reasoning && !self.fills {
+            return Some(Self { fills: true, ..self.clone() });
         }
         let mut dropped = self.dropped.clone();
         dropped.extend(carried(request).into_iter().filter(|name| refusal.names(name)));
         if dropped.len() > self.dropped.len() {
-            return Some(Self { dropped, ..self.clone() });
+            // "The following must be satisfied: `reasoning_content` is unsupported" sounds like a demand, and is none.
+            let fills = self.fills && !dropped.contains(REASONING);
+            return Some(Self { dropped, fills, ..self.clone() });
         }
-        if structured && !own.iter().any(|field| refusal.names(field)) && refusal.may_be_of_format() {
+        let is_named = wants_reasoning || own.iter().any(|field| refusal.names(field));
+        if structured && !is_named && refusal.may_be_of_format() {
             return with_format();
         }
         None
@@ -125,52 +112,79 @@ impl Form {
 /// The names of the fields that earlier answers send back.
 fn carried(request: &ModelRequest) -> BTreeSet<String> {
     let messages = request.messages.iter();
-    let of_calls = |call: &crate::model::ToolCall| call.extra.keys().cloned().collect::<Vec<_>>();
+    let of_calls = |call: &ToolCall| call.extra.keys().cloned().collect::<Vec<_>>();
     messages
         .flat_map(|message| message.extra.keys().cloned().chain(message.tool_calls.iter().flat_map(of_calls)))
         .collect()
 }
 
-/// The forms that a server is known to take.
-#[derive(Default)]
-pub(super) struct Known {
-    format: AtomicU8,
-    streaming: AtomicU8,
-    gathered: AtomicBool,
-    fills: AtomicBool,
-    dropped: Mutex<BTreeSet<String>>,
+/// The form that a server is known to take.
+pub(super) struct Known(Mutex<Form>);
+
+impl Default for Known {
+    fn default() -> Self {
+        Self(Mutex::new(Form {
+            format: Format::Schema,
+            streaming: Streaming::WithUsage,
+            gathered: false,
+            fills: false,
+            dropped: BTreeSet::new(),
+        }))
+    }
 }
 
 impl Known {
+    fn lock(&self) -> MutexGuard<'_, Form> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The form to begin with.
     pub(super) fn form(&self, in_pieces: bool) -> Form {
-        let gathered = !in_pieces && self.gathered.load(Ordering::Relaxed);
-        let streaming = if in_pieces || gathered {
-            Streaming::from_u8(self.streaming.load(Ordering::Relaxed))
-        } else {
-            Streaming::Not
-        };
-        Form {
-            format: Format::from_u8(self.format.load(Ordering::Relaxed)),
-            streaming,
-            gathered: gathered && streaming != Streaming::Not,
-            fills: self.fills.load(Ordering::Relaxed),
-            dropped: self.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
+        let known = self.lock().clone();
+        let gathered = !in_pieces && known.gathered && known.streaming != Streaming::Not;
+        let streaming = if in_pieces || gathered { known.streaming } else { Streaming::Not };
+        Form { streaming, gathered, ..known }
     }
 
     /// Remembers a form that was answered, and only that: a refusal may name a part of it and mean another.
     pub(super) fn worked(&self, form: &Form, request: &ModelRequest, in_pieces: bool) {
+        let mut known = self.lock();
         if request.schema.is_some() {
-            self.format.fetch_max(form.format as u8, Ordering::Relaxed);
+            known.format = known.format.max(form.format);
         }
         if in_pieces || form.gathered {
-            self.streaming.fetch_max(form.streaming as u8, Ordering::Relaxed);
+            known.streaming = known.streaming.max(form.streaming);
         }
-        self.gathered.fetch_or(form.gathered, Ordering::Relaxed);
-        self.fills.fetch_or(form.fills, Ordering::Relaxed);
-        if !form.dropped.is_empty() {
-            self.dropped.lock().unwrap_or_else(PoisonError::into_inner).extend(form.dropped.iter().cloned());
-        }
+        known.gathered |= form.gathered;
+        known.fills |= form.fills;
+        known.dropped.extend(form.dropped.iter().cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http_client::retry::Fault;
+    use crate::model::{PromptMessage, PromptRole};
+    use serde_json::{Map, json};
+
+    #[test]
+    fn a_field_that_is_refused_with_a_must_is_dropped_after_it_was_filled_in() {
+        let problem = "'messages.1' : for 'role:assistant' the following must be satisfied\
+                       [('messages.1' : property 'reasoning_content' is unsupported)]";
+        let refusal = Refusal::of(&Fault { status: Some(400), ..Fault::permanent(problem) }).unwrap();
+        let extra = Map::from_iter([(REASONING.to_owned(), json!("想"))]);
+        let message = PromptMessage::new(PromptRole::Assistant, "").with_extra(extra);
+        let request = ModelRequest::new(vec![message]);
+        let known = Known::default();
+        let filled = known.form(false).after(&refusal, &request, &[], false).unwrap();
+        assert!(filled.fills && filled.dropped.is_empty(), "{filled:?}");
+        let dropped = filled.after(&refusal, &request, &[], false).unwrap();
+        assert!(!dropped.fills && dropped.dropped.contains(REASONING), "{dropped:?}");
+        known.worked(&dropped, &request, false);
+        let next = known.form(false);
+        assert!(!next.fills && next.dropped.contains(REASONING), "it is remembered: {next:?}");
+        let again = Form { fills: true, ..dropped };
+        assert!(again.after(&refusal, &request, &[], false).is_none(), "no form is tried for ever");
     }
 }

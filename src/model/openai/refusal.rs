@@ -76,12 +76,12 @@ impl Refusal {
         self.names_any(STREAM_WORDS)
     }
 
-    /// True when something is missing, not too much.
+    /// True when the server seems to miss something, rather than to refuse it.
     pub(super) fn demands(&self) -> bool {
         self.names_any(&["missing", "must", "only", "required", "enable"])
     }
 
-    /// True when the field is missing.
+    /// True when the server seems to miss the field. The words alone may mislead: see [`super::form::Form::after`].
     pub(super) fn wants(&self, field: &str) -> bool {
         self.names(field) && self.demands()
     }

@@ -264,7 +264,8 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
     })
 }
 
-/// Gives each call the tool's own name, and an id that no other call of the conversation has.
+/// Gives each call the tool's own name, and an id of its own if the server gave it none, or one that an earlier call of the
+/// answer has.
 fn number(calls: &mut [ToolCall], asked: &Asked<'_>) {
     for at in 0..calls.len() {
         calls[at].name = asked.names.id_of(&calls[at].name).to_owned();

@@ -119,6 +119,9 @@ fn refusal(error: &ConnectError, settings: &Settings, login: &Login) -> QueueErr
             QueueError::Refused(format!("{place} does not accept the credentials ({error}); {given}"))
         }
         ConnectErrorKind::ServerParse => QueueError::Refused(format!("{place}: {error}")),
+        _ if error.to_string().contains("InvalidContentType") => QueueError::Refused(format!(
+            "{place}: the server responds without TLS; take `tls://`, nats.ca and nats.cert out, or give nats-server a `tls` block"
+        )),
         _ if is_of_certificates(error) => {
             let remedy = "check nats.ca, nats.cert and nats.key, and that the server's certificate names its host";
             QueueError::Refused(format!("{place}: no TLS connection: {error}; {remedy}"))

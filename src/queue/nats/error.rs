@@ -33,11 +33,9 @@ pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueE
         _ if refusal.is_some_and(|refusal| refusal.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => {
             QueueError::TooLarge { bytes, limit }
         }
-        _ if text.contains("maximum messages per subject") => {
-            QueueError::Full(format!(
-                "the session's lane has no place left: `lane.max_depth` and the {LANE_RESERVE} places beyond it for commands and timers are taken"
-            ))
-        }
+        _ if text.contains("maximum messages per subject") => QueueError::Full(format!(
+            "the session's lane has no place left: `lane.max_depth` and the {LANE_RESERVE} places beyond it for commands and timers are taken"
+        )),
         _ if FULL.iter().any(|part| text.contains(part)) => QueueError::Full(text),
         PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),
         // The message is at fault, and the same one is refused again.

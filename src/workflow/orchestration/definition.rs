@@ -226,7 +226,7 @@ pub struct LimitsConfig {
     pub max_stages: Option<u64>,
     /// Workflows within workflows.
     pub max_depth: Option<u32>,
-    /// From its start to its end.
+    /// Execution time; waits for a user, and times without a worker, do not count.
     pub timeout: Option<Duration>,
     /// Model calls.
     pub max_model_calls: Option<u64>,

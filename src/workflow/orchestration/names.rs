@@ -68,7 +68,7 @@ pub(super) fn sees(names: &Names<'_>, place: Place<'_>, variable: &str) -> Resul
     }
 }
 
-/// What is seen of the stages within the stage `id`.
+/// The outputs within the stage `id` that are seen here.
 fn within<'n>(names: &'n Names<'_>, id: &str) -> Vec<&'n str> {
     let inner = |name: &'n str| name.strip_prefix(id)?.strip_prefix('.');
     names.outputs.iter().filter_map(|name| inner(name)).collect()

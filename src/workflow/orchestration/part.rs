@@ -172,8 +172,8 @@ impl Part {
         self.depth
     }
 
-    /// The same for the event that tells how `workflow`, which runs here, has failed: it names the stage or branch that did, unless
-    /// it says already which stage or branch of the workflow around it is (OP-O3).
+    /// The part for the failure event of `workflow`, which runs here. It names the stage or branch that has failed, unless this part
+    /// already names one of the workflow around (OP-O3).
     pub(super) fn failed_at(&self, workflow: &Workflow, failure: &RunFailure) -> Self {
         let Some(id) = failure.within(&self.path, &workflow.id).map(Arc::from) else { return self.clone() };
         let mut here = self.clone();

@@ -117,16 +117,10 @@ pub(super) fn is_or_within(id: &str, key: &str) -> bool {
 fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
     // Outputs within a stage go by their whole path.
     match outputs.get(path) {
-        Some(Some(output)) => return Found::Text(Cow::Borrowed(output)),
-        Some(None) => return Found::Empty,
-        None => {}
-    }
-    let (id, below) = path.split_once('.').map_or((path, None), |(id, below)| (id, Some(below)));
-    match (outputs.get(id), below) {
-        (None, _) => Found::Unknown,
-        (Some(_), Some(_)) => Found::Through,
-        (Some(Some(output)), None) => Found::Text(Cow::Borrowed(output)),
-        (Some(None), None) => Found::Empty,
+        Some(Some(output)) => Found::Text(Cow::Borrowed(output)),
+        Some(None) => Found::Empty,
+        None if path.split_once('.').is_some_and(|(id, _)| outputs.contains_key(id)) => Found::Through,
+        None => Found::Unknown,
     }
 }
 
@@ -144,8 +138,9 @@ impl Stage {
                 }
             }
             Target::Reference(id) => {
-                if let Some(Shape::Parallel { branches, .. }) = lookup(id).map(|workflow| workflow.shape.clone()) {
-                    ids.extend(branches.into_iter().map(|branch| branch.id));
+                let workflow = lookup(id);
+                if let Some(Shape::Parallel { branches, .. }) = workflow.as_deref().map(|workflow| &workflow.shape) {
+                    ids.extend(branches.iter().map(|branch| branch.id.clone()));
                 }
             }
         }

@@ -15,7 +15,7 @@ pub struct Limits {
     pub max_stages: u64,
     /// Workflows within workflows.
     pub max_depth: u32,
-    /// From its start to its end.
+    /// Execution time; waits for a user, and times without a worker, do not count.
     pub timeout: Duration,
     /// Model calls.
     pub max_model_calls: u64,

@@ -4,8 +4,9 @@ use super::*;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE};
 use crate::support::eventually;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use turnwheel::clock;
+use turnwheel::config::duration;
 use turnwheel::gateway::intake::{self, NewRun};
 use turnwheel::invariants;
 use turnwheel::queue::Command;
@@ -22,6 +23,9 @@ on_both_backends!(
     the_time_of_a_stage_is_not_the_user_s,
 );
 
+/// How long a stage that asks may take, without its user; enough for the step before the question on a slow machine.
+const LIMIT: Duration = Duration::from_secs(2);
+
 /// Asks what its input says.
 async fn asks(flow: FlowContext, done: Done) -> Result<String, FlowError> {
     let input = flow.input.clone();
@@ -30,18 +34,23 @@ async fn asks(flow: FlowContext, done: Done) -> Result<String, FlowError> {
     Ok(format!("{input}={answer}"))
 }
 
+/// Ends when the question of the other branch has waited for longer than its stage may take.
+async fn slow(flow: FlowContext, done: Done) -> Result<String, FlowError> {
+    flow.step("work", "", |_| async {
+        eventually(DEADLINE, "the other branch asks", || async { !done.all().is_empty() }).await;
+        let asked = Instant::now();
+        eventually(DEADLINE, "its time is over", || async { asked.elapsed() > LIMIT }).await;
+        Ok::<_, String>("done".to_owned())
+    })
+    .await
+}
+
 async fn with(backend: Backend, workflow: Value) -> (Engine, Done) {
     let (mut engine, done) = engine(backend, json!({})).await;
     let seen = done.clone();
     engine.flows = engine.flows.clone().with("asks", move |flow: FlowContext| asks(flow, seen.clone()));
-    // Takes longer than the stage with a time limit in the other branch.
-    engine.flows = engine.flows.clone().with("slow", async |flow: FlowContext| {
-        flow.step("work", "", |_| async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            Ok::<_, String>("done".to_owned())
-        })
-        .await
-    });
+    let seen = done.clone();
+    engine.flows = engine.flows.clone().with("slow", move |flow: FlowContext| slow(flow, seen.clone()));
     for id in ["a", "b"] {
         engine.apply(json!({"id": id, "model": "default", "system_prompt": id})).await;
     }
@@ -212,7 +221,7 @@ async fn a_run_of_its_own_has_nobody_to_ask(backend: Backend) {
 async fn the_time_of_a_stage_is_not_the_user_s(backend: Backend) {
     // The question waits while the other branch is at work for longer than the stage may take.
     let mut quick = stage("which", "asks", "哪个");
-    quick["timeout"] = "50ms".into();
+    quick["timeout"] = duration::format(LIMIT).into();
     let branches = json!([quick, stage("other", "slow", "{query}")]);
     let workflow = json!({"id": "steps", "type": "parallel", "branches": branches});
     let (engine, _) = with(backend, workflow).await;

@@ -8,7 +8,6 @@ use bson::{Document, doc};
 use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turnwheel::queue::nats::NatsQueue;
 use turnwheel::queue::{Cause, DeadLetter, Queue, QueueError};
@@ -166,12 +165,14 @@ async fn a_commit_of_the_holder_counts_whoever_asks_for_the_lane_meanwhile() {
         let store = Arc::clone(&store);
         async move {
             let taken = kit::grant(&store, id, 1).await;
-            // One asks for what the commit is about to handle, another one for more while it is on its way.
+            // One worker asks for a message that the commit handles, another one for a later message during the commit.
             assert!(matches!(store.acquire(kit::acquire(id, 2, "w2")).await.unwrap(), Acquired::Busy(_)));
             let done = kit::commit(&taken, 3, Some(kit::change(&taken.session, "m-1")));
             let later = async {
-                // Each at another time, so that some fall between the commit's tries, which nothing outside can see.
-                tokio::time::sleep(Duration::from_micros(u64::try_from(n).unwrap() * 50)).await;
+                // At different moments, so that some fall between the commit's tries, which nothing outside can see.
+                for _ in 0..n {
+                    tokio::task::yield_now().await;
+                }
                 store.acquire(kit::acquire(id, 4, "w3")).await.unwrap()
             };
             tokio::join!(store.commit(done), later).0.unwrap()

@@ -128,7 +128,7 @@ pub async fn a_commit_releases_the_lane_unless_a_later_job_is_known(store: Arc<d
     let held = session(&store, "s").await;
     assert_eq!((held.last_seq, held.pending_seq, held.epoch), (1, 2, taken.session.epoch));
     assert_eq!(held.lease.as_ref().map(|lease| lease.owner.as_str()), Some("w1"));
-    // A commit reckons the server's time anew, within its precision.
+    // A commit computes the server's time again, within its precision.
     assert!(held.lease.unwrap().until.plus(AHEAD) >= taken.session.lease.clone().unwrap().until);
     let turn = held.turn.unwrap();
     assert_eq!((turn.seq, turn.hash.as_str(), turn.attempt, turn.status), (0, "", 1, Status::Cancelled));
@@ -246,7 +246,7 @@ pub async fn a_commit_of_a_lane_that_is_lost_leaves_nothing_on_record(store: Arc
     assert!(store.steps("s", "m-1").await.unwrap().is_empty());
     let good = change(&fresh.session, "m-1");
     assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
-    // A lease that is over, and that nobody has taken, is its holder's.
+    // The holder keeps an expired lease until another worker takes the lane.
     let over = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 2, "w1") }).await.unwrap());
     let good = change(&over.session, "m-2");
     assert_eq!(store.commit(commit(&over, 2, Some(good))).await.unwrap(), Committed::Released);
@@ -353,8 +353,8 @@ pub async fn lanes_with_work_and_no_holder_are_abandoned(store: Arc<dyn Store>) 
     assert_eq!(oldest(10).await.unwrap()[0].session_id, "released", "the longest abandoned comes first");
     assert_eq!(oldest(1).await.unwrap()[0].session_id, "released");
     assert_eq!(store.abandoned_lanes(LONG, 10).await.unwrap(), [], "one that was released has its grace, too");
+    // A whole lease has ended since the first release: this one is later by the store's clock.
     let later = grant(&store, "a-later-one", 1).await;
-    tokio::time::sleep(Duration::from_millis(5)).await;
     store.release("a-later-one", later.session.epoch, true).await.unwrap();
     assert_eq!(oldest(1).await.unwrap()[0].session_id, "released", "whatever its name");
 }

@@ -1,4 +1,4 @@
-//! How a model came to its answer is no part of it.
+//! A model's reasoning is no part of its answer.
 
 use super::{ask, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
@@ -10,7 +10,7 @@ use turnwheel::model::Model;
 use turnwheel::model::delta::{Piece, deltas};
 use turnwheel::turn::decision::parse_decision;
 
-/// The answer, all that its reader has ever seen, and what is left of that.
+/// The answer, all text that its reader has ever seen, and the part of that text that was not withdrawn.
 async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {
     let (sink, mut pieces) = deltas();
     let read = async {
@@ -28,6 +28,7 @@ async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {
     (reply.unwrap().content, all, left)
 }
 
+/// An answer whose pieces reach the client one after the other: the pause keeps them out of one packet.
 fn in_pieces(text: &str, size: usize) -> Answer {
     let chars: Vec<char> = text.chars().collect();
     let pieces: Vec<String> = chars.chunks(size).map(|piece| piece.iter().collect()).collect();

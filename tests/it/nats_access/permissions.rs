@@ -1,8 +1,8 @@
-//! The users of `deploy/nats-permissions.conf`: each role does its work with its own, and no more.
+//! The users of `deploy/nats-permissions.conf`: each role does its work as its own user, which may do nothing else.
 
+use crate::away::is_ready;
 use crate::scenarios::{answer, sales_with};
-use crate::support::engine::with_model;
-use crate::support::engine::{DEADLINE, quick};
+use crate::support::engine::{DEADLINE, quick, with_model};
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
@@ -10,7 +10,7 @@ use crate::support::servers::{ClusterHandles, Server, cluster, free_port};
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::{self, Context};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use reqwest::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use turnwheel::config::Settings;
 
 const PERMISSIONS: &str = include_str!("../../../deploy/nats-permissions.conf");
 
-/// A nats-server with these users, whose passwords are their names, and what it has logged.
+/// A nats-server with these users, whose passwords are their names, and its log.
 struct Guarded {
     server: Server,
     log: PathBuf,
@@ -49,18 +49,18 @@ impl Guarded {
         self.server.address().replace("://", &format!("://{user}:{user}@"))
     }
 
-    /// What the server has refused so far.
+    /// The log lines of refused requests so far.
     fn violations(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
 
-    /// A client as a channel has it.
-    async fn channel(&self) -> Context {
+    /// A client as a channel has it. The server does not respond to a request that is not permitted: it times out.
+    async fn channel(&self, timeout: Duration) -> Context {
         let options = ConnectOptions::with_user_and_password("channel-web".into(), "channel-web".into())
             .custom_inbox_prefix("_INBOX_web");
         let mut context = jetstream::new(options.connect(self.server.address()).await.unwrap());
-        context.set_timeout(Duration::from_secs(1));
+        context.set_timeout(timeout);
         context
     }
 }
@@ -117,7 +117,7 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
     let http = Http::new(&of_gateway);
     http.put("/api/v1/agents/sales", &sales_with(&json!({"timers": timers}))).await;
 
-    let channel = guarded.channel().await;
+    let channel = guarded.channel(DEADLINE).await;
     let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-1", "channel": "web",
                      "text": "你好"});
     channel.publish("tw.jobs.s1", job.to_string().into()).await.unwrap().await.unwrap();
@@ -153,20 +153,26 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
     drop((gateway, worker, scheduler));
 
     // The channel reads no jobs and nothing of other channels, and removes nothing.
-    assert!(channel.get_stream("TW_JOBS").await.is_err());
+    let hasty = guarded.channel(Duration::from_secs(1)).await;
+    let stream = eventually(DEADLINE, "the stream is shown", || async { hasty.get_stream("TW_OUT").await.ok() }).await;
+    assert!(hasty.get_stream("TW_JOBS").await.is_err());
     assert!(stream.create_consumer(consuming("tw.out.>")).await.is_err());
     assert!(stream.purge().await.is_err());
     for subject in ["tw.out.web.s1.reply", "tw.dead.invalid"] {
-        assert!(channel.publish(subject, "{}".into()).await.unwrap().await.is_err(), "{subject}");
+        assert!(hasty.publish(subject, "{}".into()).await.unwrap().await.is_err(), "{subject}");
     }
     let client = ConnectOptions::with_user_and_password("channel-web".into(), "channel-web".into());
     let client = client.connect(guarded.server.address()).await.unwrap();
     let mut jobs = client.subscribe("tw.jobs.>").await.unwrap();
     let mut inboxes = client.subscribe("_INBOX.>").await.unwrap();
-    client.flush().await.unwrap();
+    for subject in ["tw.jobs.>", "_INBOX.>"] {
+        let is_refused = |line: &String| line.contains("Subscription Violation") && line.contains(subject);
+        let what = format!("the subscription to {subject} is refused");
+        eventually(DEADLINE, &what, || async { guarded.violations().iter().any(is_refused) }).await;
+    }
     channel.publish("tw.jobs.s1", job.to_string().into()).await.unwrap().await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(300), jobs.next()).await.is_err(), "no job is heard");
-    assert!(tokio::time::timeout(Duration::from_millis(300), inboxes.next()).await.is_err(), "no answer to others");
+    assert!(jobs.next().now_or_never().is_none(), "no job is heard");
+    assert!(inboxes.next().now_or_never().is_none(), "no answer to others");
     assert!(guarded.violations().len() >= 6, "{:?}", guarded.violations());
 }
 
@@ -200,12 +206,4 @@ impl Http {
         let answer = self.client.post(self.at(path)).json(body).send().await.unwrap();
         assert_eq!(answer.status(), status, "{path}: {}", answer.text().await.unwrap());
     }
-}
-
-async fn is_ready(settings: &Settings) {
-    let http = Http::new(settings);
-    eventually(DEADLINE, "the gateway is ready", || async {
-        http.client.get(http.at("/readyz")).send().await.is_ok_and(|answer| answer.status() == 200)
-    })
-    .await;
 }

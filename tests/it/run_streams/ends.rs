@@ -1,4 +1,4 @@
-//! Clients that come back to a run that has ended: they get what they have not seen, and stop when there is no more.
+//! Clients that reconnect to a run that has ended get the events that they have not seen, then 204.
 
 use super::{RunEvents, engine, payloads, register_report};
 use crate::scenarios::on_both_backends;

@@ -32,7 +32,7 @@ mod embedded {
     async fn a_definition_that_cannot_be_read_breaks_nothing_else() {
         let (file, backend) = embedded_file().await;
         damage(backend.store.as_ref()).await;
-        // What was put is remembered as it was given; another store reads it.
+        // The first store remembers the definitions as they were put; another one reads them from the file.
         let store = EmbeddedStore::new(Arc::clone(&file), &backend.settings).unwrap();
         breaks_nothing_else(Backend { store, ..backend }).await;
     }
@@ -94,7 +94,7 @@ async fn breaks_nothing_else(backend: Backend) {
     assert!(lost["error"].is_string(), "{agents}");
     assert_eq!(gateway.get("/api/v1/models").await.status(), 200);
 
-    // What names it fails, and the worker goes on.
+    // A run that names it fails, and the worker continues.
     engine.start_worker();
     for workflow in ["names_it", "names_agent"] {
         let run = ended(&engine, &start(&engine, NewRun::new(workflow, "问")).await).await;

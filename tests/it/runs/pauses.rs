@@ -1,4 +1,4 @@
-//! What waits without a step: stages between two attempts, functions registered in Rust. A cancellation reaches them at once.
+//! A cancellation immediately reaches work that waits without a step: stages between two attempts, functions registered in Rust.
 
 use super::*;
 use crate::scenarios::{acts, on_both_backends, sales_with};
@@ -16,13 +16,24 @@ on_both_backends!(
     a_run_that_waits_on_the_queue_is_cancelled_and_never_begins,
 );
 
-/// A function that waits for ten minutes, without a step.
+/// The engine with a function that never returns and waits outside of any step.
 fn waiting(mut engine: Engine) -> Engine {
     engine.flows = engine.flows.clone().with("waits", async |context: FlowContext| {
         context.step("begun", "x", async |_| Ok::<_, String>("ja".to_owned())).await?;
-        tokio::time::sleep(Duration::from_secs(600)).await;
-        Ok::<_, FlowError>("done".to_owned())
+        std::future::pending::<Result<String, FlowError>>().await
     });
+    engine
+}
+
+/// An engine without workers, with that function, whose agent decides for the FLOW `target`.
+async fn deciding_for(backend: Backend, target: &'static str) -> Engine {
+    let decides = move |asked: &Asked| match asked.schema.as_str() {
+        "plan_and_decision" => Answer::json(&plan(json!("您好"), &acts("processing", "FLOW", target, &json!({})))),
+        _ => echo(asked),
+    };
+    let engine = waiting(engine(backend, decides).await);
+    register(&engine, json!({"id": "w", "stages": [{"id": "s", "runnable": "waits", "input": "{query}"}]})).await;
+    engine.apply(sales_with(&json!({"flows": [target]}))).await;
     engine
 }
 
@@ -58,14 +69,7 @@ async fn a_cancellation_reaches_a_stage_that_pauses(backend: Backend) {
 }
 
 async fn a_cancellation_reaches_a_function_that_waits(backend: Backend) {
-    let engine = engine(backend, |asked| match asked.schema.as_str() {
-        "plan_and_decision" => Answer::json(&plan(json!("您好"), &acts("processing", "FLOW", "waits", &json!({})))),
-        _ => echo(asked),
-    })
-    .await;
-    let engine = waiting(engine);
-    register(&engine, json!({"id": "w", "stages": [{"id": "s", "runnable": "waits", "input": "{query}"}]})).await;
-    engine.apply(sales_with(&json!({"flows": ["waits"]}))).await;
+    let engine = deciding_for(backend, "waits").await;
     engine.start_worker();
     let run_id = start(&engine, NewRun::new("w", "问")).await;
     recorded(&engine, &run_id, &run_id, "s/begun").await;
@@ -80,14 +84,7 @@ async fn a_cancellation_reaches_a_function_that_waits(backend: Backend) {
 }
 
 async fn a_run_of_a_cancelled_turn_ends_however_many_others_its_session_has(backend: Backend) {
-    let engine = engine(backend, |asked| match asked.schema.as_str() {
-        "plan_and_decision" => Answer::json(&plan(json!("您好"), &acts("processing", "FLOW", "w", &json!({})))),
-        _ => echo(asked),
-    })
-    .await;
-    let engine = waiting(engine);
-    register(&engine, json!({"id": "w", "stages": [{"id": "s", "runnable": "waits", "input": "{query}"}]})).await;
-    engine.apply(sales_with(&json!({"flows": ["w"]}))).await;
+    let engine = deciding_for(backend, "w").await;
     engine.start_worker();
     engine.publish("s1", "m-1", "走流程").await;
     recorded(&engine, "s1", "m-1", "0/w/s/begun").await;
@@ -126,7 +123,7 @@ async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Ba
     let run = ended(&engine, &run_id).await;
     assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));
     assert_eq!(asked(&engine), [""; 0]);
-    // It can still go on, as any other that was cancelled.
+    // It can be resumed, as any other cancelled run.
     resume(&engine, &run_id).await;
     eventually(DEADLINE, "it goes on to its output", || async {
         ended(&engine, &run_id).await.output.as_deref() == Some("c(b(a(问)))")

@@ -4,6 +4,7 @@ use super::*;
 use crate::scenarios::on_both_backends;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Semaphore;
 use turnwheel::store::{Outcome, RunStatus};
 use turnwheel::workflow::{FlowContext, FlowError};
 
@@ -23,7 +24,7 @@ fn stage(id: &str, runnable: impl Into<Value>, input: &str) -> Value {
     json!({"id": id, "runnable": runnable.into(), "input": input})
 }
 
-/// Runs a workflow to its end.
+/// Runs a workflow until it ends.
 async fn ran(engine: &Engine, document: Value) -> RunRecord {
     let id = document["id"].as_str().unwrap().to_owned();
     register(engine, document).await;
@@ -70,16 +71,24 @@ async fn a_conditional_without_a_fitting_route_leaves_nothing(backend: Backend) 
 }
 
 async fn a_branch_that_fails_ends_the_others_and_is_named(backend: Backend) {
-    let engine = engine(backend, |asked| match asked.system.as_str() {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let engine = engine(backend, move |asked| match asked.system.as_str() {
         "a" => Answer::Hang,
-        "b" => Answer::After(std::time::Duration::from_millis(300), Box::new(Answer::status(418, "scripted"))),
+        "b" => Answer::status(418, "scripted").gated(&held),
         _ => echo(asked),
     })
     .await;
     engine.start_worker();
     let branches = [stage("waits", "a", "x"), stage("fails", "b", "x")];
     let both = json!({"type": "parallel", "id": "p", "branches": branches});
-    let run = ran(&engine, json!({"id": "w", "stages": [stage("both", both, "x"), stage("end", "c", "x")]})).await;
+    let document = json!({"id": "w", "stages": [stage("both", both, "x"), stage("end", "c", "x")]});
+    // One branch fails while the other one waits for its model.
+    let failing = async {
+        is_asked(&engine, "a").await;
+        gate.add_permits(1);
+    };
+    let (run, ()) = tokio::join!(ran(&engine, document), failing);
     let error = run.error.unwrap();
     assert_eq!((run.status, error.path.as_str()), (RunStatus::Failed, "both/fails"), "{error}");
     assert_eq!(asked(&engine).iter().filter(|agent| *agent == "c").count(), 0);

@@ -3,13 +3,12 @@
 use super::*;
 use crate::conformance::kit;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
-use crate::support::backend::{cluster_with, embedded_with};
+use crate::support::backend::{cluster_with_short_lanes, embedded_with_short_lanes};
 use crate::support::model_stream::Stream;
 use crate::support::script::plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
-use turnwheel::config::Settings;
 use turnwheel::queue::{Command, Publish, QueueError, Reply, ReplyKind};
 use turnwheel::session::Entry;
 use turnwheel::store::{Acquire, Outcome, RunQuery, RunStatus};
@@ -88,7 +87,7 @@ async fn runs_of_a_session_are_a_part_of_its_history(backend: Backend) {
     let of_session = |query: &str| NewRun { session_id: Some("s1".into()), ..NewRun::new("one", query) };
     let first = start(&engine, of_session("查一下问题")).await;
     ended(&engine, &first).await;
-    // A follow-up knows it at once, whether the session's lane has taken it in or not.
+    // A follow-up knows it immediately, whether the session's lane has taken it in or not.
     let second = ended(&engine, &start(&engine, of_session("支付服务")).await).await;
     let output = second.output.unwrap();
     assert!(output.contains("用户: 查一下问题\n助手: a(") && output.ends_with("当前请求: 支付服务)"), "{output}");
@@ -262,17 +261,15 @@ async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_session_has_a_full_lane_waits_for_room_in_the_embedded_file() {
-    let mut settings = Settings::default();
-    settings.lane.max_depth = 1;
-    a_run_waits_for_room(embedded_with(settings).await).await;
+    a_run_waits_for_room(embedded_with_short_lanes().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_session_has_a_full_lane_waits_for_room_on_the_cluster() {
-    a_run_waits_for_room(cluster_with(|settings| settings.lane.max_depth = 1).await).await;
+    a_run_waits_for_room(cluster_with_short_lanes().await).await;
 }
 
-/// Room in the lane of its session, which takes one message and what is reserved.
+/// The lane takes one message and the reserve for commands.
 async fn a_run_waits_for_room(backend: Backend) {
     let engine = engine(backend, decides).await;
     engine.apply(sales_with(&json!({}))).await;

@@ -1,4 +1,4 @@
-//! How runs are asked for: by whom, of what, twice and at once.
+//! Requests for runs: their user, their workflow or agent, repeated and concurrent requests.
 
 use super::*;
 use crate::gateway::Gateway;
@@ -70,7 +70,7 @@ async fn a_run_of_one_id_is_asked_for_in_one_way(backend: Backend) {
         assert_eq!(asks(&engine, other).await.unwrap_err().code, "run_id_taken");
     }
     assert!(asks(&engine, NewRun { session_id: Some("s1".into()), ..new("问") }).await.is_ok());
-    // At once, one of them counts, and each of the others hears that it does not.
+    // Of concurrent requests one counts, and all others are refused.
     let new = |query: String| NewRun { run_id: Some("r2".into()), ..NewRun::new("steps", query) };
     let asked = join_all((0..8).map(|n| asks(&engine, new(format!("问 {n}"))))).await;
     let taken: Vec<usize> = (0..8).filter(|n| asked[*n].is_ok()).collect();

@@ -1,11 +1,13 @@
 //! Handing a conversation to a human, and taking it back: what else a decision asks for, other agents, attachments.
 
 use super::{answer, engine, on_both_backends, sales_with};
-use crate::support::engine::{Backend, Engine, scripted, statuses};
+use crate::support::engine::{Backend, DEADLINE, Engine, scripted, statuses};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, action, decision, plan};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use turnwheel::config;
 use turnwheel::queue::ReplyKind::{Apology, Handoff};
 use turnwheel::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
@@ -55,17 +57,19 @@ async fn an_action_of_a_transfer_is_executed_after_the_response(backend: Backend
 async fn the_desk_gets_summary_user_channel_and_all_merged_words(backend: Backend) {
     let engine = engine(backend, answer("您好"), vec![]).await;
     engine.apply(sales_with(&json!({"double_text": "merge", "handoff": desk()}))).await;
-    engine.model.script(|asked| {
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    engine.model.script(move |asked| {
         let first = plan(json!(null), &answer("一"));
         let summary = action("SYSTEM", "handoff", &json!({"summary": "用户要退款"}));
         let then = decision("transferred", summary, json!("正在为您转接"));
-        let (delay, content) = if asked.index == 0 { (700, first) } else { (0, then) };
-        Answer::After(Duration::from_millis(delay), Box::new(Answer::json(&content)))
+        if asked.index == 0 { Answer::json(&first).gated(&held) } else { Answer::json(&then) }
     });
     engine.publish("s1", "m-1", "第一").await;
-    eventually(Duration::from_secs(10), "the model is asked", || async { !engine.model.asked().is_empty() }).await;
+    eventually(DEADLINE, "the model is asked", || async { !engine.model.asked().is_empty() }).await;
     engine.publish("s1", "m-2", "第二").await;
     engine.publish("s1", "m-3", "第三").await;
+    gate.add_permits(1);
     engine.turn("s1", "m-2").await;
     let handoff = &engine.api.calls("/desk")[0].body;
     assert_eq!((&handoff["event"], &handoff["text"]), (&json!("handoff"), &json!("第二\n第三")));
@@ -159,11 +163,11 @@ async fn a_failed_handoff_of_a_timer_is_told_to_the_user(backend: Backend) {
     engine.apply(sales_with(&json!({"timers": timers, "handoff": desk()}))).await;
     engine.api.script(|_, _| (403, json!({}), Duration::ZERO));
     engine.say("s1", "m-1", "你好").await;
-    eventually(Duration::from_secs(20), "the handoff has failed", || async {
+    eventually(DEADLINE, "the handoff has failed", || async {
         engine.session("s1").await.workflow_state.status == Cancelled
     })
     .await;
-    let said = eventually(Duration::from_secs(20), "the user is told", || async {
+    let said = eventually(DEADLINE, "the user is told", || async {
         engine.said("s1").await.into_iter().find(|(kind, _)| *kind == Apology)
     })
     .await;

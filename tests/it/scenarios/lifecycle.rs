@@ -6,7 +6,9 @@ use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, action, decision, plan};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use turnwheel::queue::Cause::{self, Invalid, UnknownAgent};
 use turnwheel::queue::ReplyKind::{Apology, Response};
 use turnwheel::session::Role;
@@ -155,7 +157,8 @@ async fn a_replay_that_does_not_match_cancels_with_its_reason(backend: Backend) 
     engine.publish("s1", "m-1", "你好").await;
     let taken = engine.queue.pull(1, DEADLINE).await.unwrap().remove(0);
     // An attempt whose worker died, and whose first decision is on record for something else.
-    let begun = Acquire { lease: Duration::ZERO, ..kit::acquire("s1", taken.message.seq, "dead") };
+    let wish = kit::acquire("s1", taken.message.seq, "dead");
+    let begun = Acquire { lease: Duration::ZERO, stream: taken.message.stream, ..wish };
     let epoch = kit::granted(engine.store.acquire(begun).await.unwrap()).session.epoch;
     let step = kit::step("0/decide", json!("{}"));
     let record = Record { session_id: "s1".into(), epoch, turn_id: "m-1".into(), steps: vec![step], status: None };
@@ -260,9 +263,11 @@ async fn operator_cancels_and_closes(backend: Backend) {
 async fn double_text(backend: Backend, mode: &str) -> Engine {
     let engine = engine(backend, answer("您好"), vec![]).await;
     engine.apply(sales_with(&json!({"double_text": mode}))).await;
-    engine.model.script(|asked| {
-        let answer = if asked.index == 0 { plan(Value::Null, &answer("一")) } else { answer("二") };
-        Answer::After(Duration::from_millis(if asked.index == 0 { 700 } else { 0 }), Box::new(Answer::json(&answer)))
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    engine.model.script(move |asked| match asked.index {
+        0 => Answer::json(&plan(Value::Null, &answer("一"))).gated(&held),
+        _ => Answer::json(&answer("二")),
     });
     engine.publish("s1", "m-1", "第一").await;
     eventually(DEADLINE, "the first turn asks the model", || async {
@@ -271,6 +276,7 @@ async fn double_text(backend: Backend, mode: &str) -> Engine {
     .await;
     engine.publish("s1", "m-2", "第二").await;
     engine.publish("s1", "m-3", "第三").await;
+    gate.add_permits(1);
     engine
 }
 

@@ -1,16 +1,19 @@
 //! What operators order: cancelling what runs, cancelling timers, putting dead letters back.
 
-use super::{acts, answer, engine, on_both_backends, sales_with};
+use super::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use std::time::Duration;
+use turnwheel::clock::Timestamp;
+use turnwheel::gateway::has_jobs;
 use turnwheel::gateway::intake::{self, Order};
 use turnwheel::gateway::letters;
 use turnwheel::queue::ReplyKind::{Apology, Response};
 use turnwheel::queue::{Cause, Command, Event};
+use turnwheel::session::Session;
 use turnwheel::session::Status::{self, Cancelled, Ready};
 use turnwheel::store::{Acquire, Acquired, Outcome};
 
@@ -22,6 +25,7 @@ on_both_backends!(
     letter_of_an_unknown_agent_is_answered_once_it_is_known,
     letter_of_a_cancelled_turn_is_a_turn_of_its_own,
     letter_that_would_only_come_back_is_refused,
+    a_session_shows_that_jobs_wait_while_no_worker_runs,
 );
 
 fn order(command: Command) -> Order {
@@ -142,6 +146,25 @@ async fn timers_are_cancelled_by_name_or_all(backend: Backend) {
     assert!(names("s1").await.is_empty());
     assert_eq!(names("s2").await.len(), 3, "others keep theirs");
     assert_eq!(engine.session("s1").await.workflow_state.status, Ready);
+}
+
+/// An operator's command that found nothing to do was not sent, though a message waited.
+async fn a_session_shows_that_jobs_wait_while_no_worker_runs(backend: Backend) {
+    let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("您好"))]).await;
+    let engine = Engine::watching(backend, model).await;
+    engine.apply(sales()).await;
+    let worker = engine.start_worker();
+    engine.say("s1", "m-1", "你好").await;
+    let waits = async |session: &Session| has_jobs(engine.queue.as_ref(), session).await.unwrap();
+    let known = engine.session("s1").await;
+    eventually(DEADLINE, "the lane is empty", || async { !waits(&known).await }).await;
+    worker.cancel();
+    engine.publish("s1", "m-2", "在吗").await;
+    let session = engine.session("s1").await;
+    assert!(session.pending_seq <= session.last_seq, "no worker has taken it: {session:?}");
+    assert!(waits(&session).await);
+    let of_former = Session { stream: Some(Timestamp::from_millis(1)), last_seq: 1_000, ..session };
+    assert!(waits(&of_former).await, "the sequence of a session is another stream's");
 }
 
 async fn letter_of_an_unknown_agent_is_answered_once_it_is_known(backend: Backend) {

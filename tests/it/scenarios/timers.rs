@@ -194,14 +194,14 @@ async fn a_timer_longer_than_the_idle_time_fires(mut backend: Backend) {
     engine.apply(sales_with(&json!({}))).await;
     engine.say("idle", "m-1", "你好").await;
     engine.stop_scheduler();
-    eventually(Duration::from_secs(10), "both are untouched for long enough", || async {
+    eventually(DEADLINE, "both are untouched for long enough", || async {
         let idle = engine.store.idle_sessions(Duration::from_millis(500), 10).await.unwrap();
         idle.iter().any(|idle| idle.session_id == "idle")
     })
     .await;
     // Housekeeping is the first that a new leader does.
     engine.start_scheduler();
-    eventually(Duration::from_secs(20), "the one without a timer is closed", || async {
+    eventually(DEADLINE, "the one without a timer is closed", || async {
         engine.session("idle").await.closed_at.is_some()
     })
     .await;

@@ -10,11 +10,12 @@ mod stalled;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
+use crate::support::within;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use sse_stream::SseStream;
 use std::future::Future;
-use std::time::Duration;
+use tokio::sync::Mutex;
 use turnwheel::clock;
 use turnwheel::invariants;
 use turnwheel::queue::{Event, EventType, Reply, ReplyKind, Shown, Texts};
@@ -130,16 +131,14 @@ impl Reader {
 
     /// Reads until that holds, through losses of the connection.
     async fn until(&mut self, what: &str, found: impl Fn(&Self) -> bool) {
-        let read = async {
-            while !found(self) {
-                if !self.connected(&found).await {
-                    // A client's pause before it connects again: nothing else says when the gateway is back.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        };
+        let reader = Mutex::new(self);
+        let read = within(DEADLINE, || async {
+            let mut reader = reader.lock().await;
+            found(&reader) || reader.connected(&found).await
+        });
+        // The connection may stay open without the event.
         let read = tokio::time::timeout(DEADLINE, read).await;
-        assert!(read.is_ok(), "not within {DEADLINE:?}: {what}");
+        assert!(matches!(read, Ok(Some(()))), "not within {DEADLINE:?}: {what}");
     }
 
     /// Up to the whole text of the first turn.

@@ -27,9 +27,6 @@ pub struct Called {
 
 type Handler = dyn Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync;
 
-/// After this nobody waits for a call's answer any more.
-const GIVEN_UP: Duration = Duration::from_secs(1);
-
 struct Inner {
     clock: Mutex<Clock>,
     calls: Mutex<Vec<Called>>,
@@ -75,9 +72,9 @@ impl Api {
         *self.inner.clock.lock().unwrap() = clock;
     }
 
-    /// True while a call waits for its answer; one that is given up is not answered.
+    /// True while a call of the last second waits for its answer: the caller of an older one is gone.
     pub fn is_asked(&self) -> bool {
-        let waits = |call: &Called| call.ended.is_none() && call.began.elapsed() < GIVEN_UP;
+        let waits = |call: &Called| call.ended.is_none() && call.began.elapsed() < super::GIVEN_UP;
         self.inner.calls.lock().unwrap().iter().any(waits)
     }
 
@@ -117,7 +114,7 @@ async fn answer(State(api): State<Arc<Inner>>, request: Request) -> Response {
     };
     let handler = Arc::clone(&api.handler.lock().unwrap());
     let (status, answer, delay) = handler(&path, &body);
-    tokio::time::sleep(delay).await;
+    super::scripted_delay(delay).await;
     if let Some(known) = api.calls.lock().unwrap().get_mut(index).filter(|known| known.began == began) {
         known.ended = Some(Instant::now());
     }

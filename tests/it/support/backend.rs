@@ -23,6 +23,13 @@ pub async fn embedded_with(settings: Settings) -> Backend {
     embedded_of(quick(settings), Clock::system()).await
 }
 
+/// The same with lanes that take one message of a user, and the reserve for commands.
+pub async fn embedded_with_short_lanes() -> Backend {
+    let mut settings = Settings::default();
+    settings.lane.max_depth = 1;
+    embedded_with(settings).await
+}
+
 /// The same by this clock, with leases that last so long.
 pub async fn embedded_by(clock: Clock, settings: Settings, lease: Duration) -> Backend {
     let mut settings = quick(settings);
@@ -60,6 +67,11 @@ pub async fn cluster_with(change: impl FnOnce(&mut Settings)) -> Backend {
     let mut settings = quick(super::servers::cluster().await.settings());
     change(&mut settings);
     cluster_of(settings).await
+}
+
+/// The same with lanes that take one message of a user, and the reserve for commands.
+pub async fn cluster_with_short_lanes() -> Backend {
+    cluster_with(|settings| settings.lane.max_depth = 1).await
 }
 
 /// On the servers of these settings.

@@ -17,6 +17,9 @@ pub mod servers;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+/// After this time the caller of an unanswered call counts as gone.
+pub const GIVEN_UP: Duration = Duration::from_secs(1);
+
 /// What a condition may answer: `bool`, or `Option` of what was waited for.
 pub trait Condition {
     type Found;
@@ -65,6 +68,13 @@ where
     A: Condition,
 {
     within(deadline, condition).await.unwrap_or_else(|| panic!("not within {deadline:?}: {what}"))
+}
+
+/// Waits as long as a script says, and not at all for zero. For tests of slow servers: all others wait on conditions.
+pub async fn scripted_delay(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
 }
 
 /// Runs something beside the test, until the test ends.

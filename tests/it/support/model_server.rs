@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use turnwheel::clock::{Clock, Timestamp};
 use turnwheel::tasks::{OnPanic, Tasks};
 
@@ -80,6 +81,8 @@ pub enum Answer {
     Status(u16, Vec<(&'static str, String)>, String),
     /// The answer after a while.
     After(Duration, Box<Answer>),
+    /// The answer once the gate has a permit, which it leaves: one permit lets all calls pass.
+    Gated(Arc<Semaphore>, Box<Answer>),
     /// The connection ends within the body.
     Broken,
     /// No answer at all.
@@ -102,14 +105,16 @@ impl Answer {
         Self::Calls(vec![(tool.to_owned(), arguments.to_string())])
     }
 
+    /// This answer once `gate` has a permit.
+    pub fn gated(self, gate: &Arc<Semaphore>) -> Self {
+        Self::Gated(Arc::clone(gate), Box::new(self))
+    }
+
     /// A failure without headers.
     pub fn status(status: u16, body: &str) -> Self {
         Self::Status(status, Vec::new(), body.to_owned())
     }
 }
-
-/// After this nobody waits for a call's answer any more.
-const GIVEN_UP: Duration = Duration::from_secs(1);
 
 type Script = Box<dyn Fn(&Call) -> Option<Answer> + Send + Sync>;
 
@@ -170,9 +175,9 @@ impl ModelServer {
         *self.inner.clock.lock().unwrap() = clock;
     }
 
-    /// True while a call waits for its answer; one that is given up is not answered.
+    /// True while a call of the last second waits for its answer: the caller of an older one is gone.
     pub fn is_asked(&self) -> bool {
-        let waits = |call: &Call| call.ended.is_none() && call.began.elapsed() < GIVEN_UP;
+        let waits = |call: &Call| call.ended.is_none() && call.began.elapsed() < super::GIVEN_UP;
         self.inner.calls.lock().unwrap().iter().any(waits)
     }
 
@@ -225,9 +230,18 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
 }
 
 async fn respond(mut answer: Answer, call: &Call) -> Response {
-    while let Answer::After(delay, then) = answer {
-        tokio::time::sleep(delay).await;
-        answer = *then;
+    loop {
+        answer = match answer {
+            Answer::After(delay, then) => {
+                super::scripted_delay(delay).await;
+                *then
+            }
+            Answer::Gated(gate, then) => {
+                drop(gate.acquire().await.unwrap());
+                *then
+            }
+            _ => break,
+        }
     }
     match answer {
         Answer::Content(content) => completion(&json!({"content": content}), "stop", call).into_response(),
@@ -253,7 +267,7 @@ async fn respond(mut answer: Answer, call: &Call) -> Response {
             Body::from_stream(futures::stream::iter(parts)).into_response()
         }
         Answer::Hang => std::future::pending().await,
-        Answer::After(..) => unreachable!("unwrapped above"),
+        Answer::After(..) | Answer::Gated(..) => unreachable!("unwrapped above"),
     }
 }
 

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+/// The interval of comments in a stream that stalls: shorter than any idle timeout, so that comments would keep it alive.
+const COMMENTS: Duration = Duration::from_millis(20);
+
 /// How the stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -112,7 +115,9 @@ impl Stream {
                 if let Some(gate) = &gate {
                     gate.acquire().await.unwrap().forget();
                 }
-                tokio::time::sleep(pause).await;
+                // So that each chunk is written by itself, also without a pause.
+                tokio::task::yield_now().await;
+                super::scripted_delay(pause).await;
                 Ok::<_, std::io::Error>(chunk)
             }
         });
@@ -121,7 +126,7 @@ impl Stream {
                 End::Done | End::Closed => None,
                 End::Cut => Some((Err(std::io::Error::other("broken off")), ())),
                 End::Stalled => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    super::scripted_delay(COMMENTS).await;
                     Some((Ok(Bytes::from_static(b": still there\n\n")), ()))
                 }
             }

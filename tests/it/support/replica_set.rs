@@ -1,4 +1,4 @@
-//! A MongoDB replica set of three, whose members can be paused, or kept from applying what they replicate.
+//! A MongoDB replica set of three, whose members can be paused, or stop applying the operations that they replicate.
 
 use super::eventually;
 use super::servers::Server;
@@ -11,7 +11,7 @@ const ELECTION: Duration = Duration::from_secs(60);
 /// The member that never becomes primary. Its tag `role` is `reader`.
 pub const READER: usize = 2;
 
-/// See the module. Ends with the test.
+/// Three members; they end when this is dropped.
 pub struct ReplicaSet {
     members: Vec<Server>,
 }
@@ -69,7 +69,7 @@ impl ReplicaSet {
         secondaries
     }
 
-    /// From now on the member keeps what it has, or applies what it has missed.
+    /// Stops a member from applying replicated operations, or has it apply them again.
     pub async fn applies(&self, member: usize, applies: bool) {
         let mode = if applies { "off" } else { "alwaysOn" };
         self.ask(member, doc! {"configureFailPoint": "rsSyncApplyStop", "mode": mode}).await;

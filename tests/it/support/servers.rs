@@ -95,7 +95,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it keeps what it stores.
+    /// The folder of its data.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -133,7 +133,7 @@ impl Server {
         servers
     }
 
-    /// One whose settings file has this text beside JetStream.
+    /// One whose settings file has this text in addition to JetStream.
     pub fn nats_with(text: &str) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let (config, port_text) = (configured(&dir, text).display().to_string(), port.to_string());

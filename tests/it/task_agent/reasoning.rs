@@ -1,4 +1,4 @@
-//! Models that reason: what of it goes back to them, and what of it nobody else sees.
+//! Models that reason: their reasoning goes back to them, and to no one else.
 
 use super::bench::{Bench, messages, streams};
 use super::{clerk, with_count};
@@ -67,6 +67,7 @@ async fn thoughts_reach_neither_the_output_nor_any_event() {
             let bench = Bench::embedded(clerk()).await;
             let pieces: Vec<String> =
                 text.as_bytes().chunks(size).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect();
+            // The pause keeps the pieces out of one packet.
             let stream = Stream::of(pieces.iter().map(String::as_str)).pausing(Duration::from_millis(1));
             bench.server.push(PLAIN, [Answer::Stream(stream)]);
             let (end, events) = bench.run("Go on?").await;

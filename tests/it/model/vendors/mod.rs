@@ -1,5 +1,5 @@
 //! Exchanges with the servers that people use, in the form that their makers document. Each folder is a vendor: `settings.toml`
-//! is what docs/models.md tells its users to write, each `.http` file a conversation (see [`Recording`]). A server on a local
+//! has the settings that docs/models.md gives for it, each `.http` file is a conversation (see [`Recording`]). A server on a local
 //! port takes nothing but the recorded requests, in order, and answers byte for byte what the vendor sends.
 
 mod recording;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use turnwheel::model::ModelReply;
 
-/// See the module.
+/// A conversation, read from its file.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub exchanges: Vec<Exchange>,
@@ -46,7 +46,7 @@ pub struct Response {
     pub body: String,
 }
 
-/// What came of a question.
+/// The client's reply to a question, or its error.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Reply {

@@ -24,7 +24,7 @@ struct Inner {
     chunk: usize,
 }
 
-/// See the module; it ends when this is dropped.
+/// The server of a recording; it ends when this is dropped.
 pub struct Vendor {
     inner: Arc<Inner>,
     tasks: Tasks,
@@ -62,7 +62,7 @@ impl Vendor {
         Models::from_settings(&self.settings, |_| Some(KEY.to_owned())).unwrap().get("default").unwrap()
     }
 
-    /// Every request was as recorded, and none is left.
+    /// Asserts that every recorded request came, and no other.
     pub fn is_content(&self, name: &str) {
         let wrong = self.inner.wrong.lock().unwrap();
         assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
