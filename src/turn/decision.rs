@@ -265,7 +265,8 @@ fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
 fn written(response: Option<String>) -> Result<Option<String>, String> {
     match response {
         Some(text) if is_placeholder(&text) => {
-            Err(format!("`response` is the placeholder `{}`; write the text that the user reads, or null", text.trim()))
+            let text = bounded(&text, 100);
+            Err(format!("`response` is the placeholder `{text}`; write the text that the user reads, or null"))
         }
         other => Ok(other),
     }

@@ -1,10 +1,26 @@
 //! Texts that a model copies from its instructions or its schema in place of writing one. No user reads them.
 
-/// Names of fields and types.
-const NAMES: [&str; 9] = ["string", "text", "null", "greeting", "response", "message", "name", "tone", "sop"];
+/// Names of fields and types, and what languages call no value.
+const NAMES: [&str; 13] = [
+    "string",
+    "text",
+    "greeting",
+    "response",
+    "message",
+    "name",
+    "tone",
+    "sop",
+    "null",
+    "none",
+    "nil",
+    "undefined",
+    "n/a",
+];
+/// The tag around the user's message in the prompts: no reply has it.
+const TAG: &str = "<user_message>";
 
-/// True for a text that is nothing but a placeholder: dots (`…`), a name in brackets (`<greeting>`, `{{ greeting }}`), or the
-/// name of a field or a type.
+/// True for a text that is nothing but a placeholder: dots (`…`), a name in brackets (`<greeting>`, `{{ greeting }}`), or one of
+/// [`NAMES`]; and for one with a tag of the prompt.
 pub(crate) fn is_placeholder(text: &str) -> bool {
     let text = text.trim().trim_matches(['"', '`']).trim();
     if text.is_empty() {
@@ -12,7 +28,7 @@ pub(crate) fn is_placeholder(text: &str) -> bool {
     }
     let is_dots = text.chars().all(|c| matches!(c, '…' | '⋯' | '.' | '_') || c.is_whitespace());
     let is_name = NAMES.iter().any(|name| text.eq_ignore_ascii_case(name));
-    is_dots || is_name || is_bracketed(text)
+    is_dots || is_name || is_bracketed(text) || text.contains(TAG)
 }
 
 fn is_bracketed(text: &str) -> bool {
@@ -43,6 +59,9 @@ mod tests {
             "{response}",
             "string",
             "Null",
+            "None",
+            "n/a",
+            "<user_message> is no JSON object",
             "`text`",
         ] {
             assert!(is_placeholder(text), "{text}");
@@ -60,6 +79,8 @@ mod tests {
             "<b>好</b>",
             "<html><p>",
             "{\"a\":1}",
+            "None.",
+            "<user> 您好",
             "Text me.",
             "Name?",
             "message sent",
