@@ -12,10 +12,13 @@ use crate::store::{SessionQuery, Store, TurnRecord};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The most that a listing answers, and what it answers unless told.
 const MAX_LIMIT: usize = 1_000;
 const DEFAULT_LIMIT: usize = 50;
+/// How long a session that is shown waits for the queue.
+const QUEUE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What a listing shows of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -174,7 +177,8 @@ pub(super) async fn show(
     Params(session_id): Params<String>,
 ) -> Result<Json<SessionDetails>, Reject> {
     let session = load(&state, &session_id).await?;
-    let has_jobs = has_jobs(state.queue.as_ref(), &session).await.ok();
+    let asked = tokio::time::timeout(QUEUE_LIMIT, has_jobs(state.queue.as_ref(), &session)).await;
+    let has_jobs = asked.ok().and_then(Result::ok);
     Ok(Json(SessionDetails { session: shown(session), has_jobs }))
 }
 

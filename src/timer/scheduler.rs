@@ -1,8 +1,8 @@
 //! The scheduler: one elected process publishes due timers as jobs on their sessions' lanes, standbys take over in seconds.
 //!
 //! The store has the truth. Once a second a sweep reads the timers that are due within the [`HORIZON`] into memory. A hint leads to
-//! a sweep at once, for timers shorter than that. A job published twice is one turn: its id is `<timer_id>-<generation>`, and the
-//! lane drops a job whose timer the document no longer has. [`super::term`] is what a leader does.
+//! an immediate sweep, for timers shorter than that. A job published twice is one turn: its id is `<timer_id>-<generation>`, and the
+//! lane drops a job whose timer the document no longer has. [`super::term`] has the work of the elected leader.
 
 use super::housekeeping::Woken;
 use super::term::Term;

@@ -176,7 +176,7 @@ async fn busy(shared: &Shared, seq: u64, job: &Job, until: Timestamp) -> Result<
     Err(Stop::Busy(until))
 }
 
-/// What `main` comes to. `other` begins with it, goes on meanwhile, and is not waited for.
+/// Runs `main` to its result. `other` starts with it and runs concurrently; `main` does not wait for it.
 async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
     poll_fn(|context| {
         let done = main.poll_unpin(context);

@@ -172,3 +172,21 @@ async fn nats_away_in_between_only_delays_the_work() {
     let dir = tempfile::tempdir().unwrap();
     goes_on_after(&engine, dir.path(), &nats, "queue").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_shown_while_nats_is_away() {
+    let (nats, _mongod, handles) = private().await;
+    let settings = settings(&handles);
+    let engine = watch(&settings).await;
+    let dir = tempfile::tempdir().unwrap();
+    let _process = Process::start(dir.path(), &settings, &["all"]);
+    is_ready(&settings).await;
+    engine.say("s1", "m-1", "你好").await;
+    nats.kill();
+    is_unready_for(&settings, "queue").await;
+    // Less than the queue's own time limit for a request without a response.
+    let client = turnwheel::http_client::builder().no_proxy().timeout(Duration::from_secs(4)).build().unwrap();
+    let url = format!("http://{}/api/v1/sessions/s1", settings.gateway.listen);
+    let shown: Value = client.get(url).send().await.unwrap().json().await.unwrap();
+    assert_eq!((&shown["session_id"], &shown["has_jobs"]), (&json!("s1"), &Value::Null), "{shown}");
+}

@@ -22,7 +22,7 @@ fn marks(text: &str) -> BTreeSet<String> {
     mark.find_iter(text).map(|found| found.as_str().to_owned()).collect()
 }
 
-/// An answer with a mark of its own and all marks of its prompt. A judge's answer is its one word.
+/// A reply with a mark of its own and all marks of its prompt. A judge replies with its one word.
 fn repeats(asked: &Asked) -> Answer {
     let stage = stage(asked);
     match asked.schema.as_str() {

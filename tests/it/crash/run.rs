@@ -11,6 +11,7 @@ use super::varied::{plain, varied};
 use super::wire::{State, Wire};
 use crate::support::backend;
 use crate::support::engine::{Backend, with_model};
+use crate::support::polled;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -231,8 +232,8 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Ends the leases and deliveries of a worker that is gone, also one that it was just about to get: the store takes effects in
-    /// order, so what was asked for before has happened when this write has.
+    /// Ends the leases and deliveries of a worker that is gone. A write of that worker may still be under way and take a lease. The
+    /// store executes writes in order: when the one below has returned, so has every earlier write.
     async fn outlive(&self, role: Role) {
         if role == Role::Worker {
             self.backend.store.resign("nothing", "nobody").await.unwrap();
@@ -269,15 +270,7 @@ impl<'s> Run<'s> {
 
     /// Repeats `look` until it finds something; `None` after the run's patience.
     async fn looked<T, F: Future<Output = Option<T>>>(&self, look: impl Fn() -> F) -> Option<T> {
-        let looks = async {
-            loop {
-                if let Some(seen) = look().await {
-                    return seen;
-                }
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
-        };
-        tokio::time::timeout(self.patience, looks).await.ok()
+        polled(self.patience, BETWEEN_LOOKS, look).await
     }
 
     /// Stops what still runs and looks at what is left.

@@ -16,6 +16,7 @@ pub mod servers;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
 
 /// After this time the caller of an unanswered call counts as gone.
 pub const GIVEN_UP: Duration = Duration::from_secs(1);
@@ -41,14 +42,29 @@ impl<T> Condition for Option<T> {
 }
 
 /// Waits until the condition holds; `None` when it does not within `deadline`.
-pub async fn within<C, F, A>(deadline: Duration, mut condition: C) -> Option<<A as Condition>::Found>
+pub async fn within<C, F, A>(deadline: Duration, condition: C) -> Option<<A as Condition>::Found>
+where
+    C: FnMut() -> F,
+    F: Future<Output = A>,
+    A: Condition,
+{
+    polled(deadline, Duration::from_millis(10), condition).await
+}
+
+/// The same with another interval between two looks at the condition.
+pub async fn polled<C, F, A>(
+    deadline: Duration,
+    interval: Duration,
+    mut condition: C,
+) -> Option<<A as Condition>::Found>
 where
     C: FnMut() -> F,
     F: Future<Output = A>,
     A: Condition,
 {
     let begun = Instant::now();
-    let mut look = tokio::time::interval(Duration::from_millis(10));
+    let mut look = tokio::time::interval(interval);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         look.tick().await;
         if let Some(found) = condition().await.found() {
