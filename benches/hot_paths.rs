@@ -12,7 +12,7 @@ use turnwheel::clock::Timestamp;
 use turnwheel::knowledge::index::Index;
 use turnwheel::knowledge::{Origin, Source};
 use turnwheel::prompt::{Prompts, SharedText, Variables};
-use turnwheel::queue::{Job, Message};
+use turnwheel::queue::Message;
 
 /// An agent file with `tools` tools.
 fn agent(tools: usize) -> Value {
@@ -87,8 +87,8 @@ fn job(c: &mut Criterion) {
         at: Timestamp::from_millis(0),
         trace: None,
     };
-    c.bench_function("job/decode", |b| b.iter(|| Job::decode(black_box(&message)).unwrap()));
-    let decoded = Job::decode(&message).unwrap();
+    c.bench_function("job/decode", |b| b.iter(|| black_box(&message).job().unwrap()));
+    let decoded = message.job().unwrap();
     c.bench_function("job/encode", |b| b.iter(|| black_box(&decoded).encode()));
 }
 

@@ -2,28 +2,20 @@
 //! Code that decides by time, or records a time, is given a [`Clock`]; everything else is handed a [`Timestamp`]. A queue or store
 //! on servers uses their clocks, which cannot be moved from here: [`Clock::movable`] is for the embedded backend.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::Utc;
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::future::Future;
 use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use utoipa::openapi::schema::Type;
-use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat};
-use utoipa::{PartialSchema, ToSchema};
 
-/// A point in time with millisecond precision, UTC.
-///
-/// In JSON it is an RFC 3339 text with milliseconds, in BSON a date (CONTRACT.md).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(i64);
+pub use crate::timestamp::Timestamp;
 
 /// The current wall-clock time of this process.
 #[allow(clippy::disallowed_methods)]
 pub fn now() -> Timestamp {
-    Timestamp(Utc::now().timestamp_millis())
+    Timestamp::from_millis(Utc::now().timestamp_millis())
 }
 
 /// The clock of a part of the engine. It is given to the part when that is made, so that tests can move its time ahead. Cheap to
@@ -145,89 +137,6 @@ impl Add<Duration> for Moment {
     }
 }
 
-impl Timestamp {
-    /// A timestamp from milliseconds since the Unix epoch.
-    pub const fn from_millis(millis: i64) -> Self {
-        Self(millis)
-    }
-
-    /// Milliseconds since the Unix epoch.
-    pub const fn as_millis(self) -> i64 {
-        self.0
-    }
-
-    /// This time plus `duration`, saturating.
-    pub fn plus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
-    }
-
-    /// This time minus `duration`, saturating.
-    pub fn minus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
-    }
-
-    /// The calendar day (UTC), such as `2026-01-02`.
-    pub fn day(self) -> String {
-        let mut text = self.to_string();
-        text.truncate(text.find('T').unwrap_or(text.len()));
-        text
-    }
-
-    /// How long from `self` until `later`; zero when `later` has passed.
-    pub fn until(self, later: Self) -> Duration {
-        Duration::from_millis(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
-    }
-}
-
-impl std::fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match DateTime::<Utc>::from_timestamp_millis(self.0) {
-            Some(time) => f.write_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true)),
-            None => write!(f, "{}ms", self.0),
-        }
-    }
-}
-
-impl std::str::FromStr for Timestamp {
-    type Err = chrono::ParseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        DateTime::parse_from_rfc3339(text).map(|time| Self(time.timestamp_millis()))
-    }
-}
-
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() {
-            serializer.collect_str(self)
-        } else {
-            bson::DateTime::from_millis(self.0).serialize(serializer)
-        }
-    }
-}
-
-impl PartialSchema for Timestamp {
-    fn schema() -> RefOr<Schema> {
-        let text = ObjectBuilder::new().schema_type(Type::String);
-        text.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).into()
-    }
-}
-
-impl ToSchema for Timestamp {}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            let text = String::deserialize(deserializer)?;
-            text.parse().map_err(|_| {
-                serde::de::Error::custom(format!("`{text}` is not an RFC 3339 time such as `2026-01-02T03:04:05.000Z`"))
-            })
-        } else {
-            bson::DateTime::deserialize(deserializer).map(|date| Self(date.timestamp_millis()))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,21 +182,5 @@ mod tests {
         });
         assert!(then.until(clock.now()) >= hour && at.until(clock.moment()) >= hour);
         assert!(Clock::system().now().until(clock.now()) > hour / 2, "nobody else's has moved");
-    }
-
-    #[test]
-    fn json_has_milliseconds_and_bson_a_date() {
-        let time: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        assert_eq!(serde_json::to_string(&time).unwrap(), r#""2026-01-02T03:04:05.000Z""#);
-        assert_eq!(time.day(), "2026-01-02");
-        #[derive(Serialize, Deserialize)]
-        struct Holder {
-            at: Timestamp,
-        }
-        let bytes = bson::serialize_to_vec(&Holder { at: time }).unwrap();
-        let document: bson::Document = bson::deserialize_from_slice(&bytes).unwrap();
-        assert_eq!(document.get_datetime("at").unwrap().timestamp_millis(), time.as_millis());
-        let back: Holder = bson::deserialize_from_slice(&bytes).unwrap();
-        assert_eq!(back.at, time);
     }
 }

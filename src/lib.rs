@@ -35,6 +35,7 @@ pub mod tasks;
 pub mod telemetry;
 pub mod testing;
 pub mod timer;
+pub mod timestamp;
 pub mod turn;
 pub mod worker;
 pub mod workflow;

@@ -11,6 +11,7 @@ use turnwheel::agent::validate::Known;
 use turnwheel::agent::{AgentConfig, AgentRecord};
 use turnwheel::config::Settings;
 use turnwheel::knowledge::files::{self, NamedText};
+use turnwheel::knowledge::sync;
 use turnwheel::run;
 use turnwheel::store::Store;
 use turnwheel::workflow::Flows;
@@ -70,7 +71,7 @@ async fn put(store: &dyn Store, agent: AgentRecord, texts: Vec<NamedText>) {
         Ok(false) => {}
         Err(problem) => return warn!(agent_id = id, "the agent is not applied: {problem}"),
     }
-    match files::store(store, &id, texts).await {
+    match sync::store(store, &id, texts).await {
         Ok(true) => info!(agent_id = id, "the agent's knowledge is applied"),
         Ok(false) => {}
         Err(problem) => warn!(agent_id = id, "the agent's knowledge is not applied: {problem}"),

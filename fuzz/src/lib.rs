@@ -14,7 +14,7 @@ use turnwheel::config::mask::{MASK, Masker, SHORTEST};
 use turnwheel::ids;
 use turnwheel::model::offline::Offline;
 use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
-use turnwheel::queue::{Job, Message};
+use turnwheel::queue::Message;
 use turnwheel::turn::decision::{parse_decision, parse_plan_and_decision};
 use turnwheel::workflow::orchestration::builder::{Pipeline, Stage};
 use turnwheel::workflow::orchestration::condition::Condition;
@@ -53,10 +53,10 @@ pub fn job(data: &[u8]) {
         at: Timestamp::from_millis(0),
         trace: None,
     };
-    let Ok(job) = Job::decode(&message(data.to_vec())) else { return };
+    let Ok(job) = message(data.to_vec()).job() else { return };
     job.check().expect("what was decoded is legal");
     assert!(ids::is_legal_job(&job.job_id), "a turn has a legal id");
-    let again = Job::decode(&message(job.encode().to_vec())).expect("what was encoded can be decoded");
+    let again = message(job.encode().to_vec()).job().expect("what was encoded can be decoded");
     assert_eq!(again, job);
 }
 

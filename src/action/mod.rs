@@ -3,6 +3,7 @@
 pub mod flow;
 pub mod function;
 pub mod http;
+pub mod kind;
 pub(crate) mod outcome;
 pub mod params;
 pub mod skill;
@@ -10,63 +11,17 @@ pub mod system;
 pub mod template;
 pub mod tool;
 
-use crate::agent::validate::SYSTEM_OPERATIONS;
+pub use kind::{Action, ActionKind, SYSTEM_OPERATIONS};
+
 use crate::http_client::bounded;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::io;
-use utoipa::ToSchema;
 
 /// The most bytes of a result as JSON that are recorded and shown to the model.
 const MAX_RESULT: usize = 256 * 1024;
 /// The most bytes of an error.
 const MAX_ERROR: usize = 8 * 1024;
-
-/// One thing to be executed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
-#[schemars(
-    deny_unknown_fields,
-    extend("if" = json!({ "properties": { "type": { "const": "SYSTEM" } } })),
-    extend("then" = json!({ "properties": { "target": { "enum": SYSTEM_OPERATIONS } } }))
-)]
-pub struct Action {
-    /// Its kind.
-    #[serde(rename = "type")]
-    pub kind: ActionKind,
-    /// Of this file: a skill's, tool's or flow's id. For SYSTEM: close_conversation, handoff or update_profile.
-    pub target: String,
-    /// Its input.
-    #[schema(value_type = Object)]
-    #[serde(default)]
-    pub params: Map<String, Value>,
-}
-
-/// The four kinds of action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, ToSchema)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum ActionKind {
-    /// An intent's API.
-    Skill,
-    /// A tool.
-    Tool,
-    /// A fixed-rule function that takes over.
-    Flow,
-    /// A silent operation of the engine.
-    System,
-}
-
-impl ActionKind {
-    /// The upper-case name used on every wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Skill => "SKILL",
-            Self::Tool => "TOOL",
-            Self::Flow => "FLOW",
-            Self::System => "SYSTEM",
-        }
-    }
-}
 
 /// What an action came to, as handed to the model: `{"ok":true,"result":…}` or `{"ok":false,"error":…}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,7 @@
 //! The agent file's structure (CONTRACT.md, "Agent file").
 
 use super::schema;
-use super::validate::SYSTEM_OPERATIONS;
-use crate::action::ActionKind;
+use crate::action::{ActionKind, SYSTEM_OPERATIONS};
 use crate::budget::Budget;
 use crate::config::duration::{Lenient, lenient};
 use crate::model::ModelNames;

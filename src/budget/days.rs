@@ -33,7 +33,7 @@ impl Budgets {
 
     /// The limits in force for an agent with this budget.
     pub fn limits(&self, budget: Budget) -> Limits {
-        budget.limits(&self.defaults)
+        self.defaults.limits(budget)
     }
 
     /// The tokens of an agent's committed turns on `day`, which is today.

@@ -20,6 +20,7 @@ pub use environment::Environment;
 pub use load::{Loaded, Origin, SettingsError, Sources};
 pub use secrets::{SecretError, SecretValues};
 
+use crate::budget::limit::{self as agent, Limits};
 use duration::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -330,6 +331,14 @@ pub struct Budget {
     pub day: u64,
 }
 
+impl Budget {
+    /// The limits in force for an agent whose file has the budget `own`. What it leaves out is taken from the settings.
+    pub fn limits(&self, own: agent::Budget) -> Limits {
+        let of = |own: Option<u64>, default: u64| Some(own.unwrap_or(default)).filter(|most| *most > 0);
+        Limits { turn: of(own.turn, self.turn), session: of(own.session, self.session), day: of(own.day, self.day) }
+    }
+}
+
 /// See [`Settings::telemetry`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -403,5 +412,18 @@ impl Default for Settings {
             budget: Budget::default(),
             telemetry: Telemetry::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_goes_before_the_settings_and_nought_is_no_limit() {
+        let defaults = Budget { turn: 100, session: 0, day: 900 };
+        let limits = |turn, session, day| defaults.limits(agent::Budget { turn, session, day });
+        assert_eq!(limits(None, None, None), Limits { turn: Some(100), session: None, day: Some(900) });
+        assert_eq!(limits(Some(500), Some(7), Some(0)), Limits { turn: Some(500), session: Some(7), day: None });
     }
 }

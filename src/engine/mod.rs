@@ -63,7 +63,8 @@ use crate::budget::Budgets;
 use crate::clock::Clock;
 use crate::config::{Backend, Environment, SecretValues, Settings};
 use crate::gateway::{self, GatewayState, intake};
-use crate::knowledge::files::{self, NamedText};
+use crate::knowledge::files::NamedText;
+use crate::knowledge::sync;
 use crate::knowledge::{Library, Origin, Source};
 use crate::model::registry::ModelInfo;
 use crate::model::{Model, Models};
@@ -212,7 +213,7 @@ impl Engine {
     /// Makes these texts all that the agent's file gives it to answer from, in place of the last ones; what was added by other
     /// ways stays. True when that changed something.
     pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> Result<bool, EngineError> {
-        let changed = files::store(self.store.as_ref(), agent_id, texts).await?;
+        let changed = sync::store(self.store.as_ref(), agent_id, texts).await?;
         self.knowledge.refresh(agent_id).await?;
         Ok(changed)
     }

@@ -77,7 +77,7 @@ impl AgentSummary {
             models: names.iter().map(str::to_owned).collect(),
             provider: model.map_or_else(|| "unknown".to_owned(), |model| model.provider.clone()),
             task: agent.config.is_task_agent(),
-            budget: agent.config.budget.limits(defaults),
+            budget: defaults.limits(agent.config.budget),
             day_tokens: None,
             hash: agent.hash.clone(),
             updated_at: agent.updated_at,

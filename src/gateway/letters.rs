@@ -157,7 +157,7 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
         return Err(would_return(kept.seq, &format!("only {kept_bytes} of its {bytes} bytes are kept")));
     }
     let (job_id, payload) = renamed(&kept);
-    let job = Job::decode(&Message {
+    let message = Message {
         session_id: session_id.clone(),
         seq: kept.seq,
         stream: kept.at,
@@ -166,8 +166,8 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
         default_id: job_id.clone(),
         at: kept.at,
         trace: None,
-    })
-    .map_err(|error| would_return(kept.seq, &error.to_string()))?;
+    };
+    let job = message.job().map_err(|error| would_return(kept.seq, &error.to_string()))?;
     can_be_handled(store, kept.seq, &job).await?;
     place_payload(queue, &job, payload).await?;
     // Should this fail the letter stays, and putting it back again is dropped as a repeat.

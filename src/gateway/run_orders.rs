@@ -105,7 +105,7 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
 async fn is_of(queue: &dyn Queue, store: &dyn Store, job: &Job, (new, seq): (&NewRun, u64)) -> Result<bool, Reject> {
     let first = queue.next_in_lane(&job.session_id, seq.saturating_sub(1), seq).await?;
     if let Some(first) = first.filter(|first| first.seq == seq) {
-        return Ok(Job::decode(&first).is_ok_and(|first| first.body == job.body));
+        return Ok(first.job().is_ok_and(|first| first.body == job.body));
     }
     // It is handled, and so the run is on record.
     Ok(store.run(&job.session_id).await?.is_none_or(|known| is_repeat(&known, new)))

@@ -192,7 +192,7 @@ fn decode(sent: &Sent) -> Option<Job> {
         at: clock::now(),
         trace: None,
     };
-    Job::decode(&message).ok()
+    message.job().ok()
 }
 
 /// Everything published for a session so far, but for what runs of workflows have told.

@@ -1,9 +1,9 @@
 //! All metrics as Prometheus reads them.
 
-use super::{gauge, metrics, registered};
+use super::{encode, gauge, metrics, registered};
 use crate::clock;
 use crate::queue::{Queue, Storage};
-use prometheus::{Gauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Gauge, IntGaugeVec, Opts, Registry};
 use std::time::Duration;
 use tracing::warn;
 
@@ -71,11 +71,4 @@ fn of_storage(parts: &[Storage]) -> Registry {
         }
     }
     registry
-}
-
-pub(super) fn encode(registry: &Registry) -> String {
-    TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| {
-        warn!("the metrics cannot be written: {error}");
-        String::new()
-    })
 }

@@ -16,9 +16,11 @@ use crate::store::Outcome;
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 use std::sync::LazyLock;
 use std::time::Duration;
+use tracing::warn;
 
 /// Bounds for what takes from a millisecond to minutes.
 const SECONDS: &[f64] =
@@ -39,7 +41,7 @@ pub(crate) fn metrics() -> &'static Metrics {
 
 /// See the module.
 pub(crate) struct Metrics {
-    registry: Registry,
+    pub(crate) registry: Registry,
     turns: [IntCounter; Outcome::ALL.len()],
     pub(crate) reply_latency: Histogram,
     pub(crate) lanes_held: IntGauge,
@@ -208,6 +210,14 @@ impl Metrics {
     }
 }
 
+/// The metrics of a registry as Prometheus reads them.
+pub(crate) fn encode(registry: &Registry) -> String {
+    TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| {
+        warn!("the metrics cannot be written: {error}");
+        String::new()
+    })
+}
+
 /// Counts one while it lives.
 pub(crate) struct Counted(&'static IntGauge);
 
@@ -235,7 +245,7 @@ fn three_digits(status: u16, digits: &mut [u8; 3]) -> &str {
 
 /// What is made of constants only: the first process of any kind that runs shows whether they are right.
 #[allow(clippy::expect_used, reason = "names and labels are constants")]
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+pub(crate) fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
     let made = made.expect("a legal name");
     registry.register(Box::new(made.clone())).expect("a name of its own");
     made
@@ -249,7 +259,7 @@ fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Int
     registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+pub(crate) fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     registered(registry, IntGauge::new(name, help))
 }
 
@@ -288,7 +298,7 @@ mod tests {
         }
         metrics.request("GET", "/healthz", 200);
         metrics.batch_size("commit").observe(3.0);
-        let text = exposition::encode(&metrics.registry);
+        let text = encode(&metrics.registry);
         for line in [
             "turnwheel_turns_total{outcome=\"answered\"} 1",
             "turnwheel_turns_total{outcome=\"noop\"} 6",

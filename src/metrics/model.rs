@@ -1,7 +1,6 @@
 //! What is counted of model calls. The label `model` is a name of the settings.
 
 use super::{SECONDS, counters, histograms, observe};
-use crate::model::{ModelError, ModelReply};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use std::time::Duration;
 
@@ -79,17 +78,23 @@ impl ModelMetrics {
         observe(&self.first_chunk, took);
     }
 
-    /// A question has been answered, or not.
-    pub(crate) fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
+    /// A call has been answered, with its prompt's and its completion's tokens.
+    pub(crate) fn answered(&self, took: Duration, (prompt, completion): (u64, u64)) {
         observe(&self.seconds, took);
-        match answer {
-            Ok(reply) => {
-                self.answered.inc();
-                self.prompt.inc_by(reply.tokens.prompt);
-                self.completion.inc_by(reply.tokens.completion);
-            }
-            Err(ModelError::Unavailable { .. }) => self.unavailable.inc(),
-            Err(_) => self.refused.inc(),
-        }
+        self.answered.inc();
+        self.prompt.inc_by(prompt);
+        self.completion.inc_by(completion);
+    }
+
+    /// A call has failed: the model was unavailable.
+    pub(crate) fn unavailable(&self, took: Duration) {
+        observe(&self.seconds, took);
+        self.unavailable.inc();
+    }
+
+    /// A call has failed: the model refused it.
+    pub(crate) fn refused(&self, took: Duration) {
+        observe(&self.seconds, took);
+        self.refused.inc();
     }
 }

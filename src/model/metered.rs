@@ -21,7 +21,11 @@ impl Metered {
 
     /// Counts a call, and warns of one that failed; the span around it names session and turn.
     fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
-        self.metrics.asked(took, answer);
+        match answer {
+            Ok(reply) => self.metrics.answered(took, (reply.tokens.prompt, reply.tokens.completion)),
+            Err(ModelError::Unavailable { .. }) => self.metrics.unavailable(took),
+            Err(_) => self.metrics.refused(took),
+        }
         if let Err(error) = answer {
             let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             warn!(model = self.name, attempts = error.attempts(), ms, "model call failed: {error}");

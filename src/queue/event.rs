@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::session::Status;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -183,4 +184,21 @@ impl Event {
             EventType::Run => Self::Run(serde_json::from_slice(payload)?),
         })
     }
+}
+
+/// Something for channels and watchers: `tw.out.<channel>.<session>.<type>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutEvent {
+    /// The channel.
+    pub channel: String,
+    /// The session (or run).
+    pub session_id: String,
+    /// The last token of the subject.
+    #[serde(rename = "type")]
+    pub event_type: EventType,
+    /// The stream drops a repeat under the same id within its window.
+    pub msg_id: Option<String>,
+    /// The event as JSON.
+    #[serde(with = "text")]
+    pub payload: Bytes,
 }

@@ -1,6 +1,5 @@
 //! Jobs: what is on `tw.jobs.<session>` (CONTRACT.md, "Job").
 
-use super::Message;
 use crate::action::Action;
 use crate::clock::Timestamp;
 use crate::depth;
@@ -18,7 +17,7 @@ use utoipa::ToSchema;
 pub struct Job {
     /// The lane.
     pub session_id: String,
-    /// Names the turn; see [`Job::decode`] for its default.
+    /// Names the turn; see `job_id` of the contract for its default.
     #[serde(default)]
     pub job_id: String,
     /// What is to be done.
@@ -211,41 +210,6 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Reads and checks a message. A missing `job_id` becomes the message's `Nats-Msg-Id` if that is a legal id, else its
-    /// default id; for timer jobs it is `<timer_id>-<generation>`.
-    pub fn decode(message: &Message) -> Result<Self, JobError> {
-        ids::check("session_id", &message.session_id)?;
-        let mut job: Self = serde_json::from_slice(&message.payload)
-            .map_err(|problem| JobError::Malformed(located(&message.payload, &problem)))?;
-        if job.session_id != message.session_id {
-            return Err(JobError::OtherSession { found: job.session_id, subject: message.session_id.clone() });
-        }
-        if job.job_id.is_empty() {
-            job.job_id = match (&job.body, &message.msg_id) {
-                (JobBody::Timer { timer_id, generation, .. }, _) => format!("{timer_id}-{generation}"),
-                (_, Some(id)) if ids::is_legal_job(id) => id.clone(),
-                _ => message.default_id.clone(),
-            };
-        }
-        job.check()?;
-        Ok(job)
-    }
-
-    /// The id of a message that may be no job: its `job_id` if that is legal, else its `Nats-Msg-Id` if that is, else its
-    /// default id.
-    pub fn id_of(message: &Message) -> String {
-        #[derive(Deserialize)]
-        struct Named {
-            job_id: String,
-        }
-        let named = serde_json::from_slice::<Named>(&message.payload).ok().map(|named| named.job_id);
-        let legal = |id: &String| ids::check("job_id", id).is_ok();
-        named
-            .filter(legal)
-            .or_else(|| message.msg_id.clone().filter(legal))
-            .unwrap_or_else(|| message.default_id.clone())
-    }
-
     /// Checks ids and text, as a publisher should before it publishes.
     pub fn check(&self) -> Result<(), JobError> {
         ids::check("session_id", &self.session_id)?;
@@ -341,13 +305,4 @@ impl UserMessage {
 
 fn shallow<'v>(field: &'static str, values: impl IntoIterator<Item = &'v Value>) -> Result<(), JobError> {
     if values.into_iter().all(depth::is_legal) { Ok(()) } else { Err(JobError::TooDeep(field)) }
-}
-
-/// Where a payload is wrong that cannot be read. Keeping track of that costs as much as reading, so it is read again for it.
-fn located(payload: &[u8], problem: &serde_json::Error) -> String {
-    let read = serde_path_to_error::deserialize::<_, Job>(&mut serde_json::Deserializer::from_slice(payload));
-    match read.map_err(|error| (error.path().to_string(), error.into_inner())) {
-        Err((path, problem)) if path != "." => format!("{path}: {problem}"),
-        _ => problem.to_string(),
-    }
 }

@@ -2,18 +2,21 @@
 //!
 //! [`Queue`] is the seam; [`nats`] and [`embedded`] implement it. [`job`] and [`event`] are the payloads of CONTRACT.md.
 
+pub mod cause;
 pub mod embedded;
 pub mod event;
 pub mod job;
+pub mod message;
 pub mod nats;
 pub mod texts;
 
-pub use event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent};
+pub use cause::Cause;
+pub use event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent, StepEvent};
 pub use job::{Attachment, Command, Job, JobBody, JobError, UserMessage};
+pub use message::Message;
 pub use texts::{Shown, Texts};
 
 use crate::clock::Timestamp;
-use crate::telemetry::TraceContext;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -77,27 +80,6 @@ pub struct Published {
     pub duplicate: bool,
 }
 
-/// A message of a lane as it is in the stream.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    /// The last token of its subject, which must equal the job's `session_id`.
-    pub session_id: String,
-    /// Its sequence in the stream.
-    pub seq: u64,
-    /// When that stream was made, as far as this process knows.
-    pub stream: Timestamp,
-    /// The bytes, not checked.
-    pub payload: Bytes,
-    /// The `Nats-Msg-Id` header.
-    pub msg_id: Option<String>,
-    /// `<stream creation time in ms>-<seq>`: the job's id when nothing else names one.
-    pub default_id: String,
-    /// When the stream took it.
-    pub at: Timestamp,
-    /// The trace that it is a part of.
-    pub trace: Option<TraceContext>,
-}
-
 /// A message handed to this process, which has to acknowledge it.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -112,23 +94,6 @@ pub struct Delivery {
 /// Names a delivery to the queue that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeliveryToken(pub String);
-
-/// Something for channels and watchers: `tw.out.<channel>.<session>.<type>`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutEvent {
-    /// The channel.
-    pub channel: String,
-    /// The session (or run).
-    pub session_id: String,
-    /// The last token of the subject.
-    #[serde(rename = "type")]
-    pub event_type: EventType,
-    /// The stream drops a repeat under the same id within its window.
-    pub msg_id: Option<String>,
-    /// The event as JSON.
-    #[serde(with = "event::text")]
-    pub payload: Bytes,
-}
 
 /// An event as read from the stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,40 +145,6 @@ pub struct DeadLetter {
     pub payload: Bytes,
     /// The size of the original bytes, when the queue did not take all of them and `payload` is only their beginning.
     pub cut_from: Option<usize>,
-}
-
-/// Why a job is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// It cannot be decoded, or has bad ids.
-    Invalid,
-    /// Nobody knows its agent.
-    UnknownAgent,
-    /// It was tried too often.
-    Attempts,
-    /// Its journal does not match the code that repeats it.
-    Replay,
-}
-
-impl Cause {
-    /// Every one, in the order of their declaration.
-    pub const ALL: [Self; 4] = [Self::Invalid, Self::UnknownAgent, Self::Attempts, Self::Replay];
-
-    /// The last token of the subject.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::UnknownAgent => "unknown_agent",
-            Self::Attempts => "attempts",
-            Self::Replay => "replay",
-        }
-    }
-
-    /// The cause that a token names.
-    pub fn from_token(token: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|cause| cause.as_str() == token)
-    }
 }
 
 /// The stream of jobs.

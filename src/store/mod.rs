@@ -11,12 +11,14 @@ mod lane;
 pub mod mongo;
 mod process;
 pub mod runs;
+pub mod turn_record;
 pub mod types;
 mod versioned;
 
 pub(crate) use process::ANNOUNCE;
 pub use process::{ANNOUNCED, Process};
 pub use runs::*;
+pub use turn_record::*;
 pub use types::*;
 pub use versioned::{Damaged, Listed};
 

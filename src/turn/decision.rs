@@ -1,8 +1,8 @@
 //! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
 
 use super::placeholder::is_placeholder;
+use crate::action::SYSTEM_OPERATIONS;
 use crate::action::{Action, ActionKind};
-use crate::agent::validate::SYSTEM_OPERATIONS;
 use crate::http_client::bounded;
 use crate::model::ResponseSchema;
 use crate::model::answer::{kind, object};

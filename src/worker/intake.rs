@@ -33,10 +33,10 @@ impl Unfit {
 
 /// Reads a message as a job.
 pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
-    let job = Job::decode(message).map_err(|error| Unfit {
+    let job = message.job().map_err(|error| Unfit {
         cause: Cause::Invalid,
         reason: error.to_string(),
-        job_id: Some(Job::id_of(message)),
+        job_id: Some(message.job_id()),
         attempts: 1,
     })?;
     // Only then, since it reads the payload once more.

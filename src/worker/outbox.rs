@@ -3,7 +3,7 @@
 use super::Shared;
 use super::intake::{self, Unfit};
 use super::stop::Stop;
-use crate::queue::{Cause, Job, Message, OutEvent, QueueError};
+use crate::queue::{Cause, Message, OutEvent, QueueError};
 use std::sync::Arc;
 
 /// Publishes the outbox of the turn that handled `message`. Every publication of it uses the same ids. An event that the queue
@@ -38,7 +38,7 @@ async fn publish_what_fits(shared: &Shared, message: &Message, outbox: &[OutEven
          replay this, which runs the turn again",
         refused.join(", ")
     );
-    let job_id = Job::decode(message).map_or_else(|_| Job::id_of(message), |job| job.job_id);
+    let job_id = message.job().map_or_else(|_| message.job_id(), |job| job.job_id);
     let unfit = Unfit { cause: Cause::Attempts, reason, job_id: Some(job_id), attempts: 1 };
     Ok(intake::bury(shared, message, unfit).await?)
 }

@@ -3,14 +3,15 @@
 use super::{Access, direct};
 use std::sync::Arc;
 use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
-use turnwheel::knowledge::files::{self, Changes, NamedText};
+use turnwheel::knowledge::files::NamedText;
+use turnwheel::knowledge::sync::{self, Changes};
 use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 
 impl Access {
     /// Makes these texts all that the agent's file gives it to answer from. True when that changed something.
     pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> anyhow::Result<bool> {
         if let Self::Direct { store, .. } = self {
-            return Ok(files::store(store.as_ref(), agent_id, texts).await?);
+            return Ok(sync::store(store.as_ref(), agent_id, texts).await?);
         }
         let there = self.list_knowledge(Some(agent_id)).await?;
         let changes = Changes::between(agent_id, &there, texts);

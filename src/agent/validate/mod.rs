@@ -27,9 +27,6 @@ use std::collections::BTreeSet;
 /// Functions of the engine that a tool may name in `builtin`.
 pub const BUILTINS: &[&str] = &["now"];
 
-/// Operations of the engine that a SYSTEM action may name (E-29).
-pub const SYSTEM_OPERATIONS: &[&str] = &["close_conversation", "handoff", "update_profile"];
-
 /// The most decisions that a turn may be allowed.
 const MAX_ITERATIONS: u32 = 100;
 

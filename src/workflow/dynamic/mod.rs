@@ -9,6 +9,7 @@
 //! repeated from a node on.
 
 mod inputs;
+pub mod node;
 mod nodes;
 mod orchestrator;
 pub mod order;
@@ -23,7 +24,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use route::Node;
+pub use node::Node;
 pub(super) use run::run;
 
 /// The nodes whose agent's answer is the output as it is.

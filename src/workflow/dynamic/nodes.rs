@@ -1,9 +1,10 @@
 //! What passes between the nodes, and what each of them does with it (D-12 to D-15).
 
+use super::node::Node;
 use super::plan::{PlanStep, TriagePlan, TriageReplan};
 use super::results::Results;
 use super::review::Review;
-use super::route::{Node, TARGETS, Triage, select_triage_path};
+use super::route::{TARGETS, Triage, select_triage_path};
 use super::structured::{Unusable, ask};
 use super::{inputs, orchestrator, schema, summary};
 use crate::journal::StepError;

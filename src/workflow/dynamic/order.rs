@@ -1,6 +1,6 @@
 //! Which node came before which, for a run that is repeated from a node on.
 
-use super::route::Node;
+use super::node::Node;
 use crate::workflow::orchestration::definition::Dynamic;
 
 /// A node in a path, such as `triage[2]`: its id, and how often it had been activated by then, if that is said.

@@ -1,8 +1,8 @@
 //! From node to node, until one has the output or there may be no more of them (D-16).
 
+use super::node::Node;
 use super::nodes::{Message, State, Step};
 use super::results::Results;
-use super::route::Node;
 use crate::workflow::orchestration::definition::Dynamic;
 use crate::workflow::orchestration::event::RunEventType;
 use crate::workflow::orchestration::failure::Failure;

@@ -1,10 +1,11 @@
 //! The pure parts: plans and reviews as models write them, the ways between nodes, results, and a question answered.
 
+use super::node::Node;
 use super::nodes::{Message, State};
 use super::plan::{PlanStep, TriageAction, TriagePlan, TriageReplan, branch_ids, groups};
 use super::results::{Results, StepResult};
 use super::review::Review;
-use super::route::{Node, TARGETS, Triage, select_triage_path};
+use super::route::{TARGETS, Triage, select_triage_path};
 use super::{inputs, schema};
 use crate::workflow::orchestration::ask::Asked;
 use crate::workflow::orchestration::definition::{Dynamic, Shape, WorkflowRecord};

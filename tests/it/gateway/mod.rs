@@ -152,7 +152,7 @@ impl Gateway {
     }
 
     async fn first_job(&self, session_id: &str) -> Job {
-        Job::decode(&self.queue.next_in_lane(session_id, 0, 0).await.unwrap().unwrap()).unwrap()
+        self.queue.next_in_lane(session_id, 0, 0).await.unwrap().unwrap().job().unwrap()
     }
 }
 
@@ -181,7 +181,7 @@ async fn a_message_is_in_the_lane_when_it_is_accepted_and_a_repeat_adds_nothing(
     }
     let message = backend.queue.next_in_lane("会话", 0, 0).await.unwrap().unwrap();
     assert_eq!(message.msg_id.as_deref(), Some("会话:m-1"));
-    let job = Job::decode(&message).unwrap();
+    let job = message.job().unwrap();
     let user = job.user_message().unwrap();
     assert_eq!((job.job_id.as_str(), user.text.as_str()), ("m-1", "你好"));
     assert_eq!((user.user_id.as_deref(), user.channel.as_deref()), (Some("u1"), Some("web")));

@@ -7,7 +7,7 @@ use crate::support::engine::{DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{ScriptedModel, decision, plan};
 use serde_json::{Value, json};
-use turnwheel::queue::{Command, Job, JobBody};
+use turnwheel::queue::{Command, JobBody};
 use turnwheel::session::{Role, Status};
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn operators_commands_go_onto_the_lane() {
         assert_eq!(response.status(), 202);
         let answer: Value = response.json().await.unwrap();
         let first = backend.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap();
-        let job = Job::decode(&backend.queue.next_in_lane("s1", first.seq, 0).await.unwrap().unwrap()).unwrap();
+        let job = backend.queue.next_in_lane("s1", first.seq, 0).await.unwrap().unwrap().job().unwrap();
         assert_eq!(answer["job_id"], job.job_id.as_str());
         let expected =
             JobBody::Control {

@@ -86,15 +86,15 @@ proptest! {
     fn a_job_is_decoded_as_it_was_encoded(session_id in id(), job_id in job_id(), body in body()) {
         let job = Job { session_id: session_id.clone(), job_id, body };
         prop_assert_eq!(job.unknown_fields(&job.encode()), Vec::<String>::new());
-        prop_assert_eq!(Job::decode(&message(&session_id, job.encode())).unwrap(), job);
+        prop_assert_eq!(message(&session_id, job.encode()).job().unwrap(), job);
     }
 
     #[test]
     fn a_job_without_an_id_is_given_a_legal_one(session_id in id(), body in body()) {
         let job = Job { session_id: session_id.clone(), job_id: String::new(), body };
-        let decoded = Job::decode(&message(&session_id, job.encode())).unwrap();
+        let decoded = message(&session_id, job.encode()).job().unwrap();
         prop_assert!(turnwheel::ids::is_legal_job(&decoded.job_id));
-        let again = Job::decode(&message(&session_id, decoded.encode())).unwrap();
+        let again = message(&session_id, decoded.encode()).job().unwrap();
         prop_assert_eq!(again, decoded, "the id stays");
     }
 }
