@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use std::cell::LazyCell;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use turnwheel::agent::canonical;
-use turnwheel::clock::Timestamp;
-use turnwheel::knowledge::index::Index;
-use turnwheel::knowledge::{Origin, Source};
-use turnwheel::prompt::{Prompts, SharedText, Variables};
-use turnwheel::queue::Message;
+use turnwheel::definitions::knowledge::source::{Origin, Source};
+use turnwheel::engine::knowledge::index::Index;
+use turnwheel::engine::prompt::{Prompts, SharedText, Variables};
+use turnwheel::storage::queue::Message;
+use turnwheel::types::canonical;
+use turnwheel::types::timestamp::Timestamp;
 
 /// An agent file with `tools` tools.
 fn agent(tools: usize) -> Value {

@@ -22,10 +22,11 @@ use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncBufReadExt;
-use turnwheel::config::nats::{Login, NatsAccess};
-use turnwheel::config::{Environment, Nats};
-use turnwheel::ids;
-use turnwheel::queue::{Reply, ReplyKind, Shown, Texts};
+use turnwheel::base::config::nats::{Login, NatsAccess};
+use turnwheel::base::config::{Environment, Nats};
+use turnwheel::types::event::{Reply, ReplyKind};
+use turnwheel::types::ids;
+use turnwheel::types::texts::{Shown, Texts};
 
 /// Before the next try.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -9,14 +9,15 @@ use clap::Subcommand;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use turnwheel::agent::AgentRecord;
-use turnwheel::agent::load::{self, AgentError};
-use turnwheel::agent::validate::{Finding, Known};
-use turnwheel::config::load::Loaded;
-use turnwheel::document::file::DocumentError;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::definitions::agent::load::{self, AgentError};
+use turnwheel::definitions::agent::validate::Known;
+use turnwheel::definitions::document::Finding;
+use turnwheel::definitions::document::file::DocumentError;
+use turnwheel::definitions::knowledge::files::{self, NamedText};
 use turnwheel::gateway::AgentSummary;
-use turnwheel::knowledge::files::{self, NamedText};
-use turnwheel::tasks::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,7 +89,7 @@ impl Agents {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
         match self {
-            Self::Schema => print_json(&turnwheel::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
+            Self::Schema => print_json(&turnwheel::types::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
             Self::Validate { paths, json } => {
                 let known = basis::here(&loaded.settings);
                 validate(checked(read(&paths, &loaded.settings.agents_dir)?, &known), Report::new(AGENT, json))

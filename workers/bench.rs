@@ -7,12 +7,12 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use turnwheel::bench::options::{
+use turnwheel::base::config::load::Loaded;
+use turnwheel::lab::bench::options::{
     InflightOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
 };
-use turnwheel::bench::report::Report;
-use turnwheel::bench::{self, Problem, Progress};
-use turnwheel::config::load::Loaded;
+use turnwheel::lab::bench::report::Report;
+use turnwheel::lab::bench::{self, Problem, Progress};
 
 const TURNS: &str = "\
 Examples:

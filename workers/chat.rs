@@ -12,12 +12,12 @@ use clap::Args;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use turnwheel::clock;
-use turnwheel::config::duration;
-use turnwheel::config::load::Loaded;
+use turnwheel::base::clock;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
 use turnwheel::gateway::AgentSummary;
 use turnwheel::gateway::intake::NewMessage;
-use turnwheel::tasks::Tasks;
+use turnwheel::types::duration;
 use uuid::Uuid;
 
 const EXAMPLES: &str = "\
@@ -297,8 +297,8 @@ pub async fn follow_new(access: &Access, session_id: &str, tasks: &Tasks) -> any
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwheel::budget::Limits;
-    use turnwheel::clock::Timestamp;
+    use turnwheel::types::budget::Limits;
+    use turnwheel::types::timestamp::Timestamp;
 
     #[test]
     fn lines_are_commands_or_messages() {

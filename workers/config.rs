@@ -2,8 +2,8 @@
 
 use crate::table::{print_json, print_table, table};
 use clap::Args;
-use turnwheel::config::load::Loaded;
-use turnwheel::config::show;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::config::show;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  turnwheel config\n  turnwheel --set lane.max_depth=10 config --json")]

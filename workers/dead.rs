@@ -5,10 +5,11 @@ use crate::listing::Listing;
 use crate::table::{pretty, print, print_json, printable, rough, table};
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::config::load::Loaded;
+use turnwheel::base::clock;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
 use turnwheel::gateway::letters::{Letter, LetterSummary};
-use turnwheel::tasks::Tasks;
+use turnwheel::types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use turnwheel::config::Backend;
-use turnwheel::config::load::Loaded;
-use turnwheel::doctor::{self, Finding, Level};
-use turnwheel::workflow::Flows;
+use turnwheel::base::config::Backend;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::commands::doctor::{self, Finding, Level};
+use turnwheel::engine::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,8 +7,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use turnwheel::queue::{Event, QueueError, StreamEvent};
-use turnwheel::tasks::{OnPanic, Tasks};
+use turnwheel::base::tasks::{OnPanic, Tasks};
+use turnwheel::storage::queue::{QueueError, StreamEvent};
+use turnwheel::types::event::Event;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

@@ -10,11 +10,11 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use turnwheel::base::tasks::Tasks;
+use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use turnwheel::gateway::runs::RunDetails;
-use turnwheel::queue::Event;
-use turnwheel::store::RunStatus;
-use turnwheel::tasks::Tasks;
-use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType};
+use turnwheel::types::event::Event;
+use turnwheel::types::run::RunStatus;
 
 /// How often the run's record is asked for: one whose events have expired tells nothing.
 const LOOK: Duration = Duration::from_secs(2);

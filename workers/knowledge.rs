@@ -6,11 +6,12 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use turnwheel::config::load::Loaded;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::definitions::knowledge::files::{self, NamedText};
+use turnwheel::definitions::knowledge::source::Origin;
+use turnwheel::engine::knowledge::Hit;
 use turnwheel::gateway::knowledge::NewText;
-use turnwheel::knowledge::files::{self, NamedText};
-use turnwheel::knowledge::{Hit, Origin};
-use turnwheel::tasks::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,11 +3,11 @@
 use crate::access::Access;
 use crate::table::{print, print_json, print_table, table};
 use clap::Args;
-use turnwheel::config::load::Loaded;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::engine::model::circuit::CircuitState;
 use turnwheel::gateway::AgentSummary;
 use turnwheel::gateway::models::ModelList;
-use turnwheel::model::circuit::CircuitState;
-use turnwheel::tasks::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:

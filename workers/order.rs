@@ -3,10 +3,10 @@
 use crate::access::Access;
 use crate::table::{print, print_json};
 use clap::Args;
-use turnwheel::clock;
+use turnwheel::base::clock;
 use turnwheel::gateway::intake::Order;
-use turnwheel::queue::Command;
-use turnwheel::session::{Session, Status};
+use turnwheel::types::job::Command;
+use turnwheel::types::session::{Session, Status};
 
 #[derive(Debug, Args)]
 pub struct Given {
@@ -89,7 +89,7 @@ fn idle(session: &Session, command: Command, name: Option<&str>) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwheel::clock::Timestamp;
+    use turnwheel::types::timestamp::Timestamp;
 
     #[test]
     fn what_would_change_nothing_is_told() {

@@ -6,7 +6,7 @@ use crate::table::{one_line, printable};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
-use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType};
+use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
 
 const DIM: &str = "\u{1b}[2m";
 const RED: &str = "\u{1b}[31m";

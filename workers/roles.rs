@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use turnwheel::config::{Backend, Settings};
-use turnwheel::demo;
-use turnwheel::engine::Engine;
-use turnwheel::tasks::{OnPanic, Tasks};
+use turnwheel::app::Engine;
+use turnwheel::base::config::{Backend, Settings};
+use turnwheel::base::tasks::{OnPanic, Tasks};
+use turnwheel::lab::demo;
 
 /// How long what runs beside an engine may take to end.
 const END: Duration = Duration::from_secs(5);

@@ -7,14 +7,15 @@ use crate::refresh::Refresh;
 use crate::table::{one_line, pretty, print, print_json, printable, rough, table};
 use clap::{Args, Subcommand};
 use std::time::Duration;
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::config::load::Loaded;
-use turnwheel::gateway::intake::StartedRun;
+use turnwheel::base::clock;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::engine::workflow::orchestration::TimelineEntry;
+use turnwheel::engine::workflow::orchestration::timeline::StageStatus;
+use turnwheel::gateway::run_orders::StartedRun;
 use turnwheel::gateway::runs::{RunDetails, RunSummary};
-use turnwheel::store::{RunQuery, RunRecord, RunStatus};
-use turnwheel::tasks::Tasks;
-use turnwheel::workflow::orchestration::TimelineEntry;
-use turnwheel::workflow::orchestration::timeline::StageStatus;
+use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
+use turnwheel::types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,8 +5,9 @@
 use crate::feed::Notice;
 use crate::table::printable;
 use std::collections::BTreeMap;
-use turnwheel::queue::{Event, Reply, ReplyKind, Shown, StatusEvent, Texts};
-use turnwheel::session::Status;
+use turnwheel::types::event::{Event, Reply, ReplyKind, StatusEvent};
+use turnwheel::types::session::Status;
+use turnwheel::types::texts::{Shown, Texts};
 
 /// Back to the begin of the line, and clear it.
 const CLEAR: &str = "\r\u{1b}[2K";
@@ -185,7 +186,7 @@ impl Screen {
 mod tests {
     use super::*;
     use serde_json::{Map, json};
-    use turnwheel::clock::Timestamp;
+    use turnwheel::types::timestamp::Timestamp;
 
     fn status(status: Status, reason: Option<&str>) -> Notice {
         Notice::Event(Box::new(Event::Status(StatusEvent {

@@ -9,11 +9,11 @@ use crate::table::{print, print_json};
 use clap::Args;
 use serde_json::json;
 use std::time::Duration;
-use turnwheel::config::duration;
-use turnwheel::config::load::Loaded;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
 use turnwheel::gateway::intake::{Accepted, NewMessage};
-use turnwheel::queue::{Event, Reply, ReplyKind};
-use turnwheel::tasks::Tasks;
+use turnwheel::types::duration;
+use turnwheel::types::event::{Event, Reply, ReplyKind};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,13 +9,14 @@ use crate::steps;
 use crate::table::{pretty, printable, rough, table};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::config::load::Loaded;
+use turnwheel::base::clock;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
 use turnwheel::gateway::SessionSummary;
-use turnwheel::queue::Command;
-use turnwheel::session::{Role, Session, Status};
-use turnwheel::store::SessionQuery;
-use turnwheel::tasks::Tasks;
+use turnwheel::storage::store::records::SessionQuery;
+use turnwheel::types::job::Command;
+use turnwheel::types::session::{Role, Session, Status};
+use turnwheel::types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -241,8 +242,8 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use turnwheel::session::{Entry, Lease, Waiting};
-    use turnwheel::timer::Timer;
+    use turnwheel::types::session::{Entry, Lease, Waiting};
+    use turnwheel::types::timer::Timer;
 
     #[test]
     fn a_session_in_lines_tells_what_is_due_and_the_last_of_the_conversation() {

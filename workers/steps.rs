@@ -2,9 +2,9 @@
 
 use crate::table::{one_line, rough, table};
 use serde_json::Value;
-use turnwheel::clock::Timestamp;
 use turnwheel::gateway::TurnDetails;
-use turnwheel::journal::{StepRecord, Tokens};
+use turnwheel::types::step::{StepRecord, Tokens};
+use turnwheel::types::timestamp::Timestamp;
 
 /// The turns as text, oldest first.
 pub fn describe(turns: &[TurnDetails], now: Timestamp) -> String {

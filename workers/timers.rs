@@ -5,11 +5,12 @@ use crate::listing::Listing;
 use crate::order::Given;
 use crate::table::{rough, table};
 use clap::{Args, Subcommand};
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::config::load::Loaded;
+use turnwheel::base::clock;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
 use turnwheel::gateway::timers::PendingTimer;
-use turnwheel::queue::Command;
-use turnwheel::tasks::Tasks;
+use turnwheel::types::job::Command;
+use turnwheel::types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
-use turnwheel::agent::load;
-use turnwheel::agent::validate::Known;
-use turnwheel::agent::{AgentConfig, AgentRecord};
-use turnwheel::config::Settings;
-use turnwheel::knowledge::files::{self, NamedText};
-use turnwheel::knowledge::sync;
-use turnwheel::run;
-use turnwheel::store::Store;
-use turnwheel::workflow::Flows;
+use turnwheel::base::config::Settings;
+use turnwheel::definitions::agent::validate::Known;
+use turnwheel::definitions::agent::{AgentRecord, load};
+use turnwheel::definitions::knowledge::files::{self, NamedText};
+use turnwheel::engine::knowledge::sync;
+use turnwheel::engine::run;
+use turnwheel::engine::workflow::Flows;
+use turnwheel::storage::store::Store;
+use turnwheel::types::agent::AgentConfig;
 
 /// How often the folder is looked at.
 const PERIOD: Duration = Duration::from_millis(500);

@@ -11,17 +11,17 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use turnwheel::agent::validate::Known;
-use turnwheel::agent::{AgentRecord, load};
-use turnwheel::config::Settings;
-use turnwheel::config::load::Loaded;
-use turnwheel::gateway::intake::NewRun;
+use turnwheel::base::config::Settings;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::definitions::agent::validate::Known;
+use turnwheel::definitions::agent::{AgentRecord, load};
+use turnwheel::definitions::workflow::definition::{Workflow, WorkflowRecord};
+use turnwheel::definitions::workflow::known::KnownRunnables;
+use turnwheel::definitions::workflow::{read, schema, structure};
+use turnwheel::engine::workflow::Flows;
+use turnwheel::gateway::run_orders::NewRun;
 use turnwheel::gateway::workflows::Source;
-use turnwheel::tasks::Tasks;
-use turnwheel::workflow::Flows;
-use turnwheel::workflow::orchestration::definition::{Workflow, WorkflowRecord};
-use turnwheel::workflow::orchestration::known::KnownRunnables;
-use turnwheel::workflow::orchestration::{read, schema, structure};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -199,7 +199,7 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
     }
     let record = WorkflowRecord::from_stored(stored)?;
     match which.mermaid {
-        true => print(printable(&structure::mermaid(&record.workflow))),
+        true => print(printable(&turnwheel::definitions::workflow::flowchart::mermaid(&record.workflow))),
         false => {
             print(format!("workflow {} (hash {})", record.id(), record.hash));
             if !record.workflow.description.is_empty() {

@@ -6,7 +6,9 @@ use super::tool::{AGENT, with_tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use turnwheel::engine::{Engine, FlowContext, FlowError, NewMessage, Question};
+use turnwheel::app::Engine;
+use turnwheel::engine::workflow::{FlowContext, FlowError, Question};
+use turnwheel::gateway::intake::NewMessage;
 
 /// Pays the price of an order back.
 #[derive(Deserialize, JsonSchema)]

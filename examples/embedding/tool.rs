@@ -3,7 +3,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnwheel::engine::{Engine, EngineBuilder, NewMessage, ToolCall};
+use turnwheel::app::{Engine, EngineBuilder};
+use turnwheel::engine::action::function::ToolCall;
+use turnwheel::gateway::intake::NewMessage;
 
 /// The agent of all examples.
 pub const AGENT: &str = include_str!("shop.yaml");

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use turnwheel::engine::{Engine, NewMessage};
+use turnwheel::app::Engine;
+use turnwheel::gateway::intake::NewMessage;
 
 #[derive(Deserialize)]
 struct Chat {

@@ -6,22 +6,24 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use turnwheel::action::template::{self, Filler, Missing, Piece};
-use turnwheel::agent::validate::{self, validate};
-use turnwheel::agent::{AgentConfig, AgentRecord, StoredAgent, canonical, load};
-use turnwheel::clock::Timestamp;
-use turnwheel::config::mask::{MASK, Masker, SHORTEST};
-use turnwheel::ids;
-use turnwheel::model::offline::Offline;
-use turnwheel::model::{Facts, Model, ModelRequest, ResponseSchema};
-use turnwheel::queue::Message;
-use turnwheel::turn::decision::{parse_decision, parse_plan_and_decision};
-use turnwheel::workflow::orchestration::builder::{Pipeline, Stage};
-use turnwheel::workflow::orchestration::condition::Condition;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
-use turnwheel::workflow::orchestration::outputs::OutputStore;
-use turnwheel::workflow::orchestration::template::InputMapping;
-use turnwheel::workflow::orchestration::{KnownRunnables, read, structure};
+use turnwheel::base::config::mask::{MASK, Masker, SHORTEST};
+use turnwheel::definitions::agent::validate::{self, validate};
+use turnwheel::definitions::agent::{AgentRecord, StoredAgent, load};
+use turnwheel::definitions::workflow::builder::{Pipeline, Stage};
+use turnwheel::definitions::workflow::condition::Condition;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::definitions::workflow::known::KnownRunnables;
+use turnwheel::definitions::workflow::outputs::OutputStore;
+use turnwheel::definitions::workflow::template::InputMapping;
+use turnwheel::definitions::workflow::{read, structure};
+use turnwheel::engine::action::template::{self, Filler, Missing, Piece};
+use turnwheel::engine::model::offline::Offline;
+use turnwheel::engine::model::{Facts, Model, ModelRequest, ResponseSchema};
+use turnwheel::engine::turn::decision::{parse_decision, parse_plan_and_decision};
+use turnwheel::storage::queue::Message;
+use turnwheel::types::agent::AgentConfig;
+use turnwheel::types::timestamp::Timestamp;
+use turnwheel::types::{canonical, ids};
 
 /// A target by its name; its corpus is in `corpus/<name>`.
 pub type Target = (&'static str, fn(&[u8]));
@@ -232,7 +234,10 @@ pub fn workflow(data: &[u8]) {
                 assert_eq!(again, record);
                 let drawn = structure::tree(&record.workflow, 40);
                 let stages = record.workflow.shape.stages().len();
-                assert!(drawn.lines().count() > stages && structure::mermaid(&record.workflow).ends_with("end\n"));
+                assert!(
+                    drawn.lines().count() > stages
+                        && turnwheel::definitions::workflow::flowchart::mermaid(&record.workflow).ends_with("end\n")
+                );
                 assert_eq!(structure::describe(&record.workflow)["id"], record.id());
                 let _ = KnownRunnables::default().check(record);
             }

@@ -4,7 +4,7 @@ use super::input::{Body, OptionalBody, Params};
 use super::intake::{self, Accepted, Spoken};
 use super::openapi::Id;
 use super::{GatewayState, Reject};
-use crate::queue::Command;
+use crate::types::job::Command;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -1,7 +1,7 @@
 //! What is wrong here, as this process sees it.
 
 use super::GatewayState;
-use crate::doctor::{self, Finding};
+use crate::commands::doctor::{self, Finding};
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;

@@ -4,7 +4,7 @@ use super::feed::{self, Feed, Position};
 use super::input::{Filter, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject, intake};
-use crate::queue::{From, StreamEvent};
+use crate::storage::queue::{From, StreamEvent};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -52,7 +52,7 @@ pub(super) fn frame(event: &StreamEvent) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::EventType;
+    use crate::types::event::EventType;
     use axum::http::HeaderName;
     use axum::response::IntoResponse;
     use axum::response::sse::Sse;

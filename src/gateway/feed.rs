@@ -1,8 +1,8 @@
 //! Events for clients that stay: a stream that survives losses of the backend, and how it becomes server-sent events.
 
 use super::{GatewayState, Reject};
-use crate::metrics::{Counted, metrics};
-use crate::queue::{From, Queue, Result as QueueResult, StreamEvent};
+use crate::base::metrics::{Counted, metrics};
+use crate::storage::queue::{From, Queue, Result as QueueResult, StreamEvent};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};

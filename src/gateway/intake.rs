@@ -1,16 +1,16 @@
 //! Putting messages and commands onto a session's lane, for the HTTP handlers and for commands that reach queue and store
 //! directly: the same checks, the same ids.
 
-pub use super::run_orders::{NewRun, StartedRun, cancel_run, resume_run, start_run};
-
 use super::Reject;
 use super::openapi::{DottedId, Id};
-use crate::clock::{self, Timestamp};
-use crate::ids;
-use crate::queue::{Attachment, CancelHint, Command, Job, JobBody, Publish, Published, Queue, UserMessage};
-use crate::session::Status;
-use crate::store::Store;
-use crate::turn::HUMAN_REPLY;
+use crate::base::clock;
+use crate::engine::turn::HUMAN_REPLY;
+use crate::storage::queue::{CancelHint, Publish, Published, Queue};
+use crate::storage::store::Store;
+use crate::types::ids;
+use crate::types::job::{Attachment, Command, Job, JobBody, UserMessage};
+use crate::types::session::Status;
+use crate::types::timestamp::Timestamp;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

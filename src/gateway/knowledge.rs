@@ -3,9 +3,11 @@
 use super::input::{Body, Filter, Params};
 use super::openapi::Id;
 use super::{GatewayState, Reject};
-use crate::knowledge::{Hit, Library, Origin, Source, SourceEntry, SourceError};
-use crate::store::Store;
-use crate::{clock, ids};
+use crate::base::clock;
+use crate::definitions::knowledge::source::{Origin, Source, SourceEntry, SourceError};
+use crate::engine::knowledge::{Hit, Library};
+use crate::storage::store::Store;
+use crate::types::ids;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

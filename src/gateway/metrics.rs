@@ -1,7 +1,8 @@
 //! `GET /metrics`, and the count of requests.
 
 use super::GatewayState;
-use crate::metrics::{exposition, metrics};
+use crate::base::metrics::metrics;
+use crate::gateway::exposition;
 use axum::extract::{MatchedPath, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, StatusCode};

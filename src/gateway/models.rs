@@ -2,11 +2,11 @@
 
 use super::agents::{AgentSummary, summaries};
 use super::{GatewayState, Reject};
-use crate::config;
-use crate::model::registry::ModelInfo;
-use crate::run;
-use crate::store::Store;
-use crate::workflow::orchestration::known::models_of_stages;
+use crate::base::config;
+use crate::definitions::workflow::known::models_of_stages;
+use crate::engine::model::registry::ModelInfo;
+use crate::engine::run;
+use crate::storage::store::Store;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};

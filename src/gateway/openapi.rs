@@ -6,10 +6,10 @@ use super::{
     GatewayState, agents, control, doctor, health, intake, knowledge, letters, models, processes, run_stream, runs,
     sessions, timers, workflows,
 };
-use crate::ids;
-use crate::queue::{Reply, StatusEvent, StepEvent};
-use crate::workflow::orchestration::definition::StoredWorkflow;
-use crate::workflow::orchestration::event::RunEvent;
+use crate::definitions::workflow::definition::StoredWorkflow;
+use crate::engine::workflow::orchestration::event::RunEvent;
+use crate::types::event::{Reply, StatusEvent, StepEvent};
+use crate::types::ids;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Extension;
@@ -42,12 +42,12 @@ const BEARER: &str = "bearer";
     ),
     components(schemas(
         Id, DottedId, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
-        sessions::SessionDetails, sessions::TurnList, sessions::TurnDetails, crate::session::Session, agents::AgentList, agents::Applied,
-        models::ModelList, crate::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
+        sessions::SessionDetails, sessions::TurnList, sessions::TurnDetails, crate::types::session::Session, agents::AgentList, agents::Applied,
+        models::ModelList, crate::definitions::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
         letters::Letter, letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
         knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
         RunEvent, StoredWorkflow, workflows::WorkflowList, workflows::Registered, run_stream::RunRequest,
-        intake::StartedRun, runs::RunList, runs::RunDetails, runs::Cancellation, runs::Restart,
+        crate::gateway::run_orders::StartedRun, runs::RunList, runs::RunDetails, runs::Cancellation, runs::Restart,
     )),
 )]
 struct Description;

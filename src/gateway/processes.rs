@@ -1,7 +1,7 @@
 //! The running processes, as they announce themselves.
 
 use super::{GatewayState, Reject};
-use crate::store::Process;
+use crate::storage::store::Process;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;

@@ -1,11 +1,12 @@
 //! The one refusal: `{"error":{"code","message","hint"}}` with its status. What it says is for the caller; details of the
 //! inside are only logged.
 
-use crate::agent::load::AgentError;
-use crate::ids::IdError;
-use crate::queue::{JobError, QueueError};
-use crate::store::StoreError;
-use crate::workflow::orchestration::read::WorkflowError;
+use crate::definitions::agent::load::AgentError;
+use crate::definitions::workflow::read::WorkflowError;
+use crate::storage::queue::QueueError;
+use crate::storage::store::StoreError;
+use crate::types::ids::IdError;
+use crate::types::job::JobError;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -231,7 +232,7 @@ impl From<WorkflowError> for Reject {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids;
+    use crate::types::ids;
     use serde_json::Value;
 
     async fn body(reject: Reject) -> Value {

@@ -3,10 +3,12 @@
 
 use super::feed::Feed;
 use super::{Reject, runs};
-use crate::queue::{EventType, From, Queue, StreamEvent};
-use crate::run;
-use crate::store::{RunRecord, RunStatus, Store};
-use crate::workflow::orchestration::event::RunEventType;
+use crate::engine::run;
+use crate::engine::workflow::orchestration::event::RunEventType;
+use crate::storage::queue::{From, Queue, StreamEvent};
+use crate::storage::store::Store;
+use crate::types::event::EventType;
+use crate::types::run::{RunRecord, RunStatus};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;

@@ -3,13 +3,14 @@
 
 use super::feed::{self, Feed, Position};
 use super::input::{Body, Filter, Params};
-use super::intake::{self, NewRun, StartedRun};
 use super::openapi::{DottedId, Id};
 use super::run_feed::{self, Told, stream_of};
-use super::{GatewayState, Reject, events, runs};
-use crate::ids;
-use crate::queue::From;
-use crate::store::{RunRecord, Store};
+use super::run_orders::{NewRun, StartedRun};
+use super::{GatewayState, Reject, events, intake, runs};
+use crate::storage::queue::From;
+use crate::storage::store::Store;
+use crate::types::ids;
+use crate::types::run::RunRecord;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -159,7 +160,7 @@ pub(super) async fn post_start(
     Body(request): Body<RunRequest>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let new = request.of(workflow_id);
-    let started = intake::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
+    let started = crate::gateway::run_orders::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
 }
 
@@ -199,7 +200,8 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     if request.run_id.is_some() {
         // It may have been started before, by somebody else, and have told much.
         let session_id = request.session_id.clone();
-        let StartedRun { run_id, .. } = intake::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+        let StartedRun { run_id, .. } =
+            crate::gateway::run_orders::start_run(&*queue, &*store, request.of(workflow_id)).await?;
         let stream = match store.run(&run_id).await? {
             Some(run) => stream_of(&run).to_owned(),
             None => session_id.unwrap_or_else(|| run_id.clone()),
@@ -213,7 +215,7 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     // Opened before the run is asked for, so that nothing is missed.
     let feed = Feed::open(queue.clone(), stream, From::Now).await?;
     let request = RunRequest { run_id: Some(run_id.clone()), ..request };
-    intake::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+    crate::gateway::run_orders::start_run(&*queue, &*store, request.of(workflow_id)).await?;
     Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
 }
 

@@ -1,18 +1,19 @@
 //! Runs of workflows: listed, looked at, and what operators do with them.
 
 use super::input::{Body, Filter, OptionalBody, Params};
-use super::intake::{self, NewRun, StartedRun};
 use super::openapi::Id;
+use super::run_orders::{NewRun, StartedRun};
 use super::sessions::bounded;
-use super::{GatewayState, Reject};
-use crate::clock::Timestamp;
-use crate::ids;
-use crate::queue::Queue;
-use crate::run::timeline;
-use crate::store::{RunQuery, RunRecord, RunStatus, Store};
-use crate::workflow::Flows;
-use crate::workflow::orchestration::TimelineEntry;
-use crate::workflow::orchestration::outcome::{RunFailure, RunUsage};
+use super::{GatewayState, Reject, intake};
+use crate::engine::run::timeline;
+use crate::engine::workflow::Flows;
+use crate::engine::workflow::orchestration::TimelineEntry;
+use crate::storage::queue::Queue;
+use crate::storage::store::Store;
+use crate::types::ids;
+use crate::types::run::{RunQuery, RunRecord, RunStatus};
+use crate::types::run_outcome::{RunFailure, RunUsage};
+use crate::types::timestamp::Timestamp;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -156,7 +157,7 @@ pub(super) async fn cancel(
     OptionalBody(why): OptionalBody<Cancellation>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let cancelled = intake::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
+    let cancelled = crate::gateway::run_orders::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
@@ -168,7 +169,7 @@ pub(super) async fn resume(
     Params(run_id): Params<String>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    Ok((StatusCode::ACCEPTED, Json(intake::resume_run(queue, store, &run_id).await?)))
+    Ok((StatusCode::ACCEPTED, Json(crate::gateway::run_orders::resume_run(queue, store, &run_id).await?)))
 }
 
 /// Repeats a run from a stage on, as a new run.
@@ -192,7 +193,7 @@ pub async fn again(
     from_stage: String,
 ) -> Result<StartedRun, Reject> {
     let (from_run, from_stage) = (Some(run_id.to_owned()), Some(from_stage));
-    intake::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
+    crate::gateway::run_orders::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
 }
 
 /// A run, and what happened in it so far.

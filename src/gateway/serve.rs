@@ -2,7 +2,7 @@
 //! the number of connections.
 
 use super::{GatewayState, Limits, router, watch_router};
-use crate::tasks::{OnPanic, Tasks};
+use crate::base::tasks::{OnPanic, Tasks};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};

@@ -3,12 +3,14 @@
 use super::input::{Filter, Params};
 use super::openapi::{DottedId, Id};
 use super::{GatewayState, Reject};
-use crate::clock::Timestamp;
-use crate::ids;
-use crate::journal::StepRecord;
-use crate::queue::{self, Queue};
-use crate::session::{Kind, Session, Status, Waiting};
-use crate::store::{SessionQuery, Store, TurnRecord};
+use crate::storage::queue::{self, Queue};
+use crate::storage::store::Store;
+use crate::storage::store::records::SessionQuery;
+use crate::types::ids;
+use crate::types::session::{Kind, Session, Status, Waiting};
+use crate::types::step::StepRecord;
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::TurnRecord;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -229,8 +231,8 @@ async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{EventType, OutEvent};
-    use crate::session::{Lease, OpenTurn};
+    use crate::types::event::{EventType, OutEvent};
+    use crate::types::session::{Lease, OpenTurn};
 
     #[test]
     fn lease_open_turn_and_outbox_are_not_shown() {

@@ -1,13 +1,14 @@
 //! What an engine for tests is made of.
 
 use super::{Engine, Script};
-use crate::action::function::IntoTool;
-use crate::agent::AgentRecord;
-use crate::agent::load::{self, AgentError};
-use crate::clock;
-use crate::config::{Environment, Settings, duration};
-use crate::engine;
-use crate::workflow::IntoFlow;
+use crate::app as engine;
+use crate::base::clock;
+use crate::base::config::{Environment, Settings};
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::agent::load::{self, AgentError};
+use crate::engine::action::function::IntoTool;
+use crate::engine::workflow::IntoFlow;
+use crate::types::duration;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -51,10 +51,12 @@ mod script;
 pub use builder::EngineBuilder;
 pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, stream, unavailable};
 
-use crate::engine::{self, Answer, NewMessage};
-use crate::journal::StepRecord;
-use crate::queue::{Job, JobBody};
-use crate::session::Session;
+use crate::app as engine;
+use crate::app::Answer;
+use crate::gateway::intake::NewMessage;
+use crate::types::job::{Job, JobBody};
+use crate::types::session::Session;
+use crate::types::step::StepRecord;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -122,7 +124,7 @@ impl Engine {
             let armed: Vec<_> = session.timers.iter().map(|timer| timer.name.as_str()).collect();
             panic!("session `{session_id}` has no timer `{name}`; armed are {armed:?}");
         };
-        let left = crate::clock::now().until(timer.due_at);
+        let left = crate::base::clock::now().until(timer.due_at);
         assert!(
             left < self.patience,
             "timer `{name}` of session `{session_id}` is due in {left:?}, and the test waits {:?}; shorten it with \

@@ -1,9 +1,10 @@
 //! A model that answers as a test says, and tells what it was asked.
 
-use crate::agent::AgentConfig;
-use crate::clock::{self, Timestamp};
-use crate::http_client::bounded;
-use crate::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptRole, ToolCall};
+use crate::base::clock;
+use crate::base::http_client::bounded;
+use crate::engine::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptRole, ToolCall};
+use crate::types::agent::AgentConfig;
+use crate::types::timestamp::Timestamp;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@ use crate::support::servers::free_port;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use turnwheel::config::{Backend, Settings};
+use turnwheel::base::config::{Backend, Settings};
 
 const PAGE: &str = "https://chat.example.com";
 
@@ -120,7 +120,7 @@ async fn what_is_logged_for_a_request_has_its_id() {
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
     let log = "info,turnwheel::gateway::intake=debug";
     let _dev = Process::start(dir.path(), &settings, &["--log-json", "--log", log, "dev"]);
-    let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}/api/v1/messages", settings.gateway.listen);
     let message = json!({"session_id": "s1", "agent_id": "sales", "text": "hi", "colour": "red"});
     let line: Value = eventually(DEADLINE, "the message is posted and what it says is logged", || async {

@@ -11,14 +11,16 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use turnwheel::clock;
-use turnwheel::gateway::intake::{self, NewRun};
-use turnwheel::knowledge::{Origin, Source};
-use turnwheel::queue::ReplyKind;
-use turnwheel::session::Status;
-use turnwheel::store::{Outcome, RunRecord, TurnRecord};
-use turnwheel::workflow::FlowContext;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::base::clock;
+use turnwheel::definitions::knowledge::source::{Origin, Source};
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::engine::workflow::FlowContext;
+use turnwheel::gateway::intake;
+use turnwheel::gateway::run_orders::NewRun;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::run::RunRecord;
+use turnwheel::types::session::Status;
+use turnwheel::types::turn::{Outcome, TurnRecord};
 
 /// What a question costs.
 const CALL: u64 = 18;
@@ -232,13 +234,16 @@ async fn a_run_of_its_own_counts_against_the_days_of_its_task_agents(backend: Ba
     workflow(&engine, &json!({"day": 2 * CALL})).await;
     let start = async || {
         let new = NewRun::new("steps", "x");
-        intake::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+        turnwheel::gateway::run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), new)
+            .await
+            .unwrap()
+            .run_id
     };
     let first = start().await;
     assert!(ended(&engine, &first).await.error.is_some());
     counted(&engine, "b", CALL).await;
     up.store(true, Ordering::SeqCst);
-    intake::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
+    turnwheel::gateway::run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
     eventually(DEADLINE, "it has gone on to its end", || async {
         ended(&engine, &first).await.output.is_some_and(|output| output == "c")
     })

@@ -2,18 +2,17 @@
 
 use crate::commands::{Ended, Folder};
 use crate::scenarios::on_both_backends;
-use crate::support::backend;
 use crate::support::engine::{Backend, DEADLINE};
-use crate::support::eventually;
 use crate::support::process::Process;
+use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock;
-use turnwheel::engine::Engine;
-use turnwheel::store::mongo::MongoStore;
-use turnwheel::store::{Process as Running, Store};
-use turnwheel::tasks::Tasks;
+use turnwheel::app::Engine;
+use turnwheel::base::clock;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::cluster::mongo::MongoStore;
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::storage::store::{Process as Running, Store};
 
 on_both_backends!(a_process_is_listed_until_it_departs);
 

@@ -8,10 +8,10 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::action::ActionResult;
-use turnwheel::action::http::{HttpCaller, SecretFill};
-use turnwheel::agent::HttpCall;
-use turnwheel::tasks::{OnPanic, Tasks};
+use turnwheel::base::tasks::{OnPanic, Tasks};
+use turnwheel::engine::action::ActionResult;
+use turnwheel::engine::action::http::{HttpCaller, SecretFill};
+use turnwheel::types::agent::HttpCall;
 
 #[derive(Clone, Debug)]
 struct Seen {

@@ -10,13 +10,13 @@ use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use turnwheel::clock;
-use turnwheel::journal::StepRecord;
-use turnwheel::knowledge::index::Index;
-use turnwheel::knowledge::{Origin, Source};
-use turnwheel::queue::{Event, Reply, ReplyKind};
-use turnwheel::session::Status;
-use turnwheel::store::Store;
+use turnwheel::base::clock;
+use turnwheel::definitions::knowledge::source::{Origin, Source};
+use turnwheel::engine::knowledge::index::Index;
+use turnwheel::storage::store::Store;
+use turnwheel::types::event::{Event, Reply, ReplyKind};
+use turnwheel::types::session::Status;
+use turnwheel::types::step::StepRecord;
 
 on_both_backends!(
     a_reply_is_written_from_what_fits_and_names_its_sources,

@@ -4,18 +4,20 @@ use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick, scripted};
 use crate::support::script::{Answer, ScriptedModel, plan};
-use crate::support::servers::{ClusterHandles, Server};
-use crate::support::{backend, eventually, servers};
+use crate::support::servers::{self, ClusterHandles, Server};
+use crate::support::{backend, eventually};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::config::{self, duration::Text};
-use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{From, Publish, Queue, QueueError, ReplyKind};
-use turnwheel::session::Status;
-use turnwheel::store::Outcome;
-use turnwheel::workflow::{FlowContext, FlowError};
+use turnwheel::base::config;
+use turnwheel::cluster::nats::NatsQueue;
+use turnwheel::engine::workflow::{FlowContext, FlowError};
+use turnwheel::storage::queue::{From, Publish, Queue, QueueError};
+use turnwheel::types::duration::Text;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::session::Status;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     hung_model_does_not_stop_sessions_of_another,

@@ -9,11 +9,12 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::config::Settings;
-use turnwheel::store::Store;
-use turnwheel::store::mongo::MongoStore;
-use turnwheel::tasks::Tasks;
+use turnwheel::base::clock;
+use turnwheel::base::config::Settings;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::cluster::mongo::MongoStore;
+use turnwheel::storage::store::Store;
+use turnwheel::types::timestamp::Timestamp;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -2,12 +2,12 @@
 
 use crate::support::servers::cluster;
 use tokio_util::sync::CancellationToken;
-use turnwheel::config::Settings;
-use turnwheel::doctor::{self, Level};
-use turnwheel::queue::nats::NatsQueue;
-use turnwheel::store::mongo::MongoStore;
-use turnwheel::tasks::Tasks;
-use turnwheel::workflow::Flows;
+use turnwheel::base::config::Settings;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::cluster::mongo::MongoStore;
+use turnwheel::cluster::nats::NatsQueue;
+use turnwheel::commands::doctor::{self, Level};
+use turnwheel::engine::workflow::Flows;
 
 async fn opened(settings: &Settings) -> Result<(), String> {
     MongoStore::connect(settings, &Tasks::new()).await.map(drop).map_err(|error| error.to_string())

@@ -10,7 +10,7 @@ use crate::support::eventually;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use turnwheel::config::Settings;
+use turnwheel::base::config::Settings;
 
 /// What CONTRACT.md and CHANGELOG.md say is there.
 const ENDPOINTS: &[(&str, &str)] = &[

@@ -2,18 +2,17 @@
 
 use crate::commands::Folder;
 use crate::scenarios::{answer, sales_with};
-use crate::support::backend;
 use crate::support::engine::{DEADLINE, Engine};
-use crate::support::eventually;
 use crate::support::process::{Process, toml};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{self, Server, free_port, private};
+use crate::support::{backend, eventually};
 use async_nats::jetstream;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc;
-use turnwheel::config::Settings;
+use turnwheel::base::config::Settings;
 
 /// An agent of the offline rules with two timers.
 fn timed() -> String {

@@ -4,18 +4,18 @@
 use crate::commands::Folder;
 use crate::crash::seen;
 use crate::scenarios::{acts, answer, sales_with};
-use crate::support::backend;
 use crate::support::engine::{DEADLINE, Engine};
-use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, decision, plan};
+use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use turnwheel::invariants::{self, Evidence, Sent};
-use turnwheel::queue::{Publish, ReplyKind};
-use turnwheel::session::Status;
+use turnwheel::lab::invariants::{self, Evidence, Sent};
+use turnwheel::storage::queue::Publish;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::session::Status;
 
 const SESSIONS: usize = 6;
 

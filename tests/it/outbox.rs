@@ -9,10 +9,11 @@ use crate::support::eventually;
 use crate::support::script::ScriptedModel;
 use crate::support::servers::{self, ClusterHandles, Server};
 use serde_json::json;
-use turnwheel::clock;
-use turnwheel::queue::{Cause, EventType, OutEvent, Reply, ReplyKind, StatusEvent};
-use turnwheel::session::Status;
-use turnwheel::store::{Acquire, Change, Commit, Committed};
+use turnwheel::base::clock;
+use turnwheel::storage::store::records::{Acquire, Change, Commit, Committed};
+use turnwheel::types::cause::Cause;
+use turnwheel::types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use turnwheel::types::session::Status;
 
 on_both_backends!(
     next_turn_publishes_first_what_the_one_before_has_said,
@@ -103,12 +104,12 @@ async fn next_turn_publishes_first_what_the_one_before_has_said(backend: Backend
     assert!(turns[second..].iter().all(|turn| turn == "m-2"), "and only once: {turns:?}");
 }
 
-fn turn_of(event: &turnwheel::queue::Event) -> Option<String> {
+fn turn_of(event: &turnwheel::types::event::Event) -> Option<String> {
     match event {
-        turnwheel::queue::Event::Reply(reply) => Some(reply.turn_id.clone()),
-        turnwheel::queue::Event::Status(status) => Some(status.turn_id.clone()),
-        turnwheel::queue::Event::Step(step) => Some(step.turn_id.clone()),
-        turnwheel::queue::Event::Run(_) => None,
+        turnwheel::types::event::Event::Reply(reply) => Some(reply.turn_id.clone()),
+        turnwheel::types::event::Event::Status(status) => Some(status.turn_id.clone()),
+        turnwheel::types::event::Event::Step(step) => Some(step.turn_id.clone()),
+        turnwheel::types::event::Event::Run(_) => None,
     }
 }
 

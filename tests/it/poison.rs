@@ -11,13 +11,16 @@ use crate::support::{backend, eventually};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use turnwheel::action::ActionResult;
-use turnwheel::action::tool::{ToolFunction, Tools};
-use turnwheel::config::duration::Text;
-use turnwheel::queue::{Cause, Event, Message, Publish, ReplyKind};
-use turnwheel::session::Status;
-use turnwheel::store::{Acquire, Acquired, Commit, Committed, Outcome};
-use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows};
+use turnwheel::engine::action::ActionResult;
+use turnwheel::engine::action::tool::{ToolFunction, Tools};
+use turnwheel::engine::workflow::{Flow, FlowContext, FlowError, Flows};
+use turnwheel::storage::queue::{Message, Publish};
+use turnwheel::storage::store::records::{Acquire, Acquired, Commit, Committed};
+use turnwheel::types::cause::Cause;
+use turnwheel::types::duration::Text;
+use turnwheel::types::event::{Event, ReplyKind};
+use turnwheel::types::session::Status;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     panic_in_a_registered_tool_cancels_its_turn_only,
@@ -137,7 +140,7 @@ async fn json_of_any_depth_crashes_nobody(backend: Backend) {
     );
     engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: job.into() }).await.unwrap();
     // What a job may nest is kept.
-    let metadata: Value = serde_json::from_str(&nested(turnwheel::depth::MAX_DEPTH - 2)).unwrap();
+    let metadata: Value = serde_json::from_str(&nested(turnwheel::types::depth::MAX_DEPTH - 2)).unwrap();
     let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-2", "text": "x", "metadata": {"deep": metadata}});
     engine.publish_job("s1", job).await;
     engine.turn("s1", "m-2").await;

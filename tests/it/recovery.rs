@@ -18,11 +18,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use turnwheel::clock;
-use turnwheel::queue::{Event, Job, JobBody, Publish};
-use turnwheel::session::Status;
-use turnwheel::store::{Acquire, Acquired, NewSession};
-use turnwheel::worker::Worker;
+use turnwheel::base::clock;
+use turnwheel::engine::worker::Worker;
+use turnwheel::storage::queue::Publish;
+use turnwheel::storage::store::records::{Acquire, Acquired, NewSession};
+use turnwheel::types::event::Event;
+use turnwheel::types::job::{Job, JobBody};
+use turnwheel::types::session::Status;
 
 /// A model that orders the skill first and answers when it sees its result.
 async fn one_action() -> ScriptedModel {

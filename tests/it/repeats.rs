@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::config::duration::Text;
-use turnwheel::ids;
-use turnwheel::session::RECENT_JOBS;
-use turnwheel::store::{Outcome, TurnRecord};
-use turnwheel::worker::Worker;
+use turnwheel::engine::worker::Worker;
+use turnwheel::types::duration::Text;
+use turnwheel::types::ids;
+use turnwheel::types::session::RECENT_JOBS;
+use turnwheel::types::turn::{Outcome, TurnRecord};
 
 on_both_backends!(
     job_id_that_the_session_has_forgotten_begins_a_turn_of_its_own,

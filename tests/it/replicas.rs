@@ -11,9 +11,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use turnwheel::config::Settings;
-use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{Publish, Queue, QueueError};
+use turnwheel::base::config::Settings;
+use turnwheel::cluster::nats::NatsQueue;
+use turnwheel::storage::queue::{Publish, Queue, QueueError};
 
 const STREAMS: [&str; 3] = ["TW_JOBS", "TW_OUT", "TW_DEAD"];
 

@@ -18,14 +18,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use turnwheel::agent::validate::Known;
-use turnwheel::config::Settings;
-use turnwheel::config::duration::Text;
-use turnwheel::doctor::{self, Level};
-use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{Delivery, Publish, Queue, ReplyKind};
-use turnwheel::session::Status;
-use turnwheel::store::{Acquire, Acquired, Change, Commit, Outcome};
+use turnwheel::base::config::Settings;
+use turnwheel::cluster::nats::NatsQueue;
+use turnwheel::commands::doctor::{self, Level};
+use turnwheel::definitions::agent::validate::Known;
+use turnwheel::storage::queue::{Delivery, Publish, Queue};
+use turnwheel::storage::store::records::{Acquire, Acquired, Change, Commit};
+use turnwheel::types::duration::Text;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::session::Status;
+use turnwheel::types::turn::Outcome;
 
 /// An engine whose model answers `<message>!`.
 async fn echo(backend: Backend, agent: &Value) -> Engine {

@@ -8,9 +8,9 @@ use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, cluster};
 use serde_json::{Value, json};
-use turnwheel::config::{Settings, Streams};
-use turnwheel::queue::{LANE_RESERVE, Publish, QueueError, Storage};
-use turnwheel::store::Outcome;
+use turnwheel::base::config::{Settings, Streams};
+use turnwheel::storage::queue::{LANE_RESERVE, Publish, QueueError, Storage};
+use turnwheel::types::turn::Outcome;
 
 async fn refused(gateway: &Gateway, session_id: &str, job_id: &str) -> Option<String> {
     let body = json!({"session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": "在吗"});

@@ -8,7 +8,7 @@ use crate::support::script::ScriptedModel;
 use crate::support::servers::{cluster, free_port};
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
-use turnwheel::config::Model;
+use turnwheel::base::config::Model;
 
 /// Answers by rules: `plan` quotes what it is asked, `slow` calls a tool that takes its time.
 const WRITER: &str = "\

@@ -3,12 +3,13 @@
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use turnwheel::engine::Engine;
-use turnwheel::store::{RunRecord, RunStatus};
-use turnwheel::workflow::orchestration::builder::{Pipeline, Stage};
-use turnwheel::workflow::orchestration::fields::FIELDS;
-use turnwheel::workflow::orchestration::schema::SCHEMA;
-use turnwheel::workflow::orchestration::{KnownRunnables, read};
+use turnwheel::app::Engine;
+use turnwheel::definitions::workflow::builder::{Pipeline, Stage};
+use turnwheel::definitions::workflow::fields::FIELDS;
+use turnwheel::definitions::workflow::known::KnownRunnables;
+use turnwheel::definitions::workflow::read;
+use turnwheel::definitions::workflow::schema::SCHEMA;
+use turnwheel::types::run::{RunRecord, RunStatus};
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -9,14 +9,14 @@ use crate::support::process::Process;
 use crate::support::servers::{cluster, free_port};
 use serde_json::{Value, json};
 use std::path::Path;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock;
-use turnwheel::config::Settings;
-use turnwheel::run::{self, Registered};
-use turnwheel::store::Store;
-use turnwheel::store::mongo::MongoStore;
-use turnwheel::tasks::Tasks;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::base::clock;
+use turnwheel::base::config::Settings;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::cluster::mongo::MongoStore;
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::engine::run::{self, Registered};
+use turnwheel::storage::store::Store;
 
 on_both_backends!(bad_files_do_not_stop_good_ones, a_process_that_starts_replaces_nothing_that_is_registered,);
 

@@ -1,8 +1,8 @@
 //! Agents and models, and the workers that run them.
 
 use super::{Access, direct};
-use turnwheel::agent::{AgentRecord, StoredAgent};
-use turnwheel::crew::Crew;
+use turnwheel::commands::crew::Crew;
+use turnwheel::definitions::agent::{AgentRecord, StoredAgent};
 use turnwheel::gateway::models::{self, ModelList};
 use turnwheel::gateway::{AgentSummary, applied};
 

@@ -3,13 +3,13 @@
 use super::{Access, direct};
 use crate::client::Followed;
 use crate::feed::{self, Feed};
+use turnwheel::base::tasks::Tasks;
 use turnwheel::gateway::intake::{self, Accepted, NewMessage, Order};
 use turnwheel::gateway::timers::{self, PendingTimer};
 use turnwheel::gateway::{SessionSummary, TurnDetails, has_jobs, turns_of};
-use turnwheel::queue::From;
-use turnwheel::session::Session;
-use turnwheel::store::SessionQuery;
-use turnwheel::tasks::Tasks;
+use turnwheel::storage::queue::From;
+use turnwheel::storage::store::records::SessionQuery;
+use turnwheel::types::session::Session;
 
 impl Access {
     pub async fn send(&self, message: NewMessage) -> anyhow::Result<Accepted> {

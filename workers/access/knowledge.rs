@@ -2,10 +2,11 @@
 
 use super::{Access, direct};
 use std::sync::Arc;
+use turnwheel::definitions::knowledge::files::NamedText;
+use turnwheel::definitions::knowledge::source::{Origin, SourceEntry};
+use turnwheel::engine::knowledge::sync::{self, Changes};
+use turnwheel::engine::knowledge::{Hit, Library};
 use turnwheel::gateway::knowledge::{self, NewText, RemovedSource, StoredSource};
-use turnwheel::knowledge::files::NamedText;
-use turnwheel::knowledge::sync::{self, Changes};
-use turnwheel::knowledge::{Hit, Library, Origin, SourceEntry};
 
 impl Access {
     /// Makes these texts all that the agent's file gives it to answer from. True when that changed something.

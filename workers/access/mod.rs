@@ -8,24 +8,23 @@ mod letters;
 mod runs;
 mod workflows;
 
-use crate::basis;
 use crate::client::GatewayClient;
 use crate::failure::Failure;
-use crate::open;
+use crate::{basis, open};
 use serde::Deserialize;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
-use turnwheel::agent::validate::Known;
-use turnwheel::config::load::Loaded;
-use turnwheel::config::show::masked_address;
-use turnwheel::config::{Backend, Budget, Settings};
-use turnwheel::model::registry::ModelInfo;
-use turnwheel::queue::Queue;
-use turnwheel::store::Store;
-use turnwheel::tasks::Tasks;
+use turnwheel::base::config::load::Loaded;
+use turnwheel::base::config::secrets::masked_address;
+use turnwheel::base::config::{Backend, Budget, Settings};
+use turnwheel::base::tasks::Tasks;
+use turnwheel::definitions::agent::validate::Known;
+use turnwheel::engine::model::registry::ModelInfo;
+use turnwheel::storage::queue::Queue;
+use turnwheel::storage::store::Store;
 
 /// How long a command waits for a cluster's servers.
 const OPENING: Duration = Duration::from_secs(10);
@@ -132,7 +131,7 @@ mod tests {
 
     fn loaded(data_dir: &Path, settings: Settings) -> Loaded {
         let settings = Settings { data_dir: data_dir.to_owned(), ..settings };
-        Loaded { settings, ..Settings::load(&turnwheel::config::Sources::default()).unwrap() }
+        Loaded { settings, ..Settings::load(&turnwheel::base::config::Sources::default()).unwrap() }
     }
 
     #[tokio::test]

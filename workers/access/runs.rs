@@ -4,17 +4,20 @@ use super::{Access, direct};
 use crate::client::Followed;
 use crate::feed::{self, Feed};
 use serde_json::json;
-use turnwheel::gateway::intake::{self, NewRun, StartedRun};
+use turnwheel::base::tasks::Tasks;
+use turnwheel::engine::workflow::Flows;
+use turnwheel::gateway::intake;
+use turnwheel::gateway::run_orders::{NewRun, StartedRun};
 use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
-use turnwheel::queue::From;
-use turnwheel::store::{RunQuery, RunRecord};
-use turnwheel::tasks::Tasks;
-use turnwheel::workflow::Flows;
+use turnwheel::storage::queue::From;
+use turnwheel::types::run::{RunQuery, RunRecord};
 
 impl Access {
     pub async fn start_run(&self, new: NewRun) -> anyhow::Result<StartedRun> {
         match self {
-            Self::Direct { queue, store, .. } => direct(intake::start_run(queue.as_ref(), store.as_ref(), new).await),
+            Self::Direct { queue, store, .. } => {
+                direct(turnwheel::gateway::run_orders::start_run(queue.as_ref(), store.as_ref(), new).await)
+            }
             Self::Gateway(client) => client.start_run(&new).await,
         }
     }
@@ -40,9 +43,9 @@ impl Access {
         by: Option<String>,
     ) -> anyhow::Result<StartedRun> {
         match self {
-            Self::Direct { queue, store, .. } => {
-                direct(intake::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await)
-            }
+            Self::Direct { queue, store, .. } => direct(
+                turnwheel::gateway::run_orders::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await,
+            ),
             Self::Gateway(client) => client.order_run(run_id, "cancel", &json!({ "reason": reason, "by": by })).await,
         }
     }
@@ -50,7 +53,7 @@ impl Access {
     pub async fn resume_run(&self, run_id: &str) -> anyhow::Result<StartedRun> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(intake::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
+                direct(turnwheel::gateway::run_orders::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
             }
             Self::Gateway(client) => client.order_run(run_id, "resume", &json!({})).await,
         }

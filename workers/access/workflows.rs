@@ -1,9 +1,9 @@
 //! Workflows.
 
 use super::{Access, direct};
+use turnwheel::definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
+use turnwheel::engine::workflow::Flows;
 use turnwheel::gateway::workflows::{self, WorkflowSummary};
-use turnwheel::workflow::Flows;
-use turnwheel::workflow::orchestration::definition::{StoredWorkflow, WorkflowRecord};
 
 impl Access {
     /// All workflows, also those that are compiled in.

@@ -7,9 +7,9 @@ use crate::support::eventually;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::config::duration::Text;
-use turnwheel::store::Outcome;
-use turnwheel::worker::Worker;
+use turnwheel::engine::worker::Worker;
+use turnwheel::types::duration::Text;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     three_questions_are_answered_on_three_workers_and_no_step_runs_twice,

@@ -9,9 +9,9 @@ use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use turnwheel::queue::{Reply, ReplyKind};
-use turnwheel::session::{Status, Waiting};
-use turnwheel::workflow::{FlowContext, FlowError, Question};
+use turnwheel::engine::workflow::{FlowContext, FlowError, Question};
+use turnwheel::types::event::{Reply, ReplyKind};
+use turnwheel::types::session::{Status, Waiting};
 
 /// What flows have done outside, in order.
 #[derive(Clone, Default)]

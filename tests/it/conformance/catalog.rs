@@ -4,11 +4,11 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock;
-use turnwheel::knowledge::{Origin, Source};
-use turnwheel::plan::Plan;
-use turnwheel::store::*;
+use turnwheel::base::clock;
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::definitions::knowledge::source::{Origin, Source};
+use turnwheel::storage::store::*;
+use turnwheel::types::plan::Plan;
 
 /// An agent under a hash of the case's choice.
 pub fn agent(id: &str, hash: &str, mut document: Value) -> AgentRecord {

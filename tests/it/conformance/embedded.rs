@@ -10,14 +10,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::clock;
-use turnwheel::config::{Settings, duration::Text};
-use turnwheel::queue::embedded::{EmbeddedQueue, MAX_PAYLOAD};
-use turnwheel::queue::{Cause, DeadLetter, EventType, From, OutEvent, Publish, Published, Queue, QueueError};
-use turnwheel::session::{Role, Session, Status};
-use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore, FILE_NAME};
-use turnwheel::store::*;
-use turnwheel::tasks::Tasks;
+use turnwheel::base::clock;
+use turnwheel::base::config::Settings;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::embedded::queue::{EmbeddedQueue, MAX_PAYLOAD};
+use turnwheel::embedded::store::{EmbeddedFile, EmbeddedStore, FILE_NAME};
+use turnwheel::storage::queue::{DeadLetter, From, Publish, Published, Queue, QueueError};
+use turnwheel::storage::store::*;
+use turnwheel::types::cause::Cause;
+use turnwheel::types::duration::Text;
+use turnwheel::types::event::{EventType, OutEvent};
+use turnwheel::types::run::{RunRecord, RunStatus};
+use turnwheel::types::session::{Role, Session, Status};
 
 mod store_in_memory {
     super::store_suite!(super::store_in_memory_opened);

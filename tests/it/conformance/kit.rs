@@ -4,14 +4,17 @@ use crate::support::eventually;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::clock::{self, Timestamp};
-use turnwheel::config::{Settings, duration::Text};
-use turnwheel::journal::StepRecord;
-use turnwheel::queue::job::UserMessage;
-use turnwheel::queue::{EventType, Job, JobBody, OutEvent};
-use turnwheel::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
-use turnwheel::store::*;
-use turnwheel::timer::NewTimer;
+use turnwheel::base::clock;
+use turnwheel::base::config::Settings;
+use turnwheel::storage::store::*;
+use turnwheel::types::duration::Text;
+use turnwheel::types::event::{EventType, OutEvent};
+use turnwheel::types::job::{Job, JobBody, UserMessage};
+use turnwheel::types::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
+use turnwheel::types::step::StepRecord;
+use turnwheel::types::timer::NewTimer;
+use turnwheel::types::timestamp::Timestamp;
+use turnwheel::types::turn::{Outcome, StatusAt, TurnRecord};
 
 /// Long enough that no case sees its end.
 pub const LONG: Duration = Duration::from_secs(60);

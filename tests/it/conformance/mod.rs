@@ -121,4 +121,6 @@ macro_rules! queue_suite {
     };
 }
 
-pub(crate) use {cases, queue_suite, store_suite};
+pub(crate) use cases;
+pub(crate) use queue_suite;
+pub(crate) use store_suite;

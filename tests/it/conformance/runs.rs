@@ -4,11 +4,12 @@ use super::kit::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::clock;
-use turnwheel::session::Kind;
-use turnwheel::store::*;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
-use turnwheel::workflow::orchestration::outcome::{RunFailure, RunUsage};
+use turnwheel::base::clock;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::storage::store::*;
+use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
+use turnwheel::types::run_outcome::{RunFailure, RunUsage};
+use turnwheel::types::session::Kind;
 
 fn workflow(id: &str, description: &str) -> WorkflowRecord {
     let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);

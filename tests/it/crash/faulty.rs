@@ -6,15 +6,18 @@ use futures::stream::BoxStream;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock::Timestamp;
-use turnwheel::journal::StepRecord;
-use turnwheel::knowledge::{Source, SourceEntry};
-use turnwheel::plan::Plan;
-use turnwheel::queue::{self, *};
-use turnwheel::session::Session;
-use turnwheel::store::{self, *};
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::definitions::knowledge::source::{Source, SourceEntry};
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::storage::queue::{self, *};
+use turnwheel::storage::store::{self, *};
+use turnwheel::types::event::OutEvent;
+use turnwheel::types::plan::Plan;
+use turnwheel::types::run::{RunQuery, RunRecord};
+use turnwheel::types::session::Session;
+use turnwheel::types::step::StepRecord;
+use turnwheel::types::timestamp::Timestamp;
+use turnwheel::types::turn::TurnRecord;
 
 /// See the module.
 pub struct FaultyQueue {

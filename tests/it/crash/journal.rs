@@ -7,9 +7,9 @@ use crate::conformance::kit::grant;
 use crate::support::backend::embedded;
 use std::convert::Infallible;
 use std::sync::Arc;
-use turnwheel::clock::Clock;
-use turnwheel::journal::{Done, Guard, Journal, JournalError, Label, StepError};
-use turnwheel::store::Store;
+use turnwheel::base::clock::Clock;
+use turnwheel::engine::journal::{Done, Guard, Journal, JournalError, Label, StepError};
+use turnwheel::storage::store::Store;
 
 /// A journal whose first write reaches the store, and fails for all that it knows.
 async fn journal(inner: &Arc<dyn Store>) -> Journal {

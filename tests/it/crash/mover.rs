@@ -7,7 +7,7 @@
 use super::process::Process;
 use std::sync::Mutex;
 use std::time::Duration;
-use turnwheel::clock::Clock;
+use turnwheel::base::clock::Clock;
 
 /// The length of leases and of the wait for an acknowledgement.
 pub const LEASE: Duration = Duration::from_secs(18);

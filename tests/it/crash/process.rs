@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use turnwheel::clock::Clock;
-use turnwheel::config::Settings;
-use turnwheel::queue::Queue;
-use turnwheel::store::Store;
-use turnwheel::timer::scheduler::Scheduler;
-use turnwheel::worker::Worker;
+use turnwheel::base::clock::Clock;
+use turnwheel::base::config::Settings;
+use turnwheel::engine::timer::scheduler::Scheduler;
+use turnwheel::engine::worker::Worker;
+use turnwheel::storage::queue::Queue;
+use turnwheel::storage::store::Store;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

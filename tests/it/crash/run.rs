@@ -9,20 +9,19 @@ use super::seen;
 use super::site::Site;
 use super::varied::{plain, varied};
 use super::wire::{State, Wire};
-use crate::support::backend;
 use crate::support::engine::{Backend, with_model};
-use crate::support::polled;
+use crate::support::{backend, polled};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock::{self, Clock};
-use turnwheel::config::Settings;
-use turnwheel::invariants::{self, Evidence, Sent};
-use turnwheel::queue::Publish;
-use turnwheel::session;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::base::clock::{self, Clock};
+use turnwheel::base::config::Settings;
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::lab::invariants::{self, Evidence, Sent};
+use turnwheel::storage::queue::Publish;
+use turnwheel::types::session;
 
 /// The pause between two looks at a run.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(4);

@@ -5,19 +5,19 @@ use crate::support::script::{Answer, ScriptedModel};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::action::http::{HttpCaller, SecretFill};
-use turnwheel::action::tool::Tools;
-use turnwheel::budget::Budgets;
-use turnwheel::clock::Clock;
-use turnwheel::config::{self, Settings, WorkflowLimits};
-use turnwheel::knowledge::Library;
-use turnwheel::model::Models;
-use turnwheel::prompt::Prompts;
-use turnwheel::queue::Queue;
-use turnwheel::run::StoredDefinitions;
-use turnwheel::store::Store;
-use turnwheel::turn::{Services, ShownPlans};
-use turnwheel::workflow::{Flow, FlowContext, FlowError, Flows, Question};
+use turnwheel::base::clock::Clock;
+use turnwheel::base::config::{self, Settings, WorkflowLimits};
+use turnwheel::engine::action::http::{HttpCaller, SecretFill};
+use turnwheel::engine::action::tool::Tools;
+use turnwheel::engine::budget::Budgets;
+use turnwheel::engine::knowledge::Library;
+use turnwheel::engine::model::Models;
+use turnwheel::engine::prompt::Prompts;
+use turnwheel::engine::run::StoredDefinitions;
+use turnwheel::engine::turn::{Services, ShownPlans};
+use turnwheel::engine::workflow::{Flow, FlowContext, FlowError, Flows, Question};
+use turnwheel::storage::queue::Queue;
+use turnwheel::storage::store::Store;
 
 /// See the module. One run at a time has it.
 pub struct Site {

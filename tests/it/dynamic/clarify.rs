@@ -7,10 +7,11 @@ use crate::support::engine::{Backend, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan as planned};
 use serde_json::json;
-use turnwheel::invariants;
-use turnwheel::queue::ReplyKind;
-use turnwheel::store::{Outcome, RunQuery, RunStatus};
-use turnwheel::workflow::orchestration::event::RunEventType;
+use turnwheel::engine::workflow::orchestration::event::RunEventType;
+use turnwheel::lab::invariants;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::run::{RunQuery, RunStatus};
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(s19_in_a_session_the_answer_goes_on_in_the_same_run);
 

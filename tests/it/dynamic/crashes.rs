@@ -7,10 +7,11 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel};
 use std::time::Duration;
-use turnwheel::config::duration::Text;
-use turnwheel::gateway::intake::{self, NewRun};
-use turnwheel::invariants;
-use turnwheel::store::{RunRecord, RunStatus};
+use turnwheel::gateway::intake;
+use turnwheel::gateway::run_orders::NewRun;
+use turnwheel::lab::invariants;
+use turnwheel::types::duration::Text;
+use turnwheel::types::run::{RunRecord, RunStatus};
 
 on_both_backends!(
     a_run_whose_worker_stops_at_any_call_repeats_no_other,
@@ -44,7 +45,7 @@ fn stages(engine: &Engine) -> Vec<String> {
 }
 
 async fn start(engine: &Engine, new: NewRun) -> String {
-    intake::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+    turnwheel::gateway::run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
 }
 
 async fn ended(engine: &Engine, run_id: &str, status: RunStatus) -> RunRecord {
@@ -95,7 +96,7 @@ async fn a_failed_summary_goes_on_without_asking_the_others(backend: Backend) {
     let engine = ran.engine;
     engine.model.forget();
     engine.model.script(|asked| script().answer(asked));
-    intake::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
+    turnwheel::gateway::run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
     assert_eq!(ended(&engine, &run_id, RunStatus::Completed).await.output.as_deref(), Some(SUMMARY));
     assert_eq!(stages(&engine), ["streaming_summary"]);
 }
@@ -110,7 +111,7 @@ async fn a_failed_sub_agent_stays_a_result_when_the_run_goes_on(backend: Backend
     let engine = ran.engine;
     engine.model.forget();
     engine.model.script(|asked| script().answer(asked));
-    intake::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
+    turnwheel::gateway::run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
     let run = ended(&engine, &run_id, RunStatus::Completed).await;
     assert_eq!((run.output.as_deref(), stages(&engine)), (Some(SUMMARY), vec!["streaming_summary".to_owned()]));
     assert!(engine.model.asked()[0].user.contains("error: "), "what was judged is what is told");
@@ -132,7 +133,10 @@ async fn a_run_is_repeated_from_a_node(backend: Backend) {
     }
     for (node, part) in [("nowhere", "it has: store_query, triage"), ("orchestrator/servicenow", "name the node alone")]
     {
-        let refused = intake::start_run(engine.queue.as_ref(), engine.store.as_ref(), from(node)).await.unwrap_err();
+        let refused =
+            turnwheel::gateway::run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), from(node))
+                .await
+                .unwrap_err();
         assert!(refused.code == "unknown_stage" && refused.message.contains(part), "{refused:?}");
     }
     let run = engine.store.run(&run_id).await.unwrap().unwrap();

@@ -7,7 +7,7 @@ use crate::support::backend;
 use crate::support::engine::Backend;
 use crate::support::script::{Answer, Asked};
 use serde_json::{Value, json};
-use turnwheel::workflow::orchestration::read;
+use turnwheel::definitions::workflow::read;
 
 on_both_backends!(
     later_groups_see_what_earlier_ones_found,

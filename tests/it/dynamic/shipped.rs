@@ -9,9 +9,9 @@ use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, ScriptedModel};
 use serde_json::{Value, json};
 use std::path::Path;
-use turnwheel::agent::load;
-use turnwheel::queue::ReplyKind;
-use turnwheel::store::Outcome;
+use turnwheel::definitions::agent::load;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(the_five_ways_happen_offline, in_chat_the_ops_agent_answers_by_the_flow);
 

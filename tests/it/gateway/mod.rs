@@ -15,12 +15,14 @@ use sse_stream::{Sse, SseStream};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock;
-use turnwheel::config::Settings;
+use turnwheel::base::clock;
+use turnwheel::base::config::Settings;
+use turnwheel::definitions::agent::AgentRecord;
 use turnwheel::gateway::{self, GatewayState};
-use turnwheel::queue::{Job, Queue};
-use turnwheel::store::{Outcome, Store};
+use turnwheel::storage::queue::Queue;
+use turnwheel::storage::store::Store;
+use turnwheel::types::job::Job;
+use turnwheel::types::turn::Outcome;
 
 /// A gateway on a port of its own; stopped when dropped.
 pub struct Gateway {
@@ -90,7 +92,7 @@ impl Gateway {
             gateway::serve(listener, state, token).await.unwrap();
             over.cancel();
         });
-        let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
         Self { base, client, queue: Arc::clone(queue), stop, ended }
     }
 

@@ -3,9 +3,10 @@
 use crate::support::model_server::{Answer, ModelServer};
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::config::duration::Text;
-use turnwheel::config::{self, Environment, Provider};
-use turnwheel::engine::{Engine, NewMessage};
+use turnwheel::app::Engine;
+use turnwheel::base::config::{self, Environment, Provider};
+use turnwheel::gateway::intake::NewMessage;
+use turnwheel::types::duration::Text;
 
 const KEY: &str = "sk-very-secret-0123456789";
 
@@ -28,7 +29,7 @@ fn entry(base_url: String) -> config::Model {
 }
 
 async fn listed(address: std::net::SocketAddr) -> String {
-    let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
     client.get(format!("http://{address}/api/v1/models")).send().await.unwrap().text().await.unwrap()
 }
 

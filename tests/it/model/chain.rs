@@ -5,11 +5,12 @@ use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use crate::support::model_stream::Stream;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::config::duration::Text;
-use turnwheel::config::{self, Settings};
-use turnwheel::model::circuit::CircuitState;
-use turnwheel::model::delta::{Piece, deltas};
-use turnwheel::model::{Model, ModelError, ModelNames, Models};
+use turnwheel::base::config::{self, Settings};
+use turnwheel::engine::model::circuit::CircuitState;
+use turnwheel::engine::model::delta::{Piece, deltas};
+use turnwheel::engine::model::{Model, ModelError, Models};
+use turnwheel::types::duration::Text;
+use turnwheel::types::model_names::ModelNames;
 
 /// Two servers, as `fast` and `default`.
 struct Two {

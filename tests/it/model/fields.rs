@@ -3,8 +3,8 @@
 use super::{KEY, ask, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use serde_json::json;
-use turnwheel::config;
-use turnwheel::model::ModelError;
+use turnwheel::base::config;
+use turnwheel::engine::model::ModelError;
 
 fn extra(value: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
     value.as_object().cloned().unwrap()

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use turnwheel::config;
-use turnwheel::config::duration::Text;
-use turnwheel::model::delta::{Piece, deltas};
-use turnwheel::model::{DeltaSink, Model, ModelError, ModelReply, ToolSpec};
+use turnwheel::base::config;
+use turnwheel::engine::model::delta::{Piece, deltas};
+use turnwheel::engine::model::{DeltaSink, Model, ModelError, ModelReply, ToolSpec};
+use turnwheel::types::duration::Text;
 
 /// The answer, and what its reader has seen: the pieces since the last beginning.
 async fn streamed(model: &Arc<dyn Model>) -> (Result<ModelReply, ModelError>, Vec<String>, usize) {

@@ -5,10 +5,10 @@ use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use crate::support::model_stream::Stream;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::config;
-use turnwheel::model::Model;
-use turnwheel::model::delta::{Piece, deltas};
-use turnwheel::turn::decision::parse_decision;
+use turnwheel::base::config;
+use turnwheel::engine::model::Model;
+use turnwheel::engine::model::delta::{Piece, deltas};
+use turnwheel::engine::turn::decision::parse_decision;
 
 /// The answer, all text that its reader has ever seen, and the part of that text that was not withdrawn.
 async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {

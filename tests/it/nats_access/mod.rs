@@ -11,9 +11,9 @@ use certificates::Certificates;
 use serde_json::Value;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::config::{Backend, Nats, Settings};
-use turnwheel::queue::nats::NatsQueue;
-use turnwheel::queue::{Publish, Queue, QueueError};
+use turnwheel::base::config::{Backend, Nats, Settings};
+use turnwheel::cluster::nats::NatsQueue;
+use turnwheel::storage::queue::{Publish, Queue, QueueError};
 
 /// The seed of a user, and its public key.
 const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";

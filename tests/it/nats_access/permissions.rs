@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::config::Settings;
+use turnwheel::base::config::Settings;
 
 const PERMISSIONS: &str = include_str!("../../../deploy/nats-permissions.conf");
 
@@ -184,7 +184,7 @@ struct Http {
 
 impl Http {
     fn new(settings: &Settings) -> Self {
-        let client = turnwheel::http_client::builder().no_proxy().build().unwrap();
+        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
         Self { base: format!("http://{}", settings.gateway.listen), client }
     }
 

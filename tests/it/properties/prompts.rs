@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use turnwheel::prompt::Prompts;
+use turnwheel::engine::prompt::Prompts;
 
 /// A text of what closing tags are made of.
 fn hostile() -> impl Strategy<Value = String> {

@@ -3,11 +3,11 @@
 use super::text;
 use proptest::prelude::*;
 use proptest::string::string_regex;
-use turnwheel::workflow::orchestration::builder::{Loop, Stage};
-use turnwheel::workflow::orchestration::condition::Condition;
-use turnwheel::workflow::orchestration::outputs::OutputStore;
-use turnwheel::workflow::orchestration::scope::Scope;
-use turnwheel::workflow::orchestration::template::InputMapping;
+use turnwheel::definitions::workflow::builder::{Loop, Stage};
+use turnwheel::definitions::workflow::condition::Condition;
+use turnwheel::definitions::workflow::outputs::OutputStore;
+use turnwheel::definitions::workflow::scope::Scope;
+use turnwheel::definitions::workflow::template::InputMapping;
 
 /// A stage's id.
 fn stage_id() -> impl Strategy<Value = String> {

@@ -15,8 +15,8 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 use std::collections::BTreeMap;
-use turnwheel::clock;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::base::clock;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
 
 /// The events of a run as they come.
 pub struct RunEvents(BoxStream<'static, Sse>);

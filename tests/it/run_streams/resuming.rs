@@ -3,11 +3,11 @@
 use super::{RunEvents, engine, of_type, payloads, register_report, stage, started};
 use crate::gateway::{Gateway, data, refusal};
 use crate::scenarios::{answer, on_both_backends, sales};
-use crate::support::backend::cluster;
+use crate::support::backend::{self, cluster};
 use crate::support::engine::{Backend, DEADLINE, Engine};
+use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
-use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use sse_stream::Sse;
 use std::collections::BTreeSet;

@@ -7,10 +7,12 @@ use crate::scenarios::{acts, answer, sales_with};
 use crate::support::backend::{cluster, embedded_file};
 use crate::support::script::plan;
 use std::sync::Arc;
-use turnwheel::agent::AgentRecord;
-use turnwheel::queue::Cause;
-use turnwheel::store::embedded::EmbeddedStore;
-use turnwheel::store::{Outcome, RunStatus, Store};
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::embedded::store::EmbeddedStore;
+use turnwheel::storage::store::Store;
+use turnwheel::types::cause::Cause;
+use turnwheel::types::run::RunStatus;
+use turnwheel::types::turn::Outcome;
 
 /// What another version, or a hand, has left.
 async fn damage(store: &dyn Store) {

@@ -11,12 +11,13 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel};
 use serde_json::{Value, json};
-use turnwheel::clock;
-use turnwheel::gateway::intake::{self, NewRun, StartedRun};
-use turnwheel::invariants;
-use turnwheel::store::RunRecord;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
-use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType};
+use turnwheel::base::clock;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
+use turnwheel::gateway::run_orders::{NewRun, StartedRun};
+use turnwheel::gateway::{intake, run_orders};
+use turnwheel::lab::invariants;
+use turnwheel::types::run::RunRecord;
 
 /// Answers with the name of the agent and what it is asked.
 fn echo(asked: &Asked) -> Answer {
@@ -47,11 +48,11 @@ async fn register(engine: &Engine, document: Value) {
 }
 
 async fn start(engine: &Engine, new: NewRun) -> String {
-    intake::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+    turnwheel::gateway::run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
 }
 
 async fn resume(engine: &Engine, run_id: &str) -> StartedRun {
-    intake::resume_run(engine.queue.as_ref(), engine.store.as_ref(), run_id).await.unwrap()
+    turnwheel::gateway::run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), run_id).await.unwrap()
 }
 
 async fn run_of(engine: &Engine, run_id: &str) -> RunRecord {

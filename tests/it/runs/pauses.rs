@@ -4,10 +4,11 @@ use super::*;
 use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::script::plan;
 use std::time::Duration;
-use turnwheel::queue::Command;
-use turnwheel::store::{Outcome, RunQuery, RunRecord, RunStatus};
-use turnwheel::workflow::orchestration::outcome::RunFailure;
-use turnwheel::workflow::{FlowContext, FlowError};
+use turnwheel::engine::workflow::{FlowContext, FlowError};
+use turnwheel::types::job::Command;
+use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
+use turnwheel::types::run_outcome::RunFailure;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     a_cancellation_reaches_a_stage_that_pauses,
@@ -39,7 +40,7 @@ async fn deciding_for(backend: Backend, target: &'static str) -> Engine {
 
 async fn cancel(engine: &Engine, run_id: &str) {
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    intake::cancel_run(queue, store, run_id, None, Some("op".into())).await.unwrap();
+    run_orders::cancel_run(queue, store, run_id, None, Some("op".into())).await.unwrap();
 }
 
 /// Waits for a step that says how far the turn is.

@@ -9,10 +9,14 @@ use crate::support::script::plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
-use turnwheel::queue::{Command, Publish, QueueError, Reply, ReplyKind};
-use turnwheel::session::Entry;
-use turnwheel::store::{Acquire, Outcome, RunQuery, RunStatus};
-use turnwheel::workflow::FlowContext;
+use turnwheel::engine::workflow::FlowContext;
+use turnwheel::storage::queue::{Publish, QueueError};
+use turnwheel::storage::store::records::Acquire;
+use turnwheel::types::event::{Reply, ReplyKind};
+use turnwheel::types::job::Command;
+use turnwheel::types::run::{RunQuery, RunStatus};
+use turnwheel::types::session::Entry;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     a_run_of_a_session_knows_its_conversation,
@@ -207,7 +211,7 @@ async fn a_workflow_that_fails_is_for_the_agent_to_tell(backend: Backend) {
     let events = told(&engine, "s1", &run.run_id).await;
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunFailed]);
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    assert_eq!(intake::resume_run(queue, store, &run.run_id).await.unwrap_err().code, "run_of_turn");
+    assert_eq!(run_orders::resume_run(queue, store, &run.run_id).await.unwrap_err().code, "run_of_turn");
 }
 
 async fn a_workflow_is_cancelled_with_its_turn(backend: Backend) {
@@ -218,7 +222,7 @@ async fn a_workflow_is_cancelled_with_its_turn(backend: Backend) {
     let run = engine.store.runs(RunQuery::default()).await.unwrap().remove(0);
     assert_eq!(run.status, RunStatus::Running);
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    intake::cancel_run(queue, store, &run.run_id, None, Some("op".into())).await.unwrap();
+    run_orders::cancel_run(queue, store, &run.run_id, None, Some("op".into())).await.unwrap();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
     let run = ended(&engine, &run.run_id).await;
     assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));

@@ -1,17 +1,16 @@
 //! S-10: a worker dies between two actions of a turn; what was recorded is not run again.
 
 use super::{acts, answer, sales};
-use crate::support::backend;
 use crate::support::engine::{DEADLINE, Engine};
-use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::{backend, eventually};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use turnwheel::queue::ReplyKind::{Greeting, Response};
-use turnwheel::session::Status::{Acknowledged, Processing, Ready, Typing};
+use turnwheel::types::event::ReplyKind::{Greeting, Response};
+use turnwheel::types::session::Status::{Acknowledged, Processing, Ready, Typing};
 
 /// The model of a turn with two actions: it decides by the results that it is shown.
 async fn two_actions() -> ScriptedModel {

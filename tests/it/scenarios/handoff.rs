@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use turnwheel::config;
-use turnwheel::queue::ReplyKind::{Apology, Handoff};
-use turnwheel::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
-use turnwheel::store::Outcome;
+use turnwheel::base::config;
+use turnwheel::types::event::ReplyKind::{Apology, Handoff};
+use turnwheel::types::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     an_action_of_a_transfer_is_executed_after_the_response,

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use turnwheel::queue::Cause::{self, Invalid, UnknownAgent};
-use turnwheel::queue::ReplyKind::{Apology, Response};
-use turnwheel::session::Role;
-use turnwheel::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
-use turnwheel::store::{Acquire, Outcome, Record};
+use turnwheel::storage::store::records::{Acquire, Record};
+use turnwheel::types::cause::Cause::{self, Invalid, UnknownAgent};
+use turnwheel::types::event::ReplyKind::{Apology, Response};
+use turnwheel::types::session::Role;
+use turnwheel::types::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_answered,

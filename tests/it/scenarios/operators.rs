@@ -7,15 +7,17 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::clock::Timestamp;
-use turnwheel::gateway::has_jobs;
 use turnwheel::gateway::intake::{self, Order};
-use turnwheel::gateway::letters;
-use turnwheel::queue::ReplyKind::{Apology, Response};
-use turnwheel::queue::{Cause, Command, Event};
-use turnwheel::session::Session;
-use turnwheel::session::Status::{self, Cancelled, Ready};
-use turnwheel::store::{Acquire, Acquired, Outcome};
+use turnwheel::gateway::{has_jobs, letters};
+use turnwheel::storage::store::records::{Acquire, Acquired};
+use turnwheel::types::cause::Cause;
+use turnwheel::types::event::Event;
+use turnwheel::types::event::ReplyKind::{Apology, Response};
+use turnwheel::types::job::Command;
+use turnwheel::types::session::Session;
+use turnwheel::types::session::Status::{self, Cancelled, Ready};
+use turnwheel::types::timestamp::Timestamp;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     cancellation_reaches_a_running_model_call_at_once,
@@ -246,7 +248,7 @@ async fn cancellation_whose_hint_is_no_command_ends_no_turn() {
     model_is_asked(&engine, "慢").await;
     let seq = engine.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap().seq;
     for seq in [0, seq, seq + 1, u64::MAX] {
-        let hint = turnwheel::queue::CancelHint { session_id: "s1".into(), seq };
+        let hint = turnwheel::storage::queue::CancelHint { session_id: "s1".into(), seq };
         engine.queue.hint_cancel(hint).await.unwrap();
     }
     // A real one behind them is the first that counts: the reason is its own.

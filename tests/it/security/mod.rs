@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use turnwheel::action::ActionResult;
-use turnwheel::action::http::{HttpCaller, SecretFill};
-use turnwheel::agent::HttpCall;
+use turnwheel::engine::action::ActionResult;
+use turnwheel::engine::action::http::{HttpCaller, SecretFill};
+use turnwheel::types::agent::HttpCall;
 
 type Script = dyn Fn(&str) -> String + Send + Sync;
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use turnwheel::http_client::private::{Guard, GuardedResolver, Lookup};
+use turnwheel::base::http_client::private::{Guard, GuardedResolver, Lookup};
 
 /// Ways to write the address that the server listens on, or one that leads to it.
 const LOOPBACK: &[&str] = &[
@@ -132,7 +132,7 @@ fn client(allow: &[&str], answers: Vec<Vec<&'static str>>) -> (reqwest::Client, 
     });
     let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();
     let resolver = GuardedResolver::with_lookup(Arc::new(Guard::new(&allow).unwrap()), lookup);
-    let client = turnwheel::http_client::builder().no_proxy().dns_resolver(resolver).build().unwrap();
+    let client = turnwheel::base::http_client::builder().no_proxy().dns_resolver(resolver).build().unwrap();
     (client, asked)
 }
 

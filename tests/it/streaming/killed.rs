@@ -12,10 +12,10 @@ use crate::support::servers::free_port;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use turnwheel::clock;
-use turnwheel::queue::ReplyKind;
-use turnwheel::store::Outcome;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
+use turnwheel::base::clock;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::turn::Outcome;
 
 /// Breaks off after half a sentence the first time.
 async fn half_then_whole() -> ScriptedModel {

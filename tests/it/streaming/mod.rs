@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use sse_stream::SseStream;
 use std::future::Future;
 use tokio::sync::Mutex;
-use turnwheel::clock;
-use turnwheel::invariants;
-use turnwheel::queue::{Event, EventType, Reply, ReplyKind, Shown, Texts};
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
-use turnwheel::workflow::orchestration::event::Delta;
+use turnwheel::base::clock;
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::engine::model::paced::Delta;
+use turnwheel::lab::invariants;
+use turnwheel::types::event::{Event, EventType, Reply, ReplyKind};
+use turnwheel::types::texts::{Shown, Texts};
 
 /// Decides for the FLOW `speak` at first, to apologise when it has failed, and lets `speaks` answer its agent, which is told how
 /// often it has been asked before.
@@ -120,7 +121,7 @@ impl Reader {
     fn of(base: &str) -> Self {
         Self {
             url: format!("{base}/api/v1/sessions/s1/events"),
-            client: turnwheel::http_client::builder().no_proxy().build().unwrap(),
+            client: turnwheel::base::http_client::builder().no_proxy().build().unwrap(),
             last_id: 0,
             texts: Texts::default(),
             display: Vec::new(),

@@ -11,12 +11,13 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use turnwheel::clock;
-use turnwheel::knowledge::{Origin, Source};
-use turnwheel::queue::{ReplyKind, Texts};
-use turnwheel::store::Outcome;
-use turnwheel::workflow::orchestration::definition::WorkflowRecord;
-use turnwheel::workflow::{FlowContext, FlowError};
+use turnwheel::base::clock;
+use turnwheel::definitions::knowledge::source::{Origin, Source};
+use turnwheel::definitions::workflow::definition::WorkflowRecord;
+use turnwheel::engine::workflow::{FlowContext, FlowError};
+use turnwheel::types::event::ReplyKind;
+use turnwheel::types::texts::Texts;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     a_flow_in_rust_says_its_text_while_it_is_made,

@@ -8,9 +8,10 @@ use crate::support::model_stream::Stream;
 use crate::support::script::{Answer, ScriptedModel};
 use serde_json::json;
 use std::time::Duration;
-use turnwheel::config::duration::Text;
-use turnwheel::queue::{Event, ReplyKind, Texts};
-use turnwheel::store::Outcome;
+use turnwheel::types::duration::Text;
+use turnwheel::types::event::{Event, ReplyKind};
+use turnwheel::types::texts::Texts;
+use turnwheel::types::turn::Outcome;
 
 on_both_backends!(
     a_text_that_stands_still_is_said_anew,

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use turnwheel::clock::{Clock, Timestamp};
+use turnwheel::base::clock::Clock;
+use turnwheel::types::timestamp::Timestamp;
 
 /// One call.
 #[derive(Clone, Debug)]

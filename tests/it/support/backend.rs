@@ -4,14 +4,14 @@ use super::engine::{Backend, quick};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::clock::Clock;
-use turnwheel::config::Settings;
-use turnwheel::config::duration::Text;
-use turnwheel::queue::embedded::EmbeddedQueue;
-use turnwheel::queue::nats::NatsQueue;
-use turnwheel::store::embedded::{EmbeddedFile, EmbeddedStore};
-use turnwheel::store::mongo::MongoStore;
-use turnwheel::tasks::Tasks;
+use turnwheel::base::clock::Clock;
+use turnwheel::base::config::Settings;
+use turnwheel::base::tasks::Tasks;
+use turnwheel::cluster::mongo::MongoStore;
+use turnwheel::cluster::nats::NatsQueue;
+use turnwheel::embedded::queue::EmbeddedQueue;
+use turnwheel::embedded::store::{EmbeddedFile, EmbeddedStore};
+use turnwheel::types::duration::Text;
 
 /// The embedded backend, in memory.
 pub async fn embedded() -> Backend {
@@ -47,7 +47,7 @@ async fn embedded_of(settings: Settings, clock: Clock) -> Backend {
 }
 
 async fn on_file(settings: Settings, clock: Clock) -> (Arc<EmbeddedFile>, Backend) {
-    let settings = Settings { backend: turnwheel::config::Backend::Embedded, ..settings };
+    let settings = Settings { backend: turnwheel::base::config::Backend::Embedded, ..settings };
     let file = EmbeddedFile::in_memory_by(clock).unwrap();
     let backend = Backend {
         queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),

@@ -12,8 +12,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use turnwheel::clock::{Clock, Timestamp};
-use turnwheel::tasks::{OnPanic, Tasks};
+use turnwheel::base::clock::Clock;
+use turnwheel::base::tasks::{OnPanic, Tasks};
+use turnwheel::types::timestamp::Timestamp;
 
 /// The queue of calls for plain text, which name no schema.
 pub const PLAIN: &str = "text";

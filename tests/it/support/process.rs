@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use turnwheel::config::{Backend, Settings};
+use turnwheel::base::config::{Backend, Settings};
 
 /// A running `turnwheel`; killed when dropped.
 pub struct Process {

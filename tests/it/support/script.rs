@@ -4,7 +4,8 @@ use super::connections::Connections;
 use super::model_server::{Call, ModelServer};
 use serde_json::{Value, json};
 use std::time::Instant;
-use turnwheel::clock::{Clock, Timestamp};
+use turnwheel::base::clock::Clock;
+use turnwheel::types::timestamp::Timestamp;
 
 pub use super::model_server::Answer;
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::config::{Backend, Settings, Streams};
+use turnwheel::base::config::{Backend, Settings, Streams};
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(60);

@@ -9,23 +9,25 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::action::http::{HttpCaller, SecretFill};
-use turnwheel::action::tool::Tools;
-use turnwheel::agent::AgentRecord;
-use turnwheel::clock::{self, Clock};
-use turnwheel::config::duration::Text;
-use turnwheel::config::{self, Provider, Settings};
-use turnwheel::journal::{Guard, Journal, StepRecord};
-use turnwheel::model::Models;
-use turnwheel::store::{Acquire, Acquired, NewSession, Store};
-use turnwheel::workflow::Flows;
-use turnwheel::workflow::orchestration::definition::{
+use turnwheel::base::clock::{self, Clock};
+use turnwheel::base::config::{self, Provider, Settings};
+use turnwheel::definitions::agent::AgentRecord;
+use turnwheel::definitions::workflow::definition::{
     LimitsConfig, Retry, Shape, Stage, Target, Workflow, WorkflowRecord,
 };
-use turnwheel::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
-use turnwheel::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
-use turnwheel::workflow::orchestration::template::InputMapping;
-use turnwheel::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
+use turnwheel::definitions::workflow::template::InputMapping;
+use turnwheel::engine::action::http::{HttpCaller, SecretFill};
+use turnwheel::engine::action::tool::Tools;
+use turnwheel::engine::journal::{Guard, Journal};
+use turnwheel::engine::model::Models;
+use turnwheel::engine::workflow::Flows;
+use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
+use turnwheel::engine::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
+use turnwheel::engine::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
+use turnwheel::storage::store::Store;
+use turnwheel::storage::store::records::{Acquire, Acquired, NewSession};
+use turnwheel::types::duration::Text;
+use turnwheel::types::step::StepRecord;
 
 /// See the module.
 pub struct Bench {

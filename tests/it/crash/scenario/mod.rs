@@ -11,8 +11,8 @@ use crate::scenarios::{answer, sales_with};
 use crate::support::script::{Answer, Asked, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::queue::Command;
-use turnwheel::session::{Session, Status};
+use turnwheel::types::job::Command;
+use turnwheel::types::session::{Session, Status};
 
 /// What one message is.
 pub type Message = (&'static str, Value);

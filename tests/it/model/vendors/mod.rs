@@ -9,8 +9,8 @@ use recording::{Recording, Reply};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use turnwheel::model::delta::{Piece, deltas};
-use turnwheel::model::{
+use turnwheel::engine::model::delta::{Piece, deltas};
+use turnwheel::engine::model::{
     Model, ModelError, ModelReply, ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec,
 };
 use vendor::Vendor;

@@ -16,7 +16,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
-use turnwheel::model::ModelReply;
+use turnwheel::engine::model::ModelReply;
 
 /// A conversation, read from its file.
 #[derive(Clone, Debug)]

@@ -11,9 +11,9 @@ use figment::providers::{Format, Serialized, Toml};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use turnwheel::config::Settings;
-use turnwheel::model::{Model, Models};
-use turnwheel::tasks::{OnPanic, Tasks};
+use turnwheel::base::config::Settings;
+use turnwheel::base::tasks::{OnPanic, Tasks};
+use turnwheel::engine::model::{Model, Models};
 
 const KEY: &str = "vendor-key-0123456789";
 

@@ -1,0 +1,79 @@
+//! What this process announces in the store: its roles, and what its turns run with.
+
+use super::Engine;
+use crate::base::clock;
+use crate::base::tasks::OnPanic;
+use crate::storage::store::{ANNOUNCE, Process, Store};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+use tracing::debug;
+
+/// The announcement of one process, kept up by a task of its own once there is a role.
+#[derive(Default)]
+pub(super) struct Presence {
+    announced: Mutex<Option<Process>>,
+    changed: Notify,
+}
+
+impl Presence {
+    fn process(&self) -> Option<Process> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds a role. True for the first one.
+    fn add(&self, role: &str, fresh: impl FnOnce() -> Process) -> bool {
+        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = announced.is_none();
+        let process = announced.get_or_insert_with(fresh);
+        if !process.roles.iter().any(|known| known == role) {
+            process.roles.push(role.to_owned());
+        }
+        drop(announced);
+        self.changed.notify_one();
+        first
+    }
+
+    async fn keep_up(&self, store: &dyn Store) {
+        while let Some(process) = self.process() {
+            if let Err(error) = store.announce(process).await {
+                debug!("what this process runs with is not announced, again soon: {error}");
+            }
+            let _ = tokio::time::timeout(ANNOUNCE, self.changed.notified()).await;
+        }
+    }
+}
+
+impl Engine {
+    /// Announces this process with one more role until [`Engine::stop`].
+    pub(super) fn announce(&self, role: &str) {
+        if !self.presence.add(role, || self.process()) {
+            return;
+        }
+        let (presence, store) = (Arc::clone(&self.presence), Arc::clone(&self.store));
+        let stop = self.roles.stop_token();
+        self.roles.spawn("presence", OnPanic::Log, async move {
+            stop.run_until_cancelled(presence.keep_up(store.as_ref())).await;
+            if let Some(process) = presence.process()
+                && let Err(error) = store.depart(&process.process_id).await
+            {
+                debug!("the announcement of this process is not taken back, it expires: {error}");
+            }
+        });
+    }
+
+    fn process(&self) -> Process {
+        let settings = &self.settings;
+        let added = self.models.iter().map(|(name, _)| name.clone());
+        Process {
+            process_id: uuid::Uuid::new_v4().simple().to_string(),
+            roles: Vec::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            models: settings.models.keys().cloned().chain(added).collect(),
+            flows: self.flows.ids(),
+            functions: self.tools.ids(),
+            secrets: settings.secrets.allow.clone(),
+            allow_private: settings.http.allow_private.clone(),
+            started_at: Some(clock::now()),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Workflows of an engine, and their runs.
+
+use super::{Applied, Engine, EngineError};
+use crate::definitions::workflow::definition::WorkflowRecord;
+use crate::engine::run;
+use crate::gateway::run_orders::{NewRun, StartedRun};
+use crate::gateway::{Reject, intake};
+use crate::storage::queue::{From, QueueError};
+use crate::storage::store::StoreError;
+use crate::types::event::{Event, EventType};
+use crate::types::run::{RunQuery, RunRecord, RunStatus};
+use futures::StreamExt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+/// How often the store is asked while no event says that the run has ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Engine {
+    /// Checks a workflow and stores it. Every run that starts on any process afterwards uses it.
+    pub async fn register(&self, workflow: WorkflowRecord) -> Result<Applied, EngineError> {
+        let applied = self.register_all(vec![workflow]).await?.pop();
+        Ok(applied.unwrap_or(Applied { changed: false, warnings: Vec::new() }))
+    }
+
+    /// Checks workflows, which may name one another, and stores them.
+    pub(super) async fn register_all(&self, workflows: Vec<WorkflowRecord>) -> Result<Vec<Applied>, EngineError> {
+        let known = run::runnables(self.store.as_ref(), self.flows.ids()).await?;
+        let known = known.with_models(self.known().models().iter().cloned());
+        let known = known.with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow)));
+        let mut applied = Vec::new();
+        for workflow in workflows {
+            // In one that is built in code a name that leads nowhere is no error (OP-O4).
+            let from_file = workflow.source.is_some();
+            let (workflow, warnings) = if from_file { known.check(workflow)? } else { known.check_built(workflow)? };
+            let id = workflow.id().to_owned();
+            let changed = self.store.put_workflow(workflow).await?;
+            self.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+            applied.push(Applied { changed, warnings });
+        }
+        Ok(applied)
+    }
+
+    /// Registers the good files of `workflows_dir` whose workflows the store does not have yet; the bad ones are logged by name.
+    pub async fn register_folder(&self) {
+        let models = self.known().models().to_vec();
+        run::register_folder(&self.settings, self.store.as_ref(), (self.flows.ids(), models), run::Registered::Stays)
+            .await;
+    }
+
+    /// Starts a run in a lane of its own. Durable on return; a worker of any process runs it.
+    pub async fn start_run(&self, new: NewRun) -> Result<StartedRun, EngineError> {
+        Ok(crate::gateway::run_orders::start_run(self.queue.as_ref(), self.store.as_ref(), new).await?)
+    }
+
+    /// Starts a run of a workflow that is asked `query`: see [`Engine::start_run`] for more that can be said, and
+    /// [`Engine::run_ended`] for its end.
+    pub async fn run_workflow(
+        &self,
+        workflow_id: impl Into<String>,
+        query: impl Into<String>,
+    ) -> Result<StartedRun, EngineError> {
+        self.start_run(NewRun::new(workflow_id, query)).await
+    }
+
+    /// A run as it stands.
+    pub async fn run(&self, run_id: &str) -> Result<Option<RunRecord>, EngineError> {
+        Ok(self.store.run(run_id).await?)
+    }
+
+    /// The output of the run of a workflow that was completed last; nothing before there is one (O-03). It is cut as in the run's
+    /// record.
+    pub async fn last_output(&self, workflow_id: &str) -> Result<Option<String>, EngineError> {
+        let (workflow_id, status) = (Some(workflow_id.to_owned()), Some(RunStatus::Completed));
+        let query = RunQuery { workflow_id, status, by_end: true, limit: 1, ..RunQuery::default() };
+        Ok(self.store.runs(query).await?.pop().and_then(|run| run.output))
+    }
+
+    /// Waits for the end of a run, also when it ended long ago.
+    pub async fn run_ended(&self, run_id: &str) -> Result<RunRecord, EngineError> {
+        let run = self.store.run(run_id).await?.ok_or_else(|| Reject::unknown_run(run_id))?;
+        let stream = run.origin_session.as_deref().unwrap_or(run_id);
+        let mut events = self.queue.events(stream, From::Now).await?;
+        let deadline = Instant::now() + self.patience;
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                event = events.next() => {
+                    let gone = || QueueError::Unavailable("the stream of events has ended".into());
+                    let event = event.ok_or_else(gone)??;
+                    // The end of the run is durable before it is told.
+                    if event.event_type == EventType::Run && is_last(&event.payload, run_id) {
+                        look.reset_immediately();
+                    }
+                }
+                _ = look.tick() => match self.store.run(run_id).await {
+                    Ok(Some(run)) if run.status.has_ended() => return Ok(run),
+                    Ok(_) | Err(StoreError::Unavailable(_)) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                () = sleep_until(deadline) => {
+                    return Err(EngineError::Running { run_id: run_id.to_owned(), limit: self.patience });
+                }
+            }
+        }
+    }
+
+    /// Ends a run, or the turn that it is a part of.
+    pub async fn cancel_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
+        Ok(crate::gateway::run_orders::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
+    }
+
+    /// Lets a failed or cancelled run go on.
+    pub async fn resume_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
+        Ok(crate::gateway::run_orders::resume_run(self.queue.as_ref(), self.store.as_ref(), run_id).await?)
+    }
+}
+
+fn is_last(payload: &[u8], run_id: &str) -> bool {
+    match Event::decode(EventType::Run, payload) {
+        Ok(Event::Run(event)) => {
+            event["run_id"] == run_id && matches!(event["type"].as_str(), Some("run_completed" | "run_failed"))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,313 @@
+use super::*;
+use crate::base::config::{Backend, Provider};
+use std::time::Duration;
+use tempfile::TempDir;
+
+struct Case {
+    directory: TempDir,
+    sources: Sources,
+}
+
+fn case(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Case {
+    let directory = tempfile::tempdir().unwrap();
+    if !toml.is_empty() {
+        std::fs::write(directory.path().join(DEFAULT_FILE), toml).unwrap();
+    }
+    let sources = Sources {
+        overrides: flags.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+        env: env.iter().copied().collect(),
+        directory: directory.path().to_owned(),
+        ..Sources::default()
+    };
+    Case { directory, sources }
+}
+
+fn load(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Loaded, SettingsError> {
+    let case = case(toml, env, flags);
+    Settings::load(&case.sources)
+}
+
+fn refusal(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> String {
+    load(toml, env, flags).unwrap_err().to_string()
+}
+
+#[test]
+fn without_any_source_the_defaults_hold() {
+    let loaded = load("", &[("PATH", "/bin")], &[]).unwrap();
+    assert_eq!(loaded.settings, Settings::default());
+    assert!(loaded.file.is_none() && !loaded.backend_is_explicit());
+    assert!(loaded.origins.values().all(|origin| *origin == Origin::Default));
+    assert_eq!(loaded.origins.len(), schema::KEYS.iter().filter(|key| !key.path.contains('*')).count());
+}
+
+#[test]
+fn later_layers_win_and_every_value_knows_its_origin() {
+    let toml = "namespace = \"file\"\n[nats]\nurl = \"nats://file\"\n[worker]\nconcurrency = 10\nack_wait = \"2s\"\nmax_attempts = 7";
+    let env = [
+        ("NATS_URL", "nats://plain"),
+        ("TURNWHEEL_WORKER__CONCURRENCY", "20"),
+        ("TURNWHEEL_WORKER__ACK_WAIT", "500ms"),
+    ];
+    let loaded = load(toml, &env, &[("worker.concurrency", "30"), ("backend", "embedded")]).unwrap();
+    let settings = &loaded.settings;
+    assert_eq!((settings.namespace.as_str(), settings.nats.url.as_str()), ("file", "nats://plain"));
+    assert_eq!((settings.worker.concurrency, settings.worker.max_attempts), (30, 7));
+    assert_eq!(settings.worker.ack_wait.0, Duration::from_millis(500));
+    assert_eq!(settings.backend, Backend::Embedded);
+    let origin = |key: &str| loaded.origins[key].to_string();
+    assert!(origin("namespace").ends_with(DEFAULT_FILE));
+    assert_eq!(origin("nats.url"), "environment variable NATS_URL");
+    assert_eq!(origin("worker.ack_wait"), "environment variable TURNWHEEL_WORKER__ACK_WAIT");
+    assert_eq!((origin("worker.concurrency"), origin("lane.max_depth")), ("flag".into(), "default".into()));
+    assert!(loaded.backend_is_explicit());
+
+    let own = [("NATS_URL", "nats://plain"), ("TURNWHEEL_NATS__URL", "nats://own")];
+    assert_eq!(load("", &own, &[]).unwrap().settings.nats.url, "nats://own");
+}
+
+#[test]
+fn paths_in_the_file_are_relative_to_it_and_others_are_not() {
+    let case = case("", &[("TURNWHEEL_DATA_DIR", "from-env")], &[]);
+    let folder = case.directory.path().join("etc");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("t.toml"), "agents_dir = \"my agents\"\nworkflows_dir = \"/abs\"").unwrap();
+    let loaded = Settings::load(&Sources { file: Some("etc/t.toml".into()), ..case.sources.clone() }).unwrap();
+    assert_eq!(loaded.settings.agents_dir, folder.join("my agents"));
+    assert_eq!(loaded.settings.workflows_dir, PathBuf::from("/abs"));
+    assert_eq!(loaded.settings.data_dir, PathBuf::from("from-env"));
+
+    let env = [("TURNWHEEL_CONFIG", "etc/t.toml")].into_iter().collect();
+    let loaded = Settings::load(&Sources { env, ..case.sources.clone() }).unwrap();
+    assert_eq!(loaded.file, Some(folder.join("t.toml")));
+
+    let missing = Settings::load(&Sources { file: Some("gone.toml".into()), ..case.sources.clone() }).unwrap_err();
+    assert!(missing.to_string().contains("gone.toml") && missing.to_string().contains("--config"), "{missing}");
+    let env = [("TURNWHEEL_CONFIG", "gone.toml")].into_iter().collect();
+    assert!(Settings::load(&Sources { env, ..case.sources }).unwrap_err().to_string().contains("TURNWHEEL_CONFIG"));
+}
+
+#[test]
+fn lists_from_the_environment_are_written_either_way() {
+    for value in ["a,b", " a , b,", r#"["a","b"]"#] {
+        let loaded = load("", &[("TURNWHEEL_GATEWAY__TOKENS", value)], &[]).unwrap();
+        assert_eq!(loaded.settings.gateway.tokens, ["a", "b"]);
+    }
+    assert!(load("", &[("TURNWHEEL_GATEWAY__TOKENS", "")], &[]).unwrap().settings.gateway.tokens.is_empty());
+    assert!(refusal("gateway.tokens = \"a,b\"", &[], &[]).contains("a list of texts"));
+}
+
+#[test]
+fn unknown_keys_are_named_with_their_source_and_what_was_meant() {
+    let error = refusal(
+        "[worker]\nconcurency = 3\n[colour]\nx = 1",
+        &[("TURNWHEEL_WORKER_CONCURRENCY", "3")],
+        &[("max_depth", "3")],
+    );
+    for part in [
+        "`worker.concurency` (",
+        "turnwheel.toml): there is no such setting; did you mean `worker.concurrency`?",
+        "`colour`",
+        "(environment variable TURNWHEEL_WORKER_CONCURRENCY): there is no such setting; did you mean `TURNWHEEL_WORKER__CONCURRENCY`?",
+        "`max_depth` (flag): there is no such setting; did you mean `lane.max_depth`?",
+    ] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+}
+
+#[test]
+fn wrong_values_are_all_reported_at_once() {
+    let toml = "namespace = \"a.b\"\nworker = { concurrency = 0, ack_wait = \"50ms\", max_attempts = \"many\", drain_timeout = 5 }\nlane = 3\n[gateway]\nlisten = \"localhost:1\"";
+    let error = refusal(toml, &[("TURNWHEEL_BACKEND", "both"), ("NATS_URL", "http://u:hidden@x")], &[]);
+    for part in [
+        "`namespace` (",
+        "found `a.b`; allowed are the letters",
+        "`worker.concurrency` (",
+        "found `0`; allowed is a whole number from 1",
+        "found `50ms`; allowed is a duration of at least 100ms",
+        "found `many`",
+        "`worker.drain_timeout`",
+        "`lane` (",
+        "it is a table of max_depth",
+        "found `localhost:1`; allowed is an IP address and a port",
+        "`backend` (environment variable TURNWHEEL_BACKEND): found `both`; allowed is `cluster` or `embedded`",
+        "`nats.url` (environment variable NATS_URL)",
+    ] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    assert!(!error.contains("hidden"));
+    assert!(refusal("a = [", &[], &[]).contains("is not TOML"));
+    assert!(refusal("[http]\nallow_private = [\"10.0.0.0/40\"]", &[], &[]).contains("`10.0.0.0/40`"));
+}
+
+#[test]
+fn a_public_gateway_needs_tokens() {
+    for key in ["gateway.listen", "gateway.grpc_listen"] {
+        let public = [(key, "0.0.0.0:9000")];
+        let error = refusal("", &[], &public);
+        assert!(error.contains("`gateway.tokens`") && error.contains("`0.0.0.0:9000`"), "{error}");
+        let case = case("", &[], &public);
+        assert!(Settings::load(&Sources { client_only: true, ..case.sources }).is_ok());
+    }
+    assert!(load("", &[("TURNWHEEL_GATEWAY__TOKENS", "t")], &[("gateway.listen", "0.0.0.0:9000")]).is_ok());
+    assert!(load("", &[], &[("gateway.listen", "[::1]:9000")]).is_ok());
+}
+
+#[test]
+fn an_empty_address_is_none() {
+    assert!(load("[gateway]\ngrpc_listen = \"127.0.0.1:8081\"", &[], &[]).is_ok());
+    for (key, table) in [("grpc_listen", "gateway"), ("listen", "metrics")] {
+        assert!(load(&format!("[{table}]\n{key} = \"\""), &[], &[]).is_ok(), "an empty one is off");
+        let error = refusal(&format!("[{table}]\n{key} = \"here\""), &[], &[]);
+        assert!(error.contains("an IP address and a port") && error.contains("for none"), "{error}");
+    }
+}
+
+#[test]
+fn origins_of_pages_are_checked() {
+    for bad in ["chat.example.com", "https://chat.example.com/path", "file:///tmp", "null"] {
+        let error = refusal("", &[], &[("gateway.cors", bad)]);
+        assert!(error.contains("`gateway.cors` (flag)") && error.contains(&format!("`{bad}`")), "{error}");
+    }
+    let error = refusal("", &[], &[("gateway.cors", "*")]);
+    assert!(error.contains("`gateway.tokens` is empty"), "{error}");
+    let loaded = load("", &[("TURNWHEEL_GATEWAY__TOKENS", "t")], &[("gateway.cors", "*,http://localhost:5173")]);
+    assert_eq!(loaded.unwrap().settings.gateway.cors, ["*", "http://localhost:5173"]);
+}
+
+#[test]
+fn models_are_checked() {
+    let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"ftp://x\"\napi_key_env = \"MY_KEY\"\n[models.other]\nmodel = \"m\"";
+    let error = refusal(toml, &[], &[]);
+    for part in [
+        "`models.default.model`: is missing",
+        "`models.default.base_url`",
+        "`ftp://x`",
+        "`models.default.api_key_env`",
+        "`MY_KEY`",
+        "`models.other.provider`",
+        "provider = \"offline\"",
+    ] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    let toml =
+        "[models.\"GPT-4.1\"]\nprovider = \"openai\"\nbase_url = \"https://x/v1\"\nmodel = \"m\"\ntemperature = 1";
+    let env = [("TURNWHEEL_MODELS__GPT_4_1__MAX_TOKENS", "9")];
+    let loaded = load(toml, &env, &[("models.GPT-4.1.timeout", "5s"), ("models.b.provider", "offline")]).unwrap();
+    let model = &loaded.settings.models["GPT-4.1"];
+    assert_eq!((model.max_tokens, model.temperature, model.timeout.0), (Some(9), Some(1.0), Duration::from_secs(5)));
+    assert_eq!(loaded.settings.models["b"].provider, Provider::Offline);
+    assert_eq!(loaded.origins["models.GPT-4.1.max_retries"], Origin::Default);
+}
+
+#[test]
+fn variables_that_are_no_settings_are_left_alone() {
+    let env = [
+        ("TURNWHEEL_CONFIG", ""),
+        ("TURNWHEEL_LOG", "debug"),
+        ("TURNWHEEL_LOG_FORMAT", "json"),
+        ("TURNWHEEL_TEST_NATS", "x"),
+        ("TURNWHEEL_PORT", "tcp://10.0.0.1:80"),
+        ("TURNWHEEL_GATEWAY_SERVICE_HOST", "10.0.0.1"),
+        ("TURNWHEEL_GATEWAY_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ("TURNWHEEL_GATEWAY_SERVICE_PORT_HTTP", "80"),
+        ("TURNWHEEL_NAMESPACE", ""),
+    ];
+    assert_eq!(load("", &env, &[]).unwrap().settings, Settings::default());
+}
+
+/// The example is the manual of the settings: each line, uncommented alone in its table, loads.
+#[test]
+fn every_line_of_the_example_loads() {
+    let example = include_str!("../../../turnwheel.example.toml");
+    let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t")];
+    // Some settings come in pairs.
+    let pairs = [("user", "password_env"), ("cert", "key")];
+    let partner = |key: &str| {
+        pairs.iter().find_map(|(one, other)| match key {
+            key if key == *one => Some(*other),
+            key if key == *other => Some(*one),
+            _ => None,
+        })
+    };
+    let line_of = |table: &str, key: &str| {
+        let of_table = example.split(table).nth(1)?;
+        of_table.lines().find_map(|line| line.strip_prefix('#').filter(|line| line.starts_with(&format!("{key} ="))))
+    };
+    let mut table = String::new();
+    let mut model = String::new();
+    let mut seen = BTreeSet::new();
+    for line in example
+        .lines()
+        .filter_map(|line| line.strip_prefix("#"))
+        .filter(|line| !line.is_empty() && !line.starts_with(' '))
+    {
+        if line.starts_with('[') {
+            table = line.to_owned();
+            model.clear();
+            continue;
+        }
+        // A model's required fields go along with each of its others.
+        if table.starts_with("[models.") {
+            if line.starts_with("max_completion_tokens") {
+                // In place of the other one.
+                model = model
+                    .lines()
+                    .filter(|line| !line.starts_with("max_tokens"))
+                    .map(|line| format!("{line}\n"))
+                    .collect();
+            }
+            model.push_str(&format!("{line}\n"));
+        }
+        let body = if model.is_empty() { line } else { &model };
+        let complete = model.is_empty() || model.contains("model = ");
+        let key = line.split('=').next().unwrap_or_default().trim();
+        let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
+        let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
+        let tokens = [("gateway.tokens", "t")];
+        if complete {
+            load(&text, &env, &tokens).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        }
+        let table = table.trim_matches(['[', ']']);
+        seen.insert(if table.is_empty() { key.to_owned() } else { format!("{}.{key}", table.replace("default", "*")) });
+    }
+    let all: BTreeSet<String> = schema::KEYS.iter().map(|key| key.path.to_owned()).collect();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn extra_fields_of_a_model_come_from_files_flags_and_the_environment() {
+    let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"http://a/v1\"\nmodel = \"m\"\nmax_completion_tokens = 900\n\
+                extra = { top_p = 0.9, thinking = { type = \"enabled\" }, stop = [\"a\"], user = \"7\" }\n";
+    let extra = |env: &[(&str, &str)], flags: &[(&str, &str)]| {
+        serde_json::to_value(&load(toml, env, flags).unwrap().settings.models["default"].extra).unwrap()
+    };
+    let file = serde_json::json!({"top_p": 0.9, "thinking": {"type": "enabled"}, "stop": ["a"], "user": "7"});
+    assert_eq!(extra(&[], &[]), file);
+    let mut mixed = file;
+    mixed["top_p"] = 0.5.into();
+    mixed["effort"] = "low".into();
+    let one = [("TURNWHEEL_MODELS__DEFAULT__EXTRA__TOP_P", "0.5"), ("TURNWHEEL_MODELS__DEFAULT__EXTRA__EFFORT", "low")];
+    assert_eq!(extra(&one, &[]), mixed);
+    assert_eq!(extra(&[], &[("models.default.extra.top_p", "0.5"), ("models.default.extra.effort", "low")]), mixed);
+    let whole = serde_json::json!({"seed": 7});
+    assert_eq!(extra(&[("TURNWHEEL_MODELS__DEFAULT__EXTRA", r#"{"seed":7}"#)], &[]), whole);
+    assert_eq!(extra(&[], &[("models.default.extra", r#"{"seed":7}"#)]), whole);
+}
+
+#[test]
+fn fields_that_cannot_be_sent_are_refused() {
+    let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"http://a/v1\"\nmodel = \"m\"\n";
+    let text =
+        refusal(&format!("{toml}max_tokens = 1\nmax_completion_tokens = 1\nextra = {{ stream = true }}\n"), &[], &[]);
+    assert!(
+        text.contains("`models.default.max_completion_tokens`") && text.contains("given together with `max_tokens`"),
+        "{text}"
+    );
+    assert!(
+        text.contains("`models.default.extra`") && text.contains("holds `stream`, which the engine writes itself"),
+        "{text}"
+    );
+    let text = refusal(&format!("{toml}extra = 7\napi_key_header = \"a b\"\n"), &[], &[]);
+    assert!(text.contains("found `7`; allowed is a table such as"), "{text}");
+    assert!(text.contains("`models.default.api_key_header`") && text.contains("found `a b`"), "{text}");
+}

@@ -1,0 +1,318 @@
+//! The table of all settings: what each key holds. Loading reads texts by it, unknown keys are found by it, and
+//! `turnwheel config` prints in its order. A test holds it to [`super::Settings`].
+
+use super::nearest::nearest;
+use crate::types::duration;
+use figment::value::{Num, Value as Raw};
+use serde_json::{Map, Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a setting holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// A path; relative to the file in which it stands.
+    Path,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+    /// A whole number from `0` to `1`.
+    Whole(u64, u64),
+    /// A number of at least zero.
+    Decimal,
+    /// A number from 0 to 1.
+    Share,
+    /// A duration of at least this many milliseconds.
+    Duration(u64),
+    /// A list of texts.
+    List,
+    /// An IP address and a port.
+    Address,
+    /// The same, or an empty text for none.
+    Listener,
+    /// A table of anything.
+    Table,
+    /// True or false.
+    Truth,
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its dotted name; `*` stands for a model's name.
+    pub path: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// True when its value may hold a secret and is printed masked.
+    pub secret: bool,
+}
+
+const fn key(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, secret: false }
+}
+
+const fn secret(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, secret: true }
+}
+
+const SOME: Kind = Kind::Whole(1, i64::MAX as u64);
+
+/// Every setting.
+pub const KEYS: &[Key] = &[
+    key("namespace", Kind::Text),
+    key("backend", Kind::Choice(&["cluster", "embedded"])),
+    secret("nats.url", Kind::Text),
+    key("nats.user", Kind::Text),
+    key("nats.password_env", Kind::Text),
+    key("nats.token_env", Kind::Text),
+    key("nats.nkey", Kind::Path),
+    key("nats.creds", Kind::Path),
+    key("nats.ca", Kind::Path),
+    key("nats.cert", Kind::Path),
+    key("nats.key", Kind::Path),
+    key("nats.replicas", Kind::Whole(1, 5)),
+    secret("mongodb.uri", Kind::Text),
+    key("mongodb.database", Kind::Text),
+    key("mongodb.timeout", Kind::Duration(100)),
+    key("data_dir", Kind::Path),
+    key("agents_dir", Kind::Path),
+    key("workflows_dir", Kind::Path),
+    key("prompts_dir", Kind::Path),
+    key("worker.concurrency", Kind::Whole(1, 1_000_000)),
+    key("worker.ack_wait", Kind::Duration(100)),
+    key("worker.max_attempts", Kind::Whole(1, u32::MAX as u64)),
+    key("worker.drain_timeout", Kind::Duration(0)),
+    key("lane.max_depth", Kind::Whole(1, 1 << 40)),
+    key("streams.jobs_max_mib", Kind::Whole(0, 1 << 40)),
+    key("streams.out_max_mib", Kind::Whole(0, 1 << 40)),
+    key("streams.dead_max_mib", Kind::Whole(0, 1 << 40)),
+    key("gateway.listen", Kind::Address),
+    key("gateway.grpc_listen", Kind::Listener),
+    secret("gateway.tokens", Kind::List),
+    key("gateway.max_connections", Kind::Whole(1, 1_000_000)),
+    key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
+    key("gateway.cors", Kind::List),
+    key("secrets.allow", Kind::List),
+    key("http.allow_private", Kind::List),
+    key("models.*.provider", Kind::Choice(&["openai", "offline"])),
+    key("models.*.base_url", Kind::Text),
+    key("models.*.api_key_env", Kind::Text),
+    key("models.*.model", Kind::Text),
+    key("models.*.timeout", Kind::Duration(1)),
+    key("models.*.idle_timeout", Kind::Duration(1)),
+    key("models.*.max_retries", Kind::Whole(0, 100)),
+    key("models.*.temperature", Kind::Decimal),
+    key("models.*.max_tokens", Kind::Whole(1, u32::MAX as u64)),
+    key("models.*.max_completion_tokens", Kind::Whole(1, u32::MAX as u64)),
+    key("models.*.extra", Kind::Table),
+    key("models.*.api_key_header", Kind::Text),
+    key("models.*.vision", Kind::Truth),
+    key("workflow.max_stages", SOME),
+    key("workflow.max_depth", Kind::Whole(1, 64)),
+    key("workflow.timeout", Kind::Duration(1)),
+    key("workflow.max_model_calls", SOME),
+    key("workflow.max_tokens", Kind::Whole(0, i64::MAX as u64)),
+    key("workflow.max_parallel", Kind::Whole(1, 10_000)),
+    key("budget.turn", Kind::Whole(0, i64::MAX as u64)),
+    key("budget.session", Kind::Whole(0, i64::MAX as u64)),
+    key("budget.day", Kind::Whole(0, i64::MAX as u64)),
+    key("retention.turns", Kind::Duration(1)),
+    key("retention.out", Kind::Duration(1)),
+    key("retention.idle", Kind::Duration(1)),
+    key("metrics.listen", Kind::Listener),
+    secret("telemetry.otlp_endpoint", Kind::Text),
+    key("telemetry.service_name", Kind::Text),
+    key("telemetry.sample_ratio", Kind::Share),
+];
+
+/// The key at `path`, if there is one.
+pub fn find(path: &[String]) -> Option<&'static Key> {
+    KEYS.iter().find(|key| prefix(key, path) == Some(0))
+}
+
+/// The names below `path`, if it is a table of settings.
+pub fn below(path: &[String]) -> Vec<&'static str> {
+    let mut names: Vec<_> = KEYS
+        .iter()
+        .filter(|key| prefix(key, path).is_some_and(|rest| rest > 0))
+        .filter_map(|key| key.path.split('.').nth(path.len()))
+        .collect();
+    names.dedup();
+    names
+}
+
+/// How many names of `key` follow after `path`, if it begins with `path`.
+fn prefix(key: &Key, path: &[String]) -> Option<usize> {
+    let names: Vec<&str> = key.path.split('.').collect();
+    let fits = names.len() >= path.len() && names.iter().zip(path).all(|(name, part)| *name == "*" || name == part);
+    fits.then(|| names.len() - path.len())
+}
+
+/// The dotted key that an unknown one may have been meant for.
+pub fn suggestion(path: &[String]) -> Option<String> {
+    let concrete = |key: &Key| match path {
+        [first, name, ..] if first == "models" => key.path.replace('*', name),
+        _ => key.path.replace('*', "default"),
+    };
+    let mut names: Vec<String> = KEYS.iter().map(concrete).collect();
+    names.extend(KEYS.iter().filter_map(|key| key.path.split_once('.')).map(|(table, _)| table.to_owned()));
+    let wanted = path.join(".");
+    if let Some(found) = nearest(&wanted, names.iter().map(String::as_str)) {
+        return Some(found.to_owned());
+    }
+    // A right name in the wrong table.
+    let last = path.last()?;
+    names.into_iter().find(|name| name.rsplit('.').next() == Some(last))
+}
+
+impl Kind {
+    /// What is allowed, in words.
+    pub fn allowed(self) -> String {
+        match self {
+            Self::Text => "a text".into(),
+            Self::Path => "a path".into(),
+            Self::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
+            Self::Whole(low, high) if high >= u64::from(u32::MAX) => format!("a whole number of at least {low}"),
+            Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Decimal => "a number of at least 0".into(),
+            Self::Share => "a number from 0 to 1".into(),
+            Self::Duration(low) => format!(
+                "a duration of at least {} with its unit, such as `500ms`, `10s`, `30m`, `2h` or `1d`",
+                duration::format(Duration::from_millis(low))
+            ),
+            Self::List => "a list of texts, such as [\"a\", \"b\"] (in an environment variable also `a,b`)".into(),
+            Self::Address => "an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".into(),
+            Self::Listener => "an IP address and a port, such as `127.0.0.1:9464`, or `\"\"` for none".into(),
+            Self::Table => {
+                "a table such as `{ seed = 7 }` (in an environment variable or a flag JSON: `{\"seed\":7}`)".into()
+            }
+            Self::Truth => "`true` or `false`".into(),
+        }
+    }
+
+    /// Reads a value as this kind; `None` when it is something else. Values that `is_plain` (from environment and flags) are
+    /// texts, and may stand for lists and tables.
+    pub fn read(self, raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Value> {
+        let (text, plain) = (raw.as_str().map(str::trim), is_plain(raw));
+        match self {
+            Self::Text => number_as_text(raw, plain).or(text.map(str::to_owned)).map(Value::from),
+            Self::Path => text.filter(|text| !text.is_empty()).map(Value::from),
+            Self::Choice(words) => words.iter().find(|word| Some(**word) == text).map(|word| json!(word)),
+            Self::Whole(low, high) => {
+                let number = match text {
+                    Some(text) => text.replace('_', "").parse().ok(),
+                    None => whole(raw),
+                };
+                number.filter(|number| (low..=high).contains(number)).map(Value::from)
+            }
+            Self::Decimal => number(raw, text).map(Value::from),
+            Self::Share => number(raw, text).filter(|share| *share <= 1.0).map(Value::from),
+            Self::Duration(low) => {
+                let read = duration::parse(text?).ok()?;
+                (read >= Duration::from_millis(low)).then(|| duration::format(read).into())
+            }
+            Self::List => list(raw, text.filter(|_| plain)),
+            Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
+            Self::Listener if text == Some("") => Some(Value::Null),
+            Self::Listener => Self::Address.read(raw, is_plain),
+            Self::Table => table(raw, is_plain).map(Value::from),
+            Self::Truth => match raw {
+                Raw::Bool(_, truth) => Some((*truth).into()),
+                _ => text.filter(|_| plain)?.parse::<bool>().ok().map(Value::from),
+            },
+        }
+    }
+}
+
+/// Flags and environment variables are texts anyway; elsewhere a number is no text.
+fn number_as_text(raw: &Raw, plain: bool) -> Option<String> {
+    match raw {
+        Raw::Num(_, number) if plain => number.to_i128().map(|number| number.to_string()),
+        _ => None,
+    }
+}
+
+fn whole(raw: &Raw) -> Option<u64> {
+    let Raw::Num(_, number) = raw else { return None };
+    number.to_u128().and_then(|n| u64::try_from(n).ok()).or_else(|| u64::try_from(number.to_i128()?).ok())
+}
+
+/// A number of at least zero.
+fn number(raw: &Raw, text: Option<&str>) -> Option<f64> {
+    let number = match text {
+        Some(text) => text.parse().ok(),
+        None => decimal(raw),
+    };
+    number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
+
+fn decimal(raw: &Raw) -> Option<f64> {
+    match raw {
+        Raw::Num(_, Num::F64(number)) => Some(*number),
+        Raw::Num(_, Num::F32(number)) => Some(f64::from(*number)),
+        // A temperature of 1 is written without a point; such numbers are small.
+        Raw::Num(..) => whole(raw).and_then(|number| u32::try_from(number).ok()).map(f64::from),
+        _ => None,
+    }
+}
+
+/// Flags and environment variables hold JSON: the whole table, or one of its fields. Other fields may be from a file.
+fn table(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Map<String, Value>> {
+    if let Some(text) = raw.as_str().filter(|_| is_plain(raw)) {
+        return serde_json::from_str(text).ok();
+    }
+    let given = raw.as_dict()?;
+    let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(given).ok()?).ok()?;
+    for (name, field) in &mut fields {
+        if given.get(name).is_some_and(is_plain)
+            && let Some(read) = field.as_str().and_then(|text| serde_json::from_str(text).ok())
+        {
+            *field = read;
+        }
+    }
+    Some(fields)
+}
+
+fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
+    if let Raw::Array(_, items) = raw {
+        return items.iter().map(|item| item.as_str().map(Value::from)).collect::<Option<Vec<_>>>().map(Value::from);
+    }
+    let text = plain?;
+    if text.starts_with('[') {
+        return serde_json::from_str::<Vec<String>>(text).ok().map(Value::from);
+    }
+    Some(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::{Model, Provider, Settings};
+
+    fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                for (name, field) in fields {
+                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    leaves(field, &path, found);
+                }
+            }
+            _ => found.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_table_holds_exactly_the_settings() {
+        let mut settings = Settings::default();
+        let model: Model = serde_json::from_value(json!({"provider": "offline"})).unwrap();
+        assert_eq!(model.provider, Provider::Offline);
+        settings.models.insert("*".into(), model);
+        let mut found = Vec::new();
+        leaves(&serde_json::to_value(settings).unwrap(), "", &mut found);
+        let mut table: Vec<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+        found.sort();
+        table.sort();
+        assert_eq!(found, table);
+    }
+}

@@ -1,0 +1,174 @@
+//! Repeating a call that failed for a passing reason.
+
+use super::private::PrivateTarget;
+use crate::base::clock;
+use crate::types::timestamp::Timestamp;
+use backon::{ExponentialBuilder, Retryable};
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
+use std::error::Error as StdError;
+use std::future::Future;
+use std::time::Duration;
+use thiserror::Error;
+use tracing::debug;
+
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Why one attempt failed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{problem}")]
+pub struct Fault {
+    /// In words.
+    pub problem: String,
+    /// The answer's HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// True when a repeat may succeed.
+    pub transient: bool,
+    /// How long the server asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+impl Fault {
+    /// A fault that a repeat may mend.
+    pub fn transient(problem: impl Into<String>) -> Self {
+        Self { problem: problem.into(), status: None, transient: true, retry_after: None }
+    }
+
+    /// A fault that comes again however often one asks.
+    pub fn permanent(problem: impl Into<String>) -> Self {
+        Self { transient: false, ..Self::transient(problem) }
+    }
+
+    /// An answer with a status other than 2xx.
+    pub fn status(status: StatusCode, headers: &HeaderMap, transient: bool, message: &str) -> Self {
+        let message = if message.is_empty() { status.canonical_reason().unwrap_or("no message") } else { message };
+        Self {
+            problem: format!("HTTP {}: {message}", status.as_u16()),
+            status: Some(status.as_u16()),
+            transient,
+            retry_after: retry_after(headers),
+        }
+    }
+}
+
+impl From<reqwest::Error> for Fault {
+    /// The address is left out: its query may hold a secret.
+    fn from(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        let (mut problem, mut source) = (error.to_string(), error.source());
+        let mut refused = false;
+        while let Some(cause) = source {
+            if let Some(target) = cause.downcast_ref::<PrivateTarget>() {
+                (problem, refused) = (target.to_string(), true);
+                break;
+            }
+            let text = cause.to_string();
+            if !problem.contains(&text) {
+                problem = format!("{problem}: {text}");
+            }
+            source = cause.source();
+        }
+        let transient = !(refused || error.is_builder() || error.is_redirect());
+        Self { transient, ..Self::transient(problem) }
+    }
+}
+
+/// How often and how patiently to repeat.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Repeats after the first attempt.
+    pub retries: u32,
+    /// The longest wait that a server's `Retry-After` may impose.
+    pub longest_retry_after: Duration,
+}
+
+/// Runs `attempt` until it succeeds, fails for good, or the repeats are used up. Also says how many attempts it took.
+pub async fn retry<T, A, F>(policy: Policy, what: &str, mut attempt: A) -> (Result<T, Fault>, u32)
+where
+    A: FnMut() -> F,
+    F: Future<Output = Result<T, Fault>>,
+{
+    let waits = ExponentialBuilder::new()
+        .with_min_delay(FIRST_WAIT)
+        .with_max_delay(LONGEST_WAIT)
+        .with_max_times(policy.retries as usize)
+        .with_jitter();
+    let mut attempts = 0;
+    let counted = || {
+        attempts += 1;
+        attempt()
+    };
+    let outcome = counted
+        .retry(waits)
+        .when(|fault: &Fault| fault.transient)
+        .adjust(|fault, wait| {
+            let asked = fault.retry_after.unwrap_or_default().min(policy.longest_retry_after);
+            wait.map(|wait| wait.max(asked))
+        })
+        .notify(|fault, wait| debug!(call = what, ?wait, "will be repeated: {fault}"))
+        .await;
+    (outcome, attempts)
+}
+
+/// Bounds one attempt: connecting, headers and body together.
+pub async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    match tokio::time::timeout(limit, attempt).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Fault::transient(format!("no complete answer within {}", crate::types::duration::format(limit)))),
+    }
+}
+
+/// What `retry-after-ms` or `Retry-After` (seconds or an HTTP date) asks for.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
+        return Duration::try_from_secs_f64(millis / 1_000.0).ok();
+    }
+    let after = text("retry-after")?;
+    if let Ok(seconds) = after.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    // An HTTP date is an RFC 2822 date whose zone is GMT.
+    let date = chrono::DateTime::parse_from_rfc2822(after).ok()?;
+    Some(clock::now().until(Timestamp::from_millis(date.timestamp_millis())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())])
+    }
+
+    #[test]
+    fn retry_after_is_read_in_all_its_forms() {
+        assert_eq!(retry_after(&headers("retry-after", "3")), Some(Duration::from_secs(3)));
+        assert_eq!(retry_after(&headers("retry-after-ms", "250")), Some(Duration::from_millis(250)));
+        assert_eq!(retry_after(&headers("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")), Some(Duration::ZERO));
+        let far = retry_after(&headers("retry-after", "Fri, 31 Dec 2100 23:59:59 GMT")).unwrap();
+        assert!(far > Duration::from_secs(365 * 86_400));
+        assert_eq!(retry_after(&headers("retry-after", "-5")), None);
+        assert_eq!(retry_after(&headers("retry-after", "soon")), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_as_asked_but_no_longer_than_the_limit() {
+        let policy = Policy { retries: 2, longest_retry_after: Duration::from_secs(30) };
+        let begun = tokio::time::Instant::now();
+        let (outcome, attempts) = retry(policy, "test", || async {
+            Err::<(), _>(Fault { retry_after: Some(Duration::from_secs(3_600)), ..Fault::transient("busy") })
+        })
+        .await;
+        assert_eq!((outcome.unwrap_err().problem.as_str(), attempts), ("busy", 3));
+        assert_eq!(begun.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permanent_fault_is_not_repeated() {
+        let policy = Policy { retries: 5, longest_retry_after: Duration::ZERO };
+        let (outcome, attempts) = retry(policy, "test", || async { Err::<(), _>(Fault::permanent("no")) }).await;
+        assert_eq!((outcome.unwrap_err(), attempts), (Fault::permanent("no"), 1));
+    }
+}

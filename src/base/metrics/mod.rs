@@ -1,0 +1,320 @@
+//! What a process counts of its work, for Prometheus (docs/operations.md has the table).
+//!
+//! One set for the process, however many workers and gateways run in it. Whoever counts holds its handle already: an event
+//! costs an atomic addition, no lock and no allocation, but for requests over HTTP. No label has values without bound:
+//! never a session, a user or a job. [`exposition`] writes all of it out.
+
+mod model;
+mod store;
+
+pub(crate) use model::ModelMetrics;
+
+use crate::types::budget::Limit;
+use crate::types::cause::Cause;
+use crate::types::turn::Outcome;
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+use std::sync::LazyLock;
+use std::time::Duration;
+use tracing::warn;
+
+/// Bounds for what takes from a millisecond to minutes.
+const SECONDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+/// Bounds for the items of one command.
+const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0];
+
+/// Why the sequences of a session are set back.
+const REWINDS: [&str; 2] = ["stream", "tail"];
+
+/// The process's own.
+static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+
+/// What this process counts.
+pub(crate) fn metrics() -> &'static Metrics {
+    &METRICS
+}
+
+/// See the module.
+pub(crate) struct Metrics {
+    pub(crate) registry: Registry,
+    turns: [IntCounter; Outcome::ALL.len()],
+    pub(crate) reply_latency: Histogram,
+    pub(crate) lanes_held: IntGauge,
+    pub(crate) lease_losses: IntCounter,
+    pub(crate) redeliveries: IntCounter,
+    /// By [`REWINDS`].
+    rewinds: [IntCounter; REWINDS.len()],
+    pub(crate) unreadable: IntCounter,
+    pub(crate) refused: IntCounter,
+    dead_letters: [IntCounter; Cause::ALL.len()],
+    pub(crate) timer_lateness: Histogram,
+    pub(crate) event_streams: IntGauge,
+    pub(crate) knowledge_passages: IntGauge,
+    knowledge_searches: [IntCounter; 2],
+    batch_sizes: HistogramVec,
+    pub(crate) store_commands: store::StoreCommands,
+    requests: IntCounterVec,
+    budget_refusals: [IntCounter; Limit::ALL.len()],
+    actions: IntCounterVec,
+    pub(crate) crowded: IntCounter,
+    models: model::Families,
+}
+
+impl Metrics {
+    fn new() -> Self {
+        let registry = Registry::new();
+        let turns = counters(&registry, "turnwheel_turns_total", "Turns committed, by outcome.", &["outcome"]);
+        let dead_letters =
+            counters(&registry, "turnwheel_dead_letters_total", "Jobs put to the dead letters, by cause.", &["cause"]);
+        let searches = counters(
+            &registry,
+            "turnwheel_knowledge_searches_total",
+            "Searches of an agent's knowledge for a reply, by outcome.",
+            &["outcome"],
+        );
+        let refusals = counters(
+            &registry,
+            "turnwheel_budget_refusals_total",
+            "Questions that no model was asked, since a token budget was spent, by budget.",
+            &["limit"],
+        );
+        let rewinds = counters(
+            &registry,
+            "turnwheel_rewinds_total",
+            "Sessions whose sequences were set back, since the stream of jobs has gone back, by cause.",
+            &["cause"],
+        );
+        let build = registered(
+            &registry,
+            IntGaugeVec::new(Opts::new("turnwheel_build_info", "1, with the version as a label."), &["version"]),
+        );
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Self {
+            turns: Outcome::ALL.map(|outcome| turns.with_label_values(&[outcome.as_str()])),
+            reply_latency: seconds(
+                &registry,
+                "turnwheel_reply_latency_seconds",
+                "From a job's publication until its turn's reply is published.",
+            ),
+            lanes_held: gauge(&registry, "turnwheel_lanes_held", "Lanes that this process holds now."),
+            lease_losses: counter(
+                &registry,
+                "turnwheel_lease_losses_total",
+                "Turns broken off because another worker took the lane.",
+            ),
+            redeliveries: counter(
+                &registry,
+                "turnwheel_redeliveries_total",
+                "Deliveries of a job that had been delivered before.",
+            ),
+            rewinds: REWINDS.map(|cause| rewinds.with_label_values(&[cause])),
+            unreadable: counter(
+                &registry,
+                "turnwheel_unreadable_total",
+                "Visits to a session that this version of Turnwheel cannot read.",
+            ),
+            refused: counter(
+                &registry,
+                "turnwheel_refused_total",
+                "Visits to a session that MongoDB or NATS refused for good.",
+            ),
+            dead_letters: Cause::ALL.map(|cause| dead_letters.with_label_values(&[cause.as_str()])),
+            timer_lateness: seconds(
+                &registry,
+                "turnwheel_timer_lateness_seconds",
+                "From a timer's due time until its job is published.",
+            ),
+            event_streams: gauge(&registry, "turnwheel_event_streams", "Event streams that clients have open."),
+            knowledge_passages: gauge(
+                &registry,
+                "turnwheel_knowledge_passages",
+                "Passages that this process has indexed.",
+            ),
+            knowledge_searches: ["none", "hit"].map(|outcome| searches.with_label_values(&[outcome])),
+            batch_sizes: histograms(
+                &registry,
+                ("turnwheel_store_batch_size", "Items of one command to the store, by command.", ITEMS),
+                "command",
+            ),
+            store_commands: store::StoreCommands::new(&registry),
+            requests: counters(
+                &registry,
+                "turnwheel_http_requests_total",
+                "Requests answered, by method, route and status.",
+                &["method", "route", "status"],
+            ),
+            budget_refusals: Limit::ALL.map(|limit| refusals.with_label_values(&[limit.as_str()])),
+            actions: counters(
+                &registry,
+                "turnwheel_actions_total",
+                "Actions that a turn or a run executed, by outcome.",
+                &["kind", "target", "outcome"],
+            ),
+            crowded: counter(
+                &registry,
+                "turnwheel_crowded_jobs_total",
+                "Jobs returned to the queue because their model had its share of the worker.",
+            ),
+            models: model::Families::new(&registry),
+            registry,
+        }
+    }
+
+    /// A turn has been committed.
+    pub(crate) fn turn(&self, outcome: Outcome) {
+        self.turns[outcome as usize].inc();
+    }
+
+    /// The sequences of a session are set back.
+    pub(crate) fn rewound(&self, cause: &str) {
+        if let Some(place) = REWINDS.iter().position(|known| *known == cause) {
+            self.rewinds[place].inc();
+        }
+    }
+
+    /// An agent's knowledge has been searched for a reply.
+    pub(crate) fn knowledge_search(&self, hit: bool) {
+        self.knowledge_searches[usize::from(hit)].inc();
+    }
+
+    /// No model was asked, since this budget was spent.
+    pub(crate) fn budget_refusal(&self, limit: Limit) {
+        self.budget_refusals[limit as usize].inc();
+    }
+
+    /// An action has been executed or refused. `target` is one that an agent's file names, else `unknown`.
+    pub(crate) fn action(&self, kind: &str, target: &str, outcome: &str) {
+        self.actions.with_label_values(&[kind, target, outcome]).inc();
+    }
+
+    /// A job is with the dead letters.
+    pub(crate) fn dead_letter(&self, cause: Cause) {
+        self.dead_letters[cause as usize].inc();
+    }
+
+    /// A request has been answered. `route` is a pattern of the router, not a path.
+    pub(crate) fn request(&self, method: &'static str, route: &str, status: u16) {
+        let mut digits = [0; 3];
+        let status = three_digits(status, &mut digits);
+        self.requests.with_label_values(&[method, route, status]).inc();
+    }
+
+    /// Where commands of one kind count their items.
+    pub(crate) fn batch_size(&self, command: &str) -> Histogram {
+        self.batch_sizes.with_label_values(&[command])
+    }
+}
+
+/// The metrics of a registry as Prometheus reads them.
+pub(crate) fn encode(registry: &Registry) -> String {
+    TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| {
+        warn!("the metrics cannot be written: {error}");
+        String::new()
+    })
+}
+
+/// Counts one while it lives.
+pub(crate) struct Counted(&'static IntGauge);
+
+impl Counted {
+    /// One more, until this is dropped.
+    pub(crate) fn on(gauge: &'static IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn three_digits(status: u16, digits: &mut [u8; 3]) -> &str {
+    let places = [status / 100, status / 10, status];
+    for (digit, place) in digits.iter_mut().zip(places) {
+        *digit = b'0' + u8::try_from(place % 10).unwrap_or_default();
+    }
+    std::str::from_utf8(digits).unwrap_or_default()
+}
+
+/// What is made of constants only: the first process of any kind that runs shows whether they are right.
+#[allow(clippy::expect_used, reason = "names and labels are constants")]
+pub(crate) fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let made = made.expect("a legal name");
+    registry.register(Box::new(made.clone())).expect("a name of its own");
+    made
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    registered(registry, IntCounter::new(name, help))
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+pub(crate) fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    registered(registry, IntGauge::new(name, help))
+}
+
+fn seconds(registry: &Registry, name: &str, help: &str) -> Histogram {
+    registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())))
+}
+
+fn histograms(registry: &Registry, (name, help, bounds): (&str, &str, &[f64]), label: &str) -> HistogramVec {
+    registered(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds.to_vec()), &[label]))
+}
+
+/// Observes a duration.
+pub(crate) fn observe(histogram: &Histogram, took: Duration) {
+    histogram.observe(took.as_secs_f64());
+}
+
+/// Observes how many there were.
+pub(crate) fn observe_items(histogram: &Histogram, count: usize) {
+    // No command has as many as this.
+    histogram.observe(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_and_cause_has_its_own_count() {
+        let metrics = Metrics::new();
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+            (0..=index).for_each(|_| metrics.turn(outcome));
+        }
+        for cause in Cause::ALL {
+            metrics.dead_letter(cause);
+        }
+        metrics.request("GET", "/healthz", 200);
+        metrics.batch_size("commit").observe(3.0);
+        let text = encode(&metrics.registry);
+        for line in [
+            "turnwheel_turns_total{outcome=\"answered\"} 1",
+            "turnwheel_turns_total{outcome=\"noop\"} 6",
+            "turnwheel_dead_letters_total{cause=\"unknown_agent\"} 1",
+            "turnwheel_http_requests_total{method=\"GET\",route=\"/healthz\",status=\"200\"} 1",
+            "turnwheel_store_batch_size_bucket{command=\"commit\",le=\"4\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_while_it_lives_goes_with_it() {
+        let gauge: &'static IntGauge = Box::leak(Box::new(IntGauge::new("g", "g").unwrap()));
+        let (one, two) = (Counted::on(gauge), Counted::on(gauge));
+        assert_eq!(gauge.get(), 2);
+        drop((one, two));
+        assert_eq!(gauge.get(), 0);
+    }
+}

@@ -1,0 +1,69 @@
+//! Commands to MongoDB: how long they take, and which one has been in flight for longest.
+
+use super::{observe, seconds};
+use prometheus::{Histogram, Registry};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Durations of commands to MongoDB, and the commands in flight.
+pub(crate) struct StoreCommands {
+    seconds: Histogram,
+    /// By their beginnings; the number tells those of one moment apart.
+    in_flight: Mutex<(u64, BTreeSet<(Instant, u64)>)>,
+}
+
+/// A command in flight, until this is dropped.
+pub(crate) struct InFlight<'m> {
+    commands: &'m StoreCommands,
+    begun: (Instant, u64),
+}
+
+impl StoreCommands {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let help = "How long a command to MongoDB took.";
+        Self { seconds: seconds(registry, "turnwheel_store_command_seconds", help), in_flight: Mutex::default() }
+    }
+
+    /// A command is sent.
+    pub(crate) fn begin(&self) -> InFlight<'_> {
+        let mut in_flight = self.lock();
+        in_flight.0 += 1;
+        let begun = (Instant::now(), in_flight.0);
+        in_flight.1.insert(begun);
+        InFlight { commands: self, begun }
+    }
+
+    /// How long the oldest command has been in flight; zero if none is.
+    pub fn oldest(&self) -> Duration {
+        self.lock().1.first().map_or(Duration::ZERO, |(begun, _)| begun.elapsed())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeSet<(Instant, u64)>)> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.commands.lock().1.remove(&self.begun);
+        observe(&self.commands.seconds, self.begun.0.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_command_counts_until_it_ends() {
+        let commands = StoreCommands::new(&Registry::new());
+        assert_eq!(commands.oldest(), Duration::ZERO);
+        let (first, second) = (commands.begin(), commands.begin());
+        assert!(commands.oldest() >= second.begun.0.elapsed());
+        drop(first);
+        assert!(commands.oldest() <= second.begun.0.elapsed());
+        drop(second);
+        assert_eq!((commands.oldest(), commands.seconds.get_sample_count()), (Duration::ZERO, 2));
+    }
+}

@@ -1,0 +1,4 @@
+//! TODO
+
+pub mod mongo;
+pub mod nats;

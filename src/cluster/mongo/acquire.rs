@@ -1,0 +1,335 @@
+//! Taking a lane. A session that this process left last is taken without being read: by a plain update that counts only
+//! if nobody else has had it since. One that another process has left is read first, and one that does not exist is
+//! inserted. For any other a pipeline decides, and the document is read back.
+
+use super::Db;
+use super::command::Bulk;
+use super::document::{date, int, literal, millis, raw};
+use super::fence::held_expression;
+use super::lane::{Failure, read_session};
+use super::plain::{fresh, retake};
+use crate::storage::store::lane::{self, Taken};
+use crate::storage::store::records::{Acquire, Acquired, Grant, Rewind};
+use crate::storage::store::{Result, StoreError};
+use crate::types::session::{Kind, Session};
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::TurnMark;
+use bson::raw::cstr;
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The least time that the lane of a run is kept, which is longer than any run takes.
+const LANE_OF_RUN: Duration = Duration::from_secs(7 * 86_400);
+
+/// One wish of several, with its place among them.
+type Placed<'i> = (usize, &'i Acquire);
+
+impl Db {
+    pub(super) async fn acquire_all(self, items: Arc<Vec<Acquire>>) -> Result<Vec<Result<Acquired>>> {
+        let (mut left, mut others) = (Vec::new(), Vec::new());
+        for (index, item) in items.iter().enumerate() {
+            match self.take_left(item) {
+                Some(session) => left.push(((index, item), session)),
+                None => others.push((index, item)),
+            }
+        }
+        // In parallel with the write that takes the lanes, which takes longer.
+        let forgetful = forgetful(left.iter());
+        let (mut outcomes, taken, marks) =
+            futures::try_join!(self.retake(left), self.take_unknown(others), self.turn_marks(forgetful))?;
+        note_earlier(&mut outcomes, &marks);
+        outcomes.extend(taken);
+        let missed: Vec<Placed<'_>> =
+            items.iter().enumerate().filter(|(index, _)| !outcomes.contains_key(index)).collect();
+        outcomes.extend(self.take_unknown(missed).await?);
+        let lost = || Err(StoreError::Unavailable("no answer for this one".into()));
+        Ok((0..items.len()).map(|index| outcomes.remove(&index).unwrap_or_else(lost)).collect())
+    }
+
+    /// The session as it will be if it is still as this process left it.
+    fn take_left(&self, item: &Acquire) -> Option<Session> {
+        self.taken(self.known.take_left(&item.session_id)?, item)
+    }
+
+    /// A session that was left as it will be once it is taken; `None` when it is not to be had so.
+    fn taken(&self, mut session: Session, item: &Acquire) -> Option<Session> {
+        if item.rewind.is_some() {
+            return None;
+        }
+        let left = session.lease.is_none() && session.turn.is_none();
+        let mut taken = || lane::acquire(&mut session, item, self.clock.latest());
+        (left && taken() == Taken::Granted { resumed: false }).then_some(session)
+    }
+
+    /// Reads sessions, takes the lanes of those that were left, and makes those that do not exist; the others are decided.
+    async fn take_unknown(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+        if items.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
+        let documents = self.session_documents(ids, None).await?;
+        let (mut left, mut unreadable) = (Vec::new(), HashMap::new());
+        for (index, item) in &items {
+            match documents.get(&item.session_id).map(read_session) {
+                Some(Ok(session)) => left.extend(self.taken(session, item).map(|session| ((*index, *item), session))),
+                // A worker that can read it takes the lane; this acquisition counts no attempt.
+                Some(Err(error)) => drop(unreadable.insert(*index, Err(error))),
+                None => {}
+            }
+        }
+        let missing = items.iter().filter(|(_, item)| !documents.contains_key(&item.session_id)).copied().collect();
+        let forgetful = forgetful(left.iter());
+        let (mut outcomes, made, marks) =
+            futures::try_join!(self.retake(left), self.make(missing), self.turn_marks(forgetful))?;
+        note_earlier(&mut outcomes, &marks);
+        outcomes.extend(made);
+        outcomes.extend(unreadable);
+        let rest = items.into_iter().filter(|(index, _)| !outcomes.contains_key(index)).collect();
+        outcomes.extend(self.decide(rest).await?);
+        Ok(outcomes)
+    }
+
+    /// Takes lanes of sessions as they were left; those that somebody else has had since are missing in the answer.
+    async fn retake(&self, left: Vec<(Placed<'_>, Session)>) -> Result<HashMap<usize, Result<Acquired>>> {
+        if left.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let statements = left.iter().map(|(_, session)| retake(session)).collect::<Result<Vec<_>>>()?;
+        let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
+        let sessions = left.into_iter().map(|((index, _), session)| (index, session));
+        Ok(self.granted(sessions, &failures))
+    }
+
+    /// Makes sessions, held; those that somebody else has made first are missing in the answer.
+    async fn make(&self, missing: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+        if missing.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let now = self.clock.latest();
+        let begin = |(index, item): (usize, &Acquire)| {
+            let mut session = lane::begin(item, now);
+            (lane::acquire(&mut session, item, now) == Taken::Granted { resumed: false }).then_some((index, session))
+        };
+        let made: Vec<_> = missing.into_iter().filter_map(begin).collect();
+        let expires_at = now.plus(self.retention.max(LANE_OF_RUN));
+        let document = |(_, session): &(usize, Session)| {
+            let mut document = fresh(session)?;
+            if session.kind == Kind::Run {
+                document.append(cstr!("expires_at"), DateTime::from_millis(expires_at.as_millis()));
+            }
+            Ok(document)
+        };
+        let documents = made.iter().map(document).collect::<Result<Vec<_>>>()?;
+        let failures = self.bulk(Bulk::Insert("sessions"), &documents).await?;
+        Ok(self.granted(made.into_iter(), &failures))
+    }
+
+    /// The grants of the statements that did not fail.
+    fn granted(
+        &self,
+        sessions: impl Iterator<Item = (usize, Session)>,
+        failures: &HashMap<usize, Failure>,
+    ) -> HashMap<usize, Result<Acquired>> {
+        let counted = sessions.enumerate().filter(|(place, _)| !failures.contains_key(place));
+        let granted = counted.map(|(_, (index, session))| {
+            self.known.put(session.clone());
+            (index, Ok(Acquired::Granted(Box::new(Grant { session, resumed: false, earlier: None }))))
+        });
+        granted.collect()
+    }
+
+    async fn decide(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+        if items.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let statements: Vec<_> = items
+            .iter()
+            .map(|(_, item)| raw(&doc! {"q": {"_id": &item.session_id}, "u": acquire_pipeline(item), "upsert": true}))
+            .collect::<Result<_>>()?;
+        let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
+        let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
+        let documents = self.session_documents(ids, None).await?;
+        let outcome = |place: usize, item: &Acquire| {
+            match failures.get(&place) {
+                // Two processes that create one session at once: the loser tries again.
+                Some(failure) if failure.is_duplicate() => {
+                    return Err(StoreError::Unavailable(failure.problem.clone()));
+                }
+                Some(failure) => return Err(failure.error()),
+                None => {}
+            }
+            match documents.get(&item.session_id) {
+                Some(document) => acquired(item, document),
+                None => Err(StoreError::Unavailable("the session was deleted meanwhile".into())),
+            }
+        };
+        let outcomes = items.iter().enumerate().map(|(place, (index, item))| (*index, outcome(place, item)));
+        let outcomes: HashMap<usize, Result<Acquired>> = outcomes.collect();
+        for (index, item) in &items {
+            match outcomes.get(index) {
+                Some(Ok(Acquired::Granted(grant))) => self.known.put(grant.session.clone()),
+                // It has changed since it was read.
+                Some(Err(StoreError::Damaged { .. })) => self.give_back(item, &documents).await?,
+                _ => {}
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Gives the lane of a session back that cannot be read, if it was taken for `item`.
+    async fn give_back(&self, item: &Acquire, documents: &HashMap<String, RawDocumentBuf>) -> Result<()> {
+        let Some(document) = documents.get(&item.session_id) else { return Ok(()) };
+        let lease = document.get_document("lease").ok();
+        let ours = lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str());
+        let epoch = document.get_i64("epoch").ok().and_then(|epoch| u64::try_from(epoch).ok());
+        match epoch.filter(|_| ours) {
+            Some(epoch) => self.release(&item.session_id, epoch, false).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The wishes for lanes of sessions that may have handled their jobs and forgotten them.
+fn forgetful<'i, 's>(taken: impl Iterator<Item = &'s (Placed<'i>, Session)>) -> Vec<Placed<'i>>
+where
+    'i: 's,
+{
+    taken.filter(|(_, session)| session.forgets_jobs()).map(|(placed, _)| *placed).collect()
+}
+
+fn note_earlier(outcomes: &mut HashMap<usize, Result<Acquired>>, marks: &HashMap<usize, Option<TurnMark>>) {
+    for (index, mark) in marks {
+        if let Some(Ok(Acquired::Granted(grant))) = outcomes.get_mut(index) {
+            grant.earlier = Some(*mark);
+        }
+    }
+}
+
+fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
+    let lease = document.get_document("lease").ok();
+    if lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str()) {
+        let resumed = lease.and_then(|lease| lease.get_bool("resumed").ok()).unwrap_or(true);
+        let session = read_session(document)?;
+        return Ok(Acquired::Granted(Box::new(Grant { session, resumed, earlier: None })));
+    }
+    let stream = document.get_datetime("stream").ok().map(|at| at.timestamp_millis());
+    if stream.is_some_and(|stream| stream != item.stream.as_millis()) {
+        return Ok(Acquired::OtherStream);
+    }
+    if document.get_i64("last_seq").is_ok_and(|last_seq| last_seq >= int(item.seq)) {
+        return Ok(Acquired::Handled);
+    }
+    let until = lease.and_then(|lease| lease.get_datetime("until").ok()).map_or(0, bson::DateTime::timestamp_millis);
+    Ok(Acquired::Busy(Timestamp::from_millis(until)))
+}
+
+/// See [`crate::storage::store::Store::acquire`]. The first stage says what is the case, the second acts on it.
+fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
+    let seq = int(item.seq);
+    let nothing = bson::DateTime::from_millis(0);
+    let facts = doc! {
+        "_new": {"$and": [
+            {"$in": [{"$ifNull": ["$stream", Bson::Null]}, [Bson::Null, date(item.stream)]]},
+            {"$lt": [{"$ifNull": ["$last_seq", 0_i64]}, seq]},
+        ]},
+        "_free": {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
+        "_resumed": {"$eq": [{"$type": "$turn"}, "object"]},
+    };
+    let granted = doc! {"_granted": {"$and": ["$_new", "$_free"]}};
+    let if_granted =
+        |then: Bson, otherwise: &str| doc! {"$cond": ["$_granted", then, {"$ifNull": [otherwise, "$$REMOVE"]}]};
+    let pin = item.pin.as_ref();
+    let fresh = doc! {
+        "seq": if pin.is_some() { seq } else { 0 },
+        "agent_id": literal(pin.map(|pin| pin.agent_id.clone()).unwrap_or_default()),
+        "hash": literal(pin.map(|pin| pin.hash.clone()).unwrap_or_default()),
+        "status": {"$ifNull": ["$workflow_state.status", "ready"]},
+        "at": "$$NOW",
+        "attempt": 1,
+    };
+    let again = doc! {"$mergeObjects": ["$turn", {"attempt": {"$add": [{"$ifNull": ["$turn.attempt", 0]}, 1]}}]};
+    let lease = doc! {
+        "owner": literal(item.owner.clone()),
+        "until": {"$add": ["$$NOW", millis(item.lease)]},
+        "token": literal(item.token.clone()),
+        "resumed": "$_resumed",
+    };
+    let mut changes = defaults(item);
+    changes.extend(doc! {
+        "pending_seq": {"$cond": ["$_new", {"$max": ["$pending_seq", seq]}, {"$ifNull": ["$pending_seq", 0_i64]}]},
+        "epoch": {"$add": [{"$ifNull": ["$epoch", 0_i64]}, {"$cond": ["$_granted", 1_i64, 0_i64]}]},
+        "turn": if_granted(doc! {"$cond": ["$_resumed", again, fresh]}.into(), "$turn"),
+        "lease": if_granted(lease.into(), "$lease"),
+        "waiting_since": if_granted("$$REMOVE".into(), "$waiting_since"),
+        "updated_at": {"$ifNull": ["$updated_at", "$$NOW"]},
+    });
+    let mut pipeline: Vec<Document> =
+        item.rewind.iter().map(|found| doc! {"$set": rewound(found, item.stream)}).collect();
+    pipeline.extend([doc! {"$set": facts}, doc! {"$set": granted}, doc! {"$set": changes}]);
+    if let Some(pin) = pin.filter(|pin| pin.announce) {
+        let announced = doc! {"$and": [
+            "$_granted",
+            {"$not": ["$_resumed"]},
+            {"$eq": ["$workflow_state.hash", literal(pin.hash.clone())]},
+            {"$in": ["$workflow_state.status", ["ready", "cancelled"]]},
+        ]};
+        let status = doc! {"$cond": [announced, "processing", "$workflow_state.status"]};
+        pipeline.push(doc! {"$set": {"workflow_state.status": status}});
+    }
+    // A holder that is asked for more must not leave as if it were not.
+    let kept = doc! {"$cond": ["$_new", "$$REMOVE", {"$ifNull": ["$fence", "$$REMOVE"]}]};
+    pipeline.push(doc! {"$set": {"fence": {"$cond": ["$_granted", held_expression(), kept]}}});
+    pipeline.push(doc! {"$unset": ["_new", "_free", "_resumed", "_granted"]});
+    pipeline
+}
+
+/// The fields that a rewind sets, if the lane is free and the session still stands where it was found.
+fn rewound(found: &Rewind, stream: Timestamp) -> Document {
+    let nothing = bson::DateTime::from_millis(0);
+    let here = doc! {"$and": [
+        {"$gt": ["$created_at", Bson::Null]},
+        {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
+        {"$eq": [{"$ifNull": ["$stream", Bson::Null]}, found.stream.map_or(Bson::Null, date)]},
+        {"$eq": [{"$ifNull": ["$last_seq", 0_i64]}, int(found.last_seq)]},
+    ]};
+    let then = |then: Bson, field: &str| doc! {"$cond": [here.clone(), then, {"$ifNull": [field, "$$REMOVE"]}]};
+    let turn = doc! {"$cond": [
+        {"$eq": [{"$type": "$turn"}, "object"]},
+        {"$mergeObjects": ["$turn", {"seq": 0_i64, "attempt": 0, "agent_id": "", "hash": ""}]},
+        "$$REMOVE",
+    ]};
+    doc! {
+        "stream": then(date(stream), "$stream"),
+        "last_seq": then(int(found.to).into(), "$last_seq"),
+        "pending_seq": then(int(found.to).into(), "$pending_seq"),
+        "turn": then(turn.into(), "$turn"),
+    }
+}
+
+/// What an unknown session starts with.
+fn defaults(item: &Acquire) -> Document {
+    let new = &item.new_session;
+    let or = |field: &str, value: Bson| doc! {"$ifNull": [field, value]};
+    let kind = bson::serialize_to_bson(&new.kind).unwrap_or(Bson::Null);
+    doc! {
+        "agent_id": or("$agent_id", literal(new.agent_id.clone())),
+        "user_id": or("$user_id", literal(new.user_id.clone())),
+        "channel": or("$channel", literal(new.channel.clone())),
+        "kind": or("$kind", literal(kind)),
+        "workflow_state": or("$workflow_state", literal(doc! {"hash": "", "need_greeting": true, "status": "ready"})),
+        "status_reason": or("$status_reason", Bson::Null),
+        "profile": or("$profile", literal(doc! {})),
+        "history": or("$history", Bson::Array(vec![])),
+        "timers": or("$timers", Bson::Array(vec![])),
+        "timer_generation": or("$timer_generation", Bson::Int64(0)),
+        // One that is there may count in another stream, and does not say so.
+        "stream": or("$stream", doc! {"$cond": [{"$gt": ["$created_at", Bson::Null]}, "$$REMOVE", date(item.stream)]}.into()),
+        "last_seq": or("$last_seq", Bson::Int64(0)),
+        "recent_jobs": or("$recent_jobs", Bson::Array(vec![])),
+        "closed_at": or("$closed_at", Bson::Null),
+        "tokens": or("$tokens", Bson::Int64(0)),
+        "created_at": or("$created_at", "$$NOW".into()),
+    }
+}

@@ -1,0 +1,178 @@
+//! Connecting, and the indexes.
+
+use super::clock::ServerClock;
+use super::days::DAYS;
+use super::document::failed;
+use super::processes::PROCESSES;
+use super::runs::RUNS;
+use super::shelf::Shelf;
+use super::{Commands, Db, MongoStore};
+use crate::base::config::Settings;
+use crate::base::config::secrets::masked_address;
+use crate::base::tasks::{OnPanic, Tasks};
+use crate::storage::store::group::Group;
+use crate::storage::store::known::Known;
+use crate::storage::store::{Result, StoreError};
+use bson::{Document, doc};
+use moka::future::Cache;
+use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
+use mongodb::{Client, IndexModel};
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+/// How long a call looks for a primary before it fails.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often each server is asked whether it is there; it is missed after this and [`SELECTION_TIMEOUT`].
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How often the server is asked for its time.
+const CLOCK: Duration = Duration::from_secs(10);
+/// Bulk commands of one kind at once.
+const IN_FLIGHT: usize = 2;
+
+/// How long a plan is remembered without a look at the store.
+const PLAN_MEMORY: Duration = Duration::from_millis(100);
+
+impl MongoStore {
+    /// Connects and makes missing indexes. While the server is away it keeps trying, with a log line, until the tasks stop.
+    pub async fn connect(settings: &Settings, tasks: &Tasks) -> Result<Self> {
+        let address = masked_address(&settings.mongodb.uri);
+        let mut pause = Duration::from_millis(200);
+        let stop = tasks.stop_token();
+        let db = loop {
+            let problem = match Db::open(settings).await {
+                Ok(db) => break db,
+                Err(StoreError::Unavailable(problem)) => problem,
+                Err(error) => return Err(error),
+            };
+            warn!("MongoDB at mongodb.uri = {address} does not answer, trying again: {problem}");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+                () = stop.cancelled() => return Err(StoreError::Unavailable(problem)),
+            }
+        };
+        info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
+        tasks.spawn("server clock", OnPanic::Shutdown, db.clone().keep_time(tasks.stop_token()));
+        let of = || db.clone();
+        let (acquires, records, commits, reads, runs) = (of(), of(), of(), of(), of());
+        Ok(Self {
+            acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
+            records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
+            commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
+            reads: Group::start(tasks, "sessions", IN_FLIGHT, move |items| reads.clone().read_all(items)),
+            run_writes: Group::start(tasks, "runs", IN_FLIGHT, move |items| runs.clone().write_runs(items)),
+            agents: Shelf::open(&db, tasks),
+            workflows: Shelf::open(&db, tasks),
+            plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),
+            db,
+        })
+    }
+}
+
+impl Db {
+    async fn open(settings: &Settings) -> Result<Self> {
+        let client = client(settings).await?;
+        let database = client.database(&settings.mongodb.database);
+        let clock = ServerClock::ask(&client).await?;
+        let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
+        let (known, retention, probed) = (Known::new(), settings.retention.turns.0, Arc::default());
+        let db = Self { client, database, commands, retention, known, clock, probed };
+        db.claim(settings).await?;
+        db.ensure_indexes().await?;
+        Ok(db)
+    }
+
+    /// Asks for the server's time again and again. When there is no answer the last one is good enough.
+    async fn keep_time(self, stop: CancellationToken) {
+        let keep = async {
+            loop {
+                tokio::time::sleep(CLOCK).await;
+                if let Err(error) = self.clock.ask_again(&self.client).await {
+                    debug!("the server does not say what time it is: {error}");
+                }
+            }
+        };
+        stop.run_until_cancelled(keep).await;
+    }
+
+    /// See [`Commands::in_time`].
+    pub(super) async fn in_time<T>(&self, asked: impl IntoFuture<Output = mongodb::error::Result<T>>) -> Result<T> {
+        self.commands.in_time(asked).await
+    }
+
+    async fn ensure_indexes(&self) -> Result<()> {
+        for (collection, keys, options) in indexes() {
+            let index = IndexModel::builder().keys(keys).options(options).build();
+            self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// A client of the servers that the settings name, which writes by majority, and reads from the primary what a majority has,
+/// whatever the address says: a secondary may lag behind the lease that its reader has just taken.
+pub(crate) async fn client(settings: &Settings) -> Result<Client> {
+    let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
+    options.app_name = Some("turnwheel".into());
+    options.server_selection_timeout = Some(SELECTION_TIMEOUT);
+    // A primary that is frozen or cut off refuses nothing: what is asked of it waits until it is missed.
+    options.heartbeat_freq.get_or_insert(HEARTBEAT);
+    options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
+    let mut durable = WriteConcern::majority();
+    durable.w_timeout = Some(settings.mongodb.timeout.0);
+    options.write_concern = Some(durable);
+    options.read_concern = Some(ReadConcern::majority());
+    options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+    Client::with_options(options).map_err(failed)
+}
+
+/// The read preference that the address asks for and that is not used.
+pub(crate) async fn unused_preference(settings: &Settings) -> Option<&'static str> {
+    match ClientOptions::parse(&settings.mongodb.uri).await.ok()?.selection_criteria? {
+        SelectionCriteria::ReadPreference(ReadPreference::Secondary { .. }) => Some("secondary"),
+        SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { .. }) => Some("secondaryPreferred"),
+        SelectionCriteria::ReadPreference(ReadPreference::PrimaryPreferred { .. }) => Some("primaryPreferred"),
+        SelectionCriteria::ReadPreference(ReadPreference::Nearest { .. }) => Some("nearest"),
+        _ => None,
+    }
+}
+
+/// The server's parameter for how many seconds it keeps versions of documents that are no longer the last ones.
+pub(crate) const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
+
+/// Every index: its collection, keys and options.
+pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
+    let sparse = IndexOptions::builder().sparse(true).build();
+    let unique = IndexOptions::builder().unique(true).build();
+    let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
+    let passing = IndexOptions::builder().expire_after(Duration::ZERO).sparse(true).build();
+    [
+        ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
+        ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
+        ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
+        ("sessions", doc! {"updated_at": -1}, None),
+        // Of the lanes of runs alone: a conversation does not expire.
+        ("sessions", doc! {"expires_at": 1}, Some(passing)),
+        ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
+        ("knowledge", super::knowledge::listed(), None),
+        ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
+        ("steps", doc! {"expires_at": 1}, Some(expiring.clone())),
+        (RUNS, doc! {"workflow_id": 1, "created_at": -1}, None),
+        (RUNS, doc! {"status": 1, "created_at": -1}, None),
+        (RUNS, doc! {"origin_session": 1, "created_at": -1}, None),
+        (RUNS, doc! {"expires_at": 1}, Some(expiring.clone())),
+        (DAYS, doc! {"expires_at": 1}, Some(expiring.clone())),
+        (PROCESSES, doc! {"expires_at": 1}, Some(expiring)),
+    ]
+}
+
+/// Asks the server something that takes it no time; without an answer soon it counts as away.
+pub(crate) async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
+    let admin = client.database("admin");
+    match tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(question).into_future()).await {
+        Ok(answer) => answer.map_err(failed),
+        Err(_) => Err(StoreError::Unavailable(format!("no answer within {} s", SELECTION_TIMEOUT.as_secs()))),
+    }
+}

@@ -1,0 +1,65 @@
+//! What agents have used on a day: counters, added to once a commit is sure.
+
+use super::Db;
+use super::command::Bulk;
+use super::document::int;
+use crate::storage::store::Result;
+use crate::storage::store::records::{Commit, Committed, DAYS_KEPT};
+use bson::{Document, RawDocumentBuf, doc, rawdoc};
+use futures::TryStreamExt;
+use mongodb::options::ReadConcern;
+use std::collections::{BTreeMap, HashMap};
+use tracing::warn;
+
+/// Where they are.
+pub(super) const DAYS: &str = "agent_days";
+
+fn key(agent_id: &str, day: &str) -> String {
+    format!("{agent_id}/{day}")
+}
+
+impl Db {
+    /// Adds what the committed turns have used: a statement for each agent and day. It becomes durable with the next commit.
+    /// What is lost on the way is nobody's but the counter's: the turns are committed.
+    pub(super) async fn add_to_days(&self, items: &[Commit], outcomes: &[Result<Committed>]) {
+        let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let committed = |outcome: &Result<Committed>| matches!(outcome, Ok(Committed::Released | Committed::Held));
+        let done = items.iter().zip(outcomes).filter(|(_, outcome)| committed(outcome));
+        for used in done.filter_map(|(item, _)| item.change.as_deref()).flat_map(|change| &change.days) {
+            let sum = sums.entry((&used.agent_id, &used.day)).or_default();
+            *sum = sum.saturating_add(used.tokens);
+        }
+        if sums.is_empty() {
+            return;
+        }
+        let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(DAYS_KEPT).as_millis());
+        let statements: Vec<RawDocumentBuf> = sums
+            .iter()
+            .map(|((agent_id, day), tokens)| {
+                let first = rawdoc! {"agent_id": *agent_id, "day": *day, "expires_at": expires_at};
+                let update = rawdoc! {"$inc": {"tokens": int(*tokens)}, "$setOnInsert": first};
+                rawdoc! {"q": {"_id": key(agent_id, day)}, "u": update, "upsert": true}
+            })
+            .collect();
+        let problem = match self.bulk_before(Bulk::Update(DAYS), &statements).await {
+            Ok((failures, _)) => failures.into_values().next().map(|failure| failure.problem),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(problem) = problem {
+            warn!("tokens are missing in the count of agents' days: {problem}");
+        }
+    }
+
+    pub(super) async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
+        let ids: Vec<String> = agent_ids.iter().map(|agent_id| key(agent_id, day)).collect();
+        let collection = self.database.collection::<Document>(DAYS);
+        // What was added is seen at once, before it is durable.
+        let find = collection.find(doc! {"_id": {"$in": ids}}).read_concern(ReadConcern::local());
+        let found: Vec<Document> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let used = |found: &Document| {
+            let tokens = u64::try_from(found.get_i64("tokens").ok()?).ok()?;
+            Some((found.get_str("agent_id").ok()?.to_owned(), tokens))
+        };
+        Ok(found.iter().filter_map(used).collect())
+    }
+}

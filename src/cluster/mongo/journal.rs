@@ -1,0 +1,315 @@
+//! Steps and turns.
+
+use super::Db;
+use super::command::{Bulk, Durable};
+use super::document::{self, int, raw, read, sealed, unseal};
+use super::lane::{Failure, Term};
+use super::runs::{RUNS, run_document};
+use crate::storage::store::records::{Acquire, Commit, Record, Recorded};
+use crate::storage::store::{Result, StoreError};
+use crate::types::step::{StepRecord, Tokens};
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::{Outcome, StatusAt, TurnMark, TurnRecord};
+use bson::{RawDocumentBuf, doc, rawdoc};
+use futures::TryStreamExt;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Db {
+    /// Inserts the steps of all requests, and reads back those that were there before.
+    pub(super) async fn record_all(self, items: Arc<Vec<Record>>) -> Result<Vec<Result<Vec<Recorded>>>> {
+        let expires_at = self.expiry();
+        let mut statements = Vec::new();
+        for item in items.iter() {
+            for step in &item.steps {
+                statements.push(step_document((&item.session_id, &item.turn_id), item.epoch, step, expires_at)?);
+            }
+        }
+        let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
+        statuses?;
+        let (mut earlier, mut index) = (steps?, 0..);
+        let mut answer = |_: &Arc<StepRecord>| match index.next().and_then(|index| earlier.remove(&index)) {
+            Some(earlier) => Recorded::Existing(Arc::new(earlier)),
+            None => Recorded::New,
+        };
+        Ok(items.iter().map(|item| Ok(item.steps.iter().map(&mut answer).collect())).collect())
+    }
+
+    /// Inserts what is not there; answers what was, by the index of its statement: of two in one command one is new.
+    async fn insert_steps(&self, statements: Vec<RawDocumentBuf>) -> Result<HashMap<usize, StepRecord>> {
+        if statements.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let failures = self.bulk(Bulk::Insert("steps"), &statements).await?;
+        if let Some(failure) = failures.values().find(|failure| !failure.is_duplicate()) {
+            return Err(failure.error());
+        }
+        if failures.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids: Vec<&str> = statements.iter().map(|step| step.get_str("_id").unwrap_or_default()).collect();
+        let taken: Vec<&str> = failures.keys().filter_map(|index| ids.get(*index).copied()).collect();
+        let collection = self.database.collection::<RawDocumentBuf>("steps");
+        let found: Vec<_> =
+            self.in_time(async { collection.find(doc! {"_id": {"$in": taken}}).await?.try_collect().await }).await?;
+        let id = |raw: &RawDocumentBuf| raw.get_str("_id").unwrap_or_default().to_owned();
+        let by_id: HashMap<String, StepRecord> =
+            found.iter().map(|raw| Ok((id(raw), read_step(raw)?))).collect::<Result<_>>()?;
+        let of = |index: &usize| Some((*index, by_id.get(*ids.get(*index)?)?.clone()));
+        Ok(failures.keys().filter_map(of).collect())
+    }
+
+    async fn show_statuses(&self, items: &[Record]) -> Result<()> {
+        let shown = items.iter().filter_map(|item| {
+            let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch)};
+            let status = item.status?.as_str();
+            let update = doc! {"$set": {"workflow_state.status": status}, "$currentDate": {"updated_at": true}};
+            Some(raw(&doc! {"q": filter, "u": update}))
+        });
+        let statements = shown.collect::<Result<Vec<_>>>()?;
+        if !statements.is_empty() {
+            self.bulk(Bulk::Update("sessions"), &statements).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        // `0` follows `/`: exactly the ids that begin with `<session>/<turn>/`.
+        let prefix = format!("{session_id}/{turn_id}");
+        let filter = doc! {"_id": {"$gte": format!("{prefix}/"), "$lt": format!("{prefix}0")}};
+        let collection = self.database.collection::<RawDocumentBuf>("steps");
+        let found: Vec<_> = self.in_time(async { collection.find(filter).await?.try_collect().await }).await?;
+        found.iter().map(read_step).collect()
+    }
+
+    /// Writes the turns' records, their runs' and the steps that are not recorded yet, with this write concern; see
+    /// [`Db::bulk_before`] for one that is not durable. Returns the term of the primary, `None` when there was nothing to write.
+    pub(super) async fn write_turns(&self, items: &[&Commit], durable: Durable) -> Result<Term> {
+        let expires_at = self.expiry();
+        let (mut turns, mut steps, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
+            turns.push(turn_document(&change.turn, item.epoch, expires_at)?);
+            if let Some(run) = &change.run {
+                runs.push(run_document(run, item.epoch, expires_at)?);
+            }
+            let turn = (change.turn.session_id.as_str(), change.turn.turn_id.as_str());
+            for step in &change.steps {
+                steps.push(step_document(turn, item.epoch, step, expires_at)?);
+            }
+        }
+        if turns.is_empty() {
+            return Ok(None);
+        }
+        let (turns, steps, runs) = futures::join!(
+            self.put("turns", &turns, durable),
+            self.put("steps", &steps, durable),
+            self.put(RUNS, &runs, durable)
+        );
+        let (mut terms, mut failures) = (Vec::new(), Vec::new());
+        for (failed, term) in turns?.into_iter().chain(steps?).chain(runs?) {
+            failures.extend(failed.into_values());
+            terms.push(term);
+        }
+        match failures.into_iter().find(|failure| !failure.is_duplicate()) {
+            Some(failure) => Err(failure.error()),
+            None => Ok(Some(common(&terms))),
+        }
+    }
+
+    /// Inserts documents that have an epoch, or writes them over what earlier attempts have left.
+    async fn put(
+        &self,
+        collection: &'static str,
+        documents: &[RawDocumentBuf],
+        durable: Durable,
+    ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
+        if documents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inserted = self.bulk_with(Bulk::Insert(collection), documents, durable).await?;
+        let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
+        let over = |(_, document): (usize, &RawDocumentBuf)| {
+            let (id, epoch) = (document.get_str("_id").unwrap_or_default(), document.get_i64("epoch").unwrap_or(0));
+            // A holder that has lost its lease does not write over what the one after it has written.
+            let filter = rawdoc! {"_id": id, "epoch": {"$not": {"$gt": epoch}}};
+            rawdoc! {"q": filter, "u": document.clone(), "upsert": true}
+        };
+        let again: Vec<_> = documents.iter().enumerate().filter(taken).map(over).collect();
+        let updated = match again.is_empty() {
+            true => None,
+            false => Some(self.bulk_with(Bulk::Update(collection), &again, durable).await?),
+        };
+        Ok([Some(inserted), updated].into_iter().flatten().collect())
+    }
+
+    pub(super) async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        let collection = self.database.collection::<RawDocumentBuf>("turns");
+        // By id, which costs no index of its own: a session has few turns that are still kept.
+        let filter = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
+        let find = collection.find(filter).sort(doc! {"started_at": -1});
+        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        found.iter().map(document::read_turn).collect()
+    }
+
+    pub(super) async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
+        let collection = self.database.collection::<RawDocumentBuf>("turns");
+        let found = self.in_time(collection.find_one(doc! {"_id": format!("{session_id}/{turn_id}")})).await?;
+        found.as_ref().map(document::read_turn).transpose()
+    }
+
+    /// The marks of the turns on record that have the ids of these requests' jobs, by place.
+    pub(super) async fn turn_marks(&self, asked: Vec<(usize, &Acquire)>) -> Result<HashMap<usize, Option<TurnMark>>> {
+        if asked.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let id = |item: &Acquire| format!("{}/{}", item.session_id, item.job_id);
+        let ids: Vec<String> = asked.iter().map(|(_, item)| id(item)).collect();
+        let collection = self.database.collection::<RawDocumentBuf>("turns");
+        let find = collection.find(doc! {"_id": {"$in": ids}});
+        let find = find.projection(doc! {"queued_at": 1, "started_at": 1});
+        let found: Vec<RawDocumentBuf> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let mark = |raw: &RawDocumentBuf| Ok((raw.get_str("_id").unwrap_or_default().to_owned(), read(raw, "a turn")?));
+        let marks: HashMap<String, TurnMark> = found.iter().map(mark).collect::<Result<_>>()?;
+        Ok(asked.into_iter().map(|(index, item)| (index, marks.get(&id(item)).copied())).collect())
+    }
+
+    pub(super) fn expiry(&self) -> Timestamp {
+        // The server deletes by its own clock what has expired.
+        self.clock.latest().plus(self.retention)
+    }
+}
+
+/// A turn as stored: its job is free-form JSON.
+fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+    #[derive(Serialize)]
+    struct Stored<'t> {
+        _id: String,
+        session_id: &'t str,
+        turn_id: &'t str,
+        job: &'t Value,
+        statuses: &'t [StatusAt],
+        outcome: Outcome,
+        reason: Option<&'t str>,
+        attempts: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        queued_at: Option<Timestamp>,
+        started_at: Timestamp,
+        committed_at: Timestamp,
+        hash: &'t str,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        actions: &'t [String],
+        tokens: u64,
+        epoch: u64,
+        expires_at: Timestamp,
+    }
+    let job = serde_json::to_value(&turn.job).map_err(|error| StoreError::Refused(error.to_string()))?;
+    raw(&Stored {
+        _id: format!("{}/{}", turn.session_id, turn.turn_id),
+        session_id: &turn.session_id,
+        turn_id: &turn.turn_id,
+        job: &sealed(&job),
+        statuses: &turn.statuses,
+        outcome: turn.outcome,
+        reason: turn.reason.as_deref(),
+        attempts: turn.attempts,
+        queued_at: turn.queued_at,
+        started_at: turn.started_at,
+        committed_at: turn.committed_at,
+        hash: &turn.hash,
+        actions: &turn.actions,
+        tokens: turn.tokens,
+        epoch,
+        expires_at,
+    })
+}
+
+/// A step as stored: its output is free-form JSON.
+fn step_document(
+    (session_id, turn_id): (&str, &str),
+    epoch: u64,
+    step: &StepRecord,
+    expires_at: Timestamp,
+) -> Result<RawDocumentBuf> {
+    #[derive(Serialize)]
+    struct Stored<'s> {
+        _id: String,
+        session_id: &'s str,
+        turn_id: &'s str,
+        key: &'s str,
+        kind: &'s str,
+        target: &'s str,
+        input_hash: &'s str,
+        output: &'s Value,
+        ok: bool,
+        ms: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<&'s str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tokens: Option<Tokens>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        attempts: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        charged: Option<&'s str>,
+        at: Timestamp,
+        epoch: u64,
+        expires_at: Timestamp,
+    }
+    raw(&Stored {
+        _id: [session_id, "/", turn_id, "/", &step.key].concat(),
+        session_id,
+        turn_id,
+        key: &step.key,
+        kind: &step.kind,
+        target: &step.target,
+        input_hash: &step.input_hash,
+        output: &sealed(&step.output),
+        ok: step.ok,
+        ms: step.ms,
+        model: step.model.as_deref(),
+        tokens: step.tokens,
+        attempts: step.attempts,
+        charged: step.charged.as_deref(),
+        at: step.at,
+        epoch,
+        expires_at,
+    })
+}
+
+fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {
+    let mut step: StepRecord = read(raw, &format!("step `{}`", raw.get_str("_id").unwrap_or("?")))?;
+    step.output = unseal(step.output);
+    Ok(step)
+}
+
+/// The term of the primary that ran all of these commands. If they differ, or if one does not say, a term that no primary has: it
+/// differs from that of the commit, so that the commands are repeated.
+fn common(terms: &[Term]) -> i64 {
+    match terms {
+        [Some(first), rest @ ..] if rest.iter().all(|term| *term == Some(*first)) => *first,
+        _ => -1,
+    }
+}
+
+/// True when records that were `written` in one term are not durable by a command in this one: with another primary they may be
+/// gone.
+pub(super) fn may_be_lost(written: Term, term: Term) -> bool {
+    written.is_some() && written != term
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_written_again_unless_one_primary_has_taken_them_and_the_commit() {
+        let lost = |terms: &[Term], commit| may_be_lost(Some(common(terms)), commit);
+        assert!(!lost(&[Some(3), Some(3)], Some(3)));
+        assert!(lost(&[Some(3), Some(3)], Some(4)), "an election before the commit");
+        assert!(lost(&[Some(3), Some(4)], Some(4)), "an election between the records");
+        assert!(lost(&[None], None), "a server that tells no terms");
+        assert!(!may_be_lost(None, Some(4)), "nothing was written, or durably");
+    }
+}

@@ -1,0 +1,299 @@
+//! The lane's updates: commit, release, renew. Each is one atomic update of one document; a group of them is one command.
+
+use super::command::{Bulk, Durable};
+use super::commit::{Leaves, statement};
+use super::document::{date, int, is_passing, millis, raw, read, unseal_fields};
+use super::fence::Tokens;
+use super::journal::may_be_lost;
+use super::{Db, plain};
+use crate::base::clock::moment;
+use crate::storage::store::known::left;
+use crate::storage::store::records::{Commit, Committed, Held};
+use crate::storage::store::{Result, StoreError};
+use crate::types::session::Session;
+use crate::types::timestamp::Timestamp;
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// MongoDB's code for a duplicate key.
+const DUPLICATE_KEY: i32 = 11_000;
+
+/// How a commit is written.
+#[derive(Clone, Copy)]
+enum Way {
+    /// From what is known of the session, leaving the lane.
+    Plain,
+    /// By what the document holds.
+    Pipeline(Leaves),
+}
+
+/// A commit that is being tried, in one way after the other.
+struct Attempt<'i> {
+    at: usize,
+    item: &'i Commit,
+    granted: Option<Session>,
+    /// The present way, and those to try after it.
+    ways: &'static [Way],
+}
+
+impl Attempt<'_> {
+    fn statement(&self, now: Timestamp) -> Result<RawDocumentBuf> {
+        match (self.ways[0], &self.granted, &self.item.change) {
+            (Way::Plain, Some(granted), Some(change)) => plain::commit(self.item, change, granted, now),
+            (Way::Pipeline(leaves), ..) => raw(&statement(self.item, leaves)?),
+            (Way::Plain, ..) => raw(&statement(self.item, Leaves::Released)?),
+        }
+    }
+
+    /// The statement did not count; true when the next way may.
+    fn refused(&self, failure: &Failure) -> bool {
+        matches!(self.ways[0], Way::Plain) || failure.matched_nothing()
+    }
+
+    fn next(&mut self) -> bool {
+        self.ways = &self.ways[1..];
+        !self.ways.is_empty()
+    }
+}
+
+/// The term of the primary that ran a command; `None` when it does not say.
+pub(super) type Term = Option<i64>;
+
+/// What a bulk command says of one statement that failed.
+pub(super) struct Failure {
+    pub(super) code: i32,
+    pub(super) problem: String,
+}
+
+impl Failure {
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.code == DUPLICATE_KEY
+    }
+
+    /// The statement's failure as that of its caller. One that ran out of time, or into an election, may be tried again.
+    pub(super) fn error(&self) -> StoreError {
+        let error = if is_passing(self.code) { StoreError::Unavailable } else { StoreError::Refused };
+        error(self.problem.clone())
+    }
+
+    /// The statement matched nothing. The code of a pipeline's `$divide` differs between server versions, its words do not.
+    fn matched_nothing(&self) -> bool {
+        self.is_duplicate() || self.problem.contains("$divide by zero")
+    }
+}
+
+impl Db {
+    /// Runs an unordered bulk command, durable on return; answers the statements that failed, by index.
+    pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
+        self.bulk_with(kind, items, Durable::Majority).await.map(|(failures, _)| failures)
+    }
+
+    /// Runs an unordered bulk command that becomes durable with whatever durable command follows it in the same term of the
+    /// primary, since the log of operations is one sequence. Answers the term beside the failures.
+    pub(super) async fn bulk_before(
+        &self,
+        kind: Bulk,
+        items: &[RawDocumentBuf],
+    ) -> Result<(HashMap<usize, Failure>, Term)> {
+        self.bulk_with(kind, items, Durable::Primary).await
+    }
+
+    pub(super) async fn bulk_with(
+        &self,
+        kind: Bulk,
+        items: &[RawDocumentBuf],
+        durable: Durable,
+    ) -> Result<(HashMap<usize, Failure>, Term)> {
+        let answer = self.commands.bulk(kind, items, durable).await?;
+        if let Ok(concern) = answer.get_document("writeConcernError") {
+            return Err(StoreError::Unavailable(format!("not acknowledged by a majority: {concern}")));
+        }
+        let mut failures = HashMap::new();
+        for error in answer.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
+            let index = usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0);
+            let problem = error.get_str("errmsg").unwrap_or_default().to_owned();
+            failures.insert(index, Failure { code: error.get_i32("code").unwrap_or(0), problem });
+        }
+        let term = answer.get_document("opTime").ok().and_then(|at| at.get_i64("t").ok());
+        Ok((failures, term))
+    }
+
+    /// Session documents by id, with all or only the named fields.
+    pub(super) async fn session_documents(
+        &self,
+        ids: Vec<&str>,
+        fields: Option<Document>,
+    ) -> Result<HashMap<String, RawDocumentBuf>> {
+        let collection = self.database.collection::<RawDocumentBuf>("sessions");
+        let mut find = collection.find(doc! {"_id": {"$in": ids}});
+        if let Some(fields) = fields {
+            find = find.projection(fields);
+        }
+        let documents: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let id = |document: &RawDocumentBuf| document.get_str("_id").map(str::to_owned).unwrap_or_default();
+        Ok(documents.into_iter().map(|document| (id(&document), document)).collect())
+    }
+
+    pub(super) async fn commit_all(self, items: Arc<Vec<Commit>>) -> Result<Vec<Result<Committed>>> {
+        // Known anew once it is clear what became of them.
+        let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
+        let lost = self.lost_before(&items).await?;
+        open.retain(|attempt| !lost.contains(&attempt.at));
+        // The journal first: what is committed is also on record.
+        let turns: Vec<&Commit> = open.iter().map(|attempt| attempt.item).collect();
+        let mut written = self.write_turns(&turns, Durable::Primary).await?;
+        let now = self.clock.latest();
+        let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
+        while !open.is_empty() {
+            let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
+            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durable::Majority).await?;
+            if may_be_lost(written, term) {
+                // Nothing durable follows.
+                self.write_turns(&turns, Durable::Majority).await?;
+                written = None;
+            }
+            let tried = std::mem::take(&mut open);
+            for (index, mut attempt) in tried.into_iter().enumerate() {
+                match failures.get(&index) {
+                    None => outcomes[attempt.at] = Ok(self.done(&mut attempt, now)),
+                    Some(failure) if !attempt.refused(failure) => {
+                        outcomes[attempt.at] = Err(failure.error());
+                    }
+                    Some(_) if attempt.next() => open.push(attempt),
+                    Some(_) => {}
+                }
+            }
+        }
+        self.add_to_days(&items, &outcomes).await;
+        Ok(outcomes)
+    }
+
+    /// Commits of lanes that are lost already, by place. A turn's record is written before its commit counts, so every lease
+    /// that may have expired is checked.
+    async fn lost_before(&self, items: &[Commit]) -> Result<Vec<usize>> {
+        let now = moment();
+        let sure = |item: &Commit| item.change.is_none() || item.sure_until.is_some_and(|until| now < until);
+        let unsure: Vec<(usize, &Commit)> = items.iter().enumerate().filter(|(_, item)| !sure(item)).collect();
+        if unsure.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = unsure.iter().map(|(_, item)| item.session_id.as_str()).collect();
+        let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
+        let holder =
+            |item: &Commit| documents.get(&item.session_id).is_some_and(|document| holds(document, item.epoch));
+        Ok(unsure.into_iter().filter(|(_, item)| !holder(item)).map(|(at, _)| at).collect())
+    }
+
+    /// The ways in which a commit is tried. Most lanes have nothing else to do, so leaving is tried first; one that was known
+    /// and cannot be left so has a later job, most likely.
+    fn attempt<'i>(&self, at: usize, item: &'i Commit) -> Attempt<'i> {
+        let granted = self.known.take_granted(&item.session_id, item.epoch);
+        let ways: &[Way] = match (&granted, &item.change) {
+            // Another worker may ask for the lane between two tries. `pending_seq` only rises, so the last way decides.
+            (Some(granted), Some(_)) if plain::leaves(item, granted) => {
+                &[Way::Plain, Way::Pipeline(Leaves::Held), Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)]
+            }
+            _ => &[Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)],
+        };
+        Attempt { at, item, granted, ways }
+    }
+
+    fn done(&self, attempt: &mut Attempt<'_>, now: Timestamp) -> Committed {
+        match (attempt.ways[0], attempt.granted.take(), &attempt.item.change) {
+            (Way::Plain, Some(granted), Some(change)) => self.known.put(left(granted, attempt.item, change, now)),
+            (Way::Pipeline(Leaves::Held), ..) => return Committed::Held,
+            _ => {}
+        }
+        Committed::Released
+    }
+
+    pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
+        let attempts = if blame { 0 } else { 1 };
+        let attempt = doc! {"$max": [0, {"$subtract": ["$turn.attempt", attempts]}]};
+        let turn = doc! {"$cond": [{"$eq": [{"$type": "$turn"}, "object"]}, {"$mergeObjects": ["$turn", {"attempt": attempt}]}, "$$REMOVE"]};
+        let pipeline =
+            vec![doc! {"$set": {"lease": "$$REMOVE", "fence": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
+        let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
+        self.known.take_granted(session_id, epoch);
+        let sessions = self.database.collection::<Document>("sessions");
+        let updated = self.in_time(sessions.update_one(filter, pipeline)).await?;
+        Ok(updated.matched_count > 0)
+    }
+
+    pub(super) async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        let filter = doc! {"_id": session_id, "turn.at": date(begun), "turn.attempt": {"$gt": 0}};
+        let sessions = self.database.collection::<Document>("sessions");
+        self.in_time(sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}})).await.map(|_| ())
+    }
+
+    /// Extends leases; answers those that are lost.
+    pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        let until = self.clock.latest().plus(lease);
+        let renewal = |held: &Held| {
+            let created_at = self.known.created_at(&held.session_id, held.epoch)?;
+            Some(plain::renewal(&held.session_id, Tokens::new(held.epoch, created_at), until))
+        };
+        let (mut known, mut statements, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for one in held {
+            match renewal(one) {
+                Some(statement) => {
+                    statements.push(statement?);
+                    known.push(one);
+                }
+                None => others.push(one.clone()),
+            }
+        }
+        if !statements.is_empty() {
+            let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
+            others.extend(failures.keys().filter_map(|index| known.get(*index)).map(|held| (*held).clone()));
+        }
+        self.renew_unknown(&others, lease).await
+    }
+
+    /// Extends the leases of lanes that others have asked for meanwhile, or that are lost.
+    async fn renew_unknown(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let statements: Vec<_> = held
+            .iter()
+            .map(|held| {
+                let filter = doc! {"_id": &held.session_id, "epoch": int(held.epoch), "lease": {"$exists": true}};
+                let until = doc! {"$add": ["$$NOW", millis(lease)]};
+                raw(&doc! {"q": filter, "u": [{"$set": {"lease.until": until}}]})
+            })
+            .collect::<Result<_>>()?;
+        self.bulk(Bulk::Update("sessions"), &statements).await?;
+        let ids = held.iter().map(|held| held.session_id.as_str()).collect();
+        let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
+        let lost = |held: &&Held| !documents.get(&held.session_id).is_some_and(|document| holds(document, held.epoch));
+        let lost: Vec<Held> = held.iter().filter(lost).cloned().collect();
+        for held in &lost {
+            self.known.take_granted(&held.session_id, held.epoch);
+        }
+        Ok(lost)
+    }
+}
+
+fn holds(document: &RawDocumentBuf, epoch: u64) -> bool {
+    document.get_i64("epoch").is_ok_and(|found| found == int(epoch)) && document.get_document("lease").is_ok()
+}
+
+/// A session as stored.
+pub(super) fn read_session(document: &RawDocumentBuf) -> Result<Session> {
+    let what = format!("session `{}`", document.get_str("_id").unwrap_or("?"));
+    let mut session: Session = read(document, &what)?;
+    session.profile = unseal_fields(session.profile);
+    for entry in Arc::make_mut(&mut session.history) {
+        entry.metadata = unseal_fields(std::mem::take(&mut entry.metadata));
+    }
+    for timer in &mut session.timers {
+        if let Some(action) = &mut timer.action {
+            action.params = unseal_fields(std::mem::take(&mut action.params));
+        }
+    }
+    Ok(session)
+}

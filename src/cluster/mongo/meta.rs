@@ -1,0 +1,72 @@
+//! The database's own documents: the namespace that it belongs to, and the probe that shows whether a majority takes writes.
+
+use super::Db;
+use super::document::failed;
+use crate::base::config::Settings;
+use crate::storage::store::{Result, StoreError};
+use bson::{Document, doc};
+use mongodb::options::ReturnDocument;
+use mongodb::{Collection, Database};
+use std::time::{Duration, Instant};
+
+const COLLECTION: &str = "meta";
+/// The document that names the namespace.
+const NAMESPACE: &str = "namespace";
+/// The document that the probe writes.
+const PROBE: &str = "probe";
+/// How long a successful probe counts: readiness is asked without a token, and by each of many processes.
+const PROBED: Duration = Duration::from_secs(1);
+
+impl Db {
+    /// Makes the database this namespace's, unless it belongs to another one: sessions, timers and the scheduler's election
+    /// of two namespaces must not mix.
+    pub(super) async fn claim(&self, settings: &Settings) -> Result<()> {
+        let (collection, namespace) = (collection(&self.database), settings.namespace.as_str());
+        let claim = || {
+            let claim = doc! {"$setOnInsert": {"namespace": namespace}};
+            let update = collection.find_one_and_update(doc! {"_id": NAMESPACE}, claim);
+            update.upsert(true).return_document(ReturnDocument::After)
+        };
+        // Two processes that claim at once: the loser looks again.
+        let claimed = match self.in_time(claim()).await {
+            Ok(claimed) => claimed,
+            Err(_) => self.in_time(claim()).await?,
+        };
+        match claimed.as_ref().and_then(|claimed| claimed.get_str("namespace").ok()) {
+            Some(owner) if owner != namespace => Err(StoreError::Refused(foreign(settings, owner))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes one document by majority: a primary that has lost its majority answers everything but this. One at a time.
+    pub(super) async fn ping(&self) -> Result<()> {
+        let mut probed = self.probed.lock().await;
+        if probed.is_some_and(|at| at.elapsed() < PROBED) {
+            return Ok(());
+        }
+        let collection = collection(&self.database);
+        let probe = collection.update_one(doc! {"_id": PROBE}, doc! {"$currentDate": {"at": true}}).upsert(true);
+        self.in_time(probe).await?;
+        *probed = Some(Instant::now());
+        Ok(())
+    }
+}
+
+fn collection(database: &Database) -> Collection<Document> {
+    database.collection(COLLECTION)
+}
+
+/// The namespace that a database belongs to; `None` when no process has claimed it.
+pub(crate) async fn owner(database: &Database) -> Result<Option<String>> {
+    let found = collection(database).find_one(doc! {"_id": NAMESPACE}).await.map_err(failed)?;
+    Ok(found.and_then(|found| found.get_str("namespace").ok().map(str::to_owned)))
+}
+
+/// What is wrong with these settings, when the database belongs to another namespace.
+pub(crate) fn foreign(settings: &Settings, owner: &str) -> String {
+    let (namespace, database) = (&settings.namespace, &settings.mongodb.database);
+    format!(
+        "the database `{database}` belongs to namespace `{owner}`, and this process has namespace = `{namespace}`; \
+         set mongodb.database to a database of its own, such as `{database}-{namespace}`"
+    )
+}

@@ -1,0 +1,269 @@
+//! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`crate::storage::store::group`]: [`plain`] says them for a session that
+//! is [`known`](crate::storage::store::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
+//! [`shelf`] has agents and workflows, [`plans`], `knowledge`, [`runs`] and [`days`] what their names say, [`queries`] the rest.
+//! [`meta`] says whose the database is and whether it takes writes. [`document`] maps to and from BSON, [`command`] sends
+//! everything within its time limit.
+
+mod acquire;
+mod clock;
+mod command;
+mod commit;
+pub(crate) mod connect;
+mod days;
+mod document;
+mod fence;
+mod journal;
+mod knowledge;
+mod lane;
+pub(crate) mod meta;
+mod plain;
+mod plans;
+pub(crate) mod problem;
+mod processes;
+mod queries;
+mod runs;
+mod shelf;
+mod timers;
+
+pub(crate) use command::{Bulk, Commands, Durable};
+pub(crate) use document::put;
+pub(crate) use shelf::CURRENT;
+
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::knowledge::source::{Source, SourceEntry};
+use crate::definitions::workflow::definition::WorkflowRecord;
+use crate::storage::store::group::Group;
+use crate::storage::store::known::Known;
+use crate::storage::store::records::{
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
+};
+use crate::storage::store::{Listed, Process, Result, Store, StoreError};
+use crate::types::plan::Plan;
+use crate::types::run::{RunQuery, RunRecord};
+use crate::types::session::Session;
+use crate::types::step::StepRecord;
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::TurnRecord;
+use async_trait::async_trait;
+use clock::ServerClock;
+use moka::future::Cache;
+use mongodb::{Client, Database};
+use runs::RunWrite;
+use shelf::Shelf;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// See the module.
+pub struct MongoStore {
+    db: Db,
+    acquires: Group<Acquire, Acquired>,
+    records: Group<Record, Vec<Recorded>>,
+    commits: Group<Commit, Committed>,
+    reads: Group<String, Option<Session>>,
+    run_writes: Group<RunWrite, bool>,
+    agents: Shelf<AgentRecord>,
+    workflows: Shelf<WorkflowRecord>,
+    /// Plans by (agent, hash), for a moment: one that was deleted is missed soon.
+    plans: Cache<(String, String), Arc<Plan>>,
+}
+
+/// The database and what its documents are written with. Cheap to clone.
+#[derive(Clone)]
+struct Db {
+    client: Client,
+    database: Database,
+    commands: Commands,
+    /// How long turns and steps are kept.
+    retention: Duration,
+    known: Known,
+    clock: ServerClock,
+    /// When the database last took a write for a probe.
+    probed: Arc<Mutex<Option<Instant>>>,
+}
+
+#[async_trait]
+impl Store for MongoStore {
+    async fn acquire(&self, request: Acquire) -> Result<Acquired> {
+        self.acquires.submit(request).await
+    }
+
+    async fn record(&self, request: Record) -> Result<Vec<Recorded>> {
+        self.records.submit(request).await
+    }
+
+    async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        self.db.steps(session_id, turn_id).await
+    }
+
+    async fn commit(&self, request: Commit) -> Result<Committed> {
+        self.commits.submit(request).await
+    }
+
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
+        self.db.release(session_id, epoch, blame).await
+    }
+
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        self.db.forgive(session_id, begun).await
+    }
+
+    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        self.db.renew(held, lease).await
+    }
+
+    async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
+        cached(&self.plans, (workflow_id, hash), self.db.plan(workflow_id, hash)).await
+    }
+
+    async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
+        self.db.put_plan(plan).await
+    }
+
+    async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
+        self.agents.current(agent_id).await
+    }
+
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
+        self.agents.version(agent_id, hash).await
+    }
+
+    async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
+        self.agents.put(&agent).await
+    }
+
+    async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
+        self.agents.put_version(agent).await
+    }
+
+    async fn agents(&self) -> Result<Listed<AgentRecord>> {
+        self.agents.all().await
+    }
+
+    async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        self.workflows.current(workflow_id).await
+    }
+
+    async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        self.workflows.version(workflow_id, hash).await
+    }
+
+    async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
+        self.workflows.put(&workflow).await
+    }
+
+    async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
+        self.workflows.put_version(workflow).await
+    }
+
+    async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {
+        self.workflows.all().await
+    }
+
+    async fn put_run(&self, run: RunRecord) -> Result<bool> {
+        self.run_writes.submit(RunWrite::New(run)).await
+    }
+
+    async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()> {
+        self.run_writes.submit(RunWrite::State(run, epoch)).await.map(|_| ())
+    }
+
+    async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {
+        self.db.run(run_id).await
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+        self.db.runs(query).await
+    }
+
+    async fn put_knowledge(&self, source: Source) -> Result<bool> {
+        self.db.put_knowledge(source).await
+    }
+
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool> {
+        self.db.remove_knowledge(agent_id, source).await
+    }
+
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>> {
+        self.db.knowledge_entries(agent_id).await
+    }
+
+    async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
+        self.db.knowledge(agent_id).await
+    }
+
+    async fn session(&self, session_id: &str) -> Result<Option<Session>> {
+        self.reads.submit(session_id.to_owned()).await
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        self.db.sessions(query).await
+    }
+
+    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        self.db.turns(session_id, limit).await
+    }
+
+    async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
+        self.db.turn(session_id, turn_id).await
+    }
+
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
+        self.db.tokens_of_day(day, agent_ids).await
+    }
+
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
+        self.db.due_timers(horizon, limit).await
+    }
+
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
+        self.db.abandoned_lanes(grace, limit).await
+    }
+
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
+        self.db.idle_sessions(idle, limit).await
+    }
+
+    /// MongoDB's TTL indexes delete what has expired.
+    async fn prune(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
+        self.db.lead(role, owner, lease).await
+    }
+
+    async fn resign(&self, role: &str, owner: &str) -> Result<()> {
+        self.db.resign(role, owner).await
+    }
+
+    async fn announce(&self, process: Process) -> Result<()> {
+        self.db.announce(&process).await
+    }
+
+    async fn depart(&self, process_id: &str) -> Result<()> {
+        self.db.depart(process_id).await
+    }
+
+    async fn processes(&self) -> Result<Vec<Process>> {
+        self.db.processes().await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.db.ping().await
+    }
+}
+
+/// What the cache has under the key, or what `load` finds: one of several callers at once loads it, and the others wait.
+async fn cached<V: Clone + Send + Sync + 'static>(
+    cache: &Cache<(String, String), V>,
+    (id, hash): (&str, &str),
+    load: impl Future<Output = Result<Option<V>>>,
+) -> Result<Option<V>> {
+    let load = async { load.await.map_err(Some)?.ok_or(None::<StoreError>) };
+    match cache.try_get_with((id.to_owned(), hash.to_owned()), load).await {
+        Ok(found) => Ok(Some(found)),
+        Err(missing) => missing.as_ref().clone().map_or(Ok(None), Err),
+    }
+}

@@ -1,0 +1,100 @@
+//! Reading sessions, and what housekeeping looks for.
+
+use super::Db;
+use super::document::date;
+use super::lane::read_session;
+use crate::storage::store::Result;
+use crate::storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
+use crate::types::session::Session;
+use crate::types::timestamp::Timestamp;
+use bson::{Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Db {
+    /// The sessions of these ids; each may be damaged for itself.
+    pub(super) async fn read_all(self, ids: Arc<Vec<String>>) -> Result<Vec<Result<Option<Session>>>> {
+        let mut wanted: Vec<&str> = ids.iter().map(String::as_str).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let found = self.session_documents(wanted, None).await?;
+        let read = |id: &String| found.get(id).map(read_session).transpose();
+        let sessions: Vec<Result<Option<Session>>> = ids.iter().map(read).collect();
+        // Who reads a session, such as for a timer's job, takes its lane next.
+        sessions.iter().flatten().flatten().for_each(|session| self.known.offer(session));
+        Ok(sessions)
+    }
+
+    pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        let mut filter = doc! {"kind": {"$ne": "run"}};
+        if let Some(status) = query.status {
+            filter.insert("workflow_state.status", status.as_str());
+        }
+        if let Some(agent_id) = query.agent_id {
+            filter.insert("agent_id", agent_id);
+        }
+        let collection = self.database.collection::<RawDocumentBuf>("sessions");
+        let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
+        let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        found.iter().map(read_session).collect()
+    }
+
+    pub(super) async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
+        let before = self.clock.earliest().minus(grace);
+        // A field and its index each: the server cannot sort what it finds by either of two indexes.
+        let (expired, left) = futures::try_join!(
+            self.left_since("lease.until", before, limit),
+            self.left_since("waiting_since", before, limit)
+        )?;
+        let mut lanes: Vec<(bson::DateTime, AbandonedLane)> = expired.into_iter().chain(left).collect();
+        lanes.sort_by_key(|(since, _)| *since);
+        lanes.truncate(limit);
+        Ok(lanes.into_iter().map(|(_, lane)| lane).collect())
+    }
+
+    /// Sessions in which `field` is before then, the earliest first.
+    async fn left_since(
+        &self,
+        field: &str,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(bson::DateTime, AbandonedLane)>> {
+        let collection = self.database.collection::<Document>("sessions");
+        let find = collection.find(doc! {field: {"$lt": date(before)}}).sort(doc! {field: 1});
+        let find = find.projection(doc! {"epoch": 1, "lease.until": 1, "waiting_since": 1});
+        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let lane = |found: &Document| {
+            let until = found.get_document("lease").and_then(|lease| lease.get_datetime("until"));
+            let since = if field == "waiting_since" { found.get_datetime(field) } else { until };
+            let lane = AbandonedLane {
+                session_id: found.get_str("_id").unwrap_or_default().to_owned(),
+                epoch: u64::try_from(found.get_i64("epoch").unwrap_or(0)).unwrap_or(0),
+            };
+            (since.copied().unwrap_or(bson::DateTime::MAX), lane)
+        };
+        Ok(found.iter().map(lane).collect())
+    }
+
+    pub(super) async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
+        let filter = doc! {
+            "updated_at": {"$lt": date(self.clock.earliest().minus(idle))},
+            "closed_at": null,
+            "kind": "chat",
+            "workflow_state.status": {"$in": ["ready", "cancelled"]},
+            "timers.0": {"$exists": false},
+            "waiting": null,
+        };
+        let collection = self.database.collection::<Document>("sessions");
+        let find = collection.find(filter).projection(doc! {"last_seq": 1});
+        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let session = |found: &Document| IdleSession {
+            session_id: found.get_str("_id").unwrap_or_default().to_owned(),
+            last_seq: u64::try_from(found.get_i64("last_seq").unwrap_or(0)).unwrap_or(0),
+        };
+        Ok(found.iter().map(session).collect())
+    }
+}

@@ -1,0 +1,112 @@
+//! Runs of workflows. What is written at once is one command.
+
+use super::Db;
+use super::command::Bulk;
+use super::document::{int, raw, read};
+use crate::storage::store::group::Weigh;
+use crate::storage::store::{Result, StoreError};
+use crate::types::run::{RunQuery, RunRecord};
+use crate::types::timestamp::Timestamp;
+use bson::raw::cstr;
+use bson::{Document, RawDocumentBuf, doc, rawdoc};
+use futures::TryStreamExt;
+use std::sync::Arc;
+
+/// Where runs are.
+pub(super) const RUNS: &str = "workflow_runs";
+
+/// A run to be written.
+#[derive(Clone)]
+pub(super) enum RunWrite {
+    /// Unless it is there.
+    New(RunRecord),
+    /// Unless a later holder than that of the epoch has.
+    State(RunRecord, u64),
+}
+
+impl Weigh for RunWrite {
+    fn bytes(&self) -> usize {
+        let (Self::New(run) | Self::State(run, _)) = self;
+        run.bytes()
+    }
+}
+
+impl RunWrite {
+    fn statement(&self, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+        let (run, epoch, others) = match self {
+            // What is there has an epoch, and so becomes a duplicate.
+            Self::New(run) => (run, 0, rawdoc! {"$lt": 0}),
+            Self::State(run, epoch) => (run, *epoch, rawdoc! {"$not": {"$gt": int(*epoch)}}),
+        };
+        let filter = rawdoc! {"_id": run.run_id.as_str(), "epoch": others};
+        Ok(rawdoc! {"q": filter, "u": run_document(run, epoch, expires_at)?, "upsert": true})
+    }
+}
+
+impl Db {
+    /// Writes runs; false for each that is there, or that a later holder has written.
+    pub(super) async fn write_runs(self, items: Arc<Vec<RunWrite>>) -> Result<Vec<Result<bool>>> {
+        let statements: Vec<_> = items.iter().map(|item| item.statement(self.expiry())).collect::<Result<_>>()?;
+        let failures = self.bulk(Bulk::Update(RUNS), &statements).await?;
+        let outcome = |at: usize| match failures.get(&at) {
+            None => Ok(true),
+            Some(failure) if failure.is_duplicate() => Ok(false),
+            Some(failure) => Err(failure.error()),
+        };
+        Ok((0..items.len()).map(outcome).collect())
+    }
+
+    pub(super) async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {
+        let collection = self.database.collection::<RawDocumentBuf>(RUNS);
+        let found = self.in_time(collection.find_one(doc! {"_id": run_id})).await?;
+        found.as_ref().map(read_run).transpose()
+    }
+
+    pub(super) async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+        let mut filter = Document::new();
+        if let Some(workflow_id) = query.workflow_id {
+            filter.insert("workflow_id", workflow_id);
+        }
+        if let Some(status) = query.status {
+            filter.insert("status", status.as_str());
+        }
+        if let Some(origin_session) = query.origin_session {
+            filter.insert("origin_session", origin_session);
+        }
+        if let Some(lane) = query.lane {
+            filter.insert("lane", lane);
+        }
+        let sort = match query.by_end {
+            true => {
+                filter.insert("ended_at", doc! {"$ne": null});
+                doc! {"ended_at": -1, "_id": -1}
+            }
+            false => doc! {"created_at": -1, "_id": -1},
+        };
+        let collection = self.database.collection::<RawDocumentBuf>(RUNS);
+        let find = collection.find(filter).sort(sort);
+        let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        found.iter().map(read_run).collect()
+    }
+}
+
+/// A run as it is stored; one that has ended expires.
+pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
+    let mut document = rawdoc! {"_id": run.run_id.as_str()};
+    for field in raw(run)?.iter() {
+        let (name, value) = field.map_err(|error| StoreError::Refused(error.to_string()))?;
+        if name.as_str() != "run_id" {
+            document.append(name, value);
+        }
+    }
+    document.append(cstr!("epoch"), int(epoch));
+    if run.ended_at.is_some() {
+        document.append(cstr!("expires_at"), bson::DateTime::from_millis(expires_at.as_millis()));
+    }
+    Ok(document)
+}
+
+fn read_run(raw: &RawDocumentBuf) -> Result<RunRecord> {
+    read(raw, &format!("run `{}`", raw.get_str("_id").unwrap_or("?")))
+}

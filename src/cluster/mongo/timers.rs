@@ -1,0 +1,84 @@
+//! Due timers and the election of the scheduler.
+
+use super::Db;
+use super::document::{date, int, millis, read};
+use crate::base::clock::moment;
+use crate::storage::store::Result;
+use crate::storage::store::records::{DueTimer, DueTimers};
+use crate::types::timer::Timer;
+use bson::{Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use mongodb::options::ReturnDocument;
+use serde::Deserialize;
+use std::time::Duration;
+
+impl Db {
+    pub(super) async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
+        #[derive(Deserialize)]
+        struct Found {
+            #[serde(rename = "_id")]
+            session_id: String,
+            timers: Vec<Timer>,
+        }
+        let near = date(self.clock.latest().plus(horizon));
+        let pipeline = [
+            doc! {"$match": {"timers.due_at": {"$lte": near}}},
+            doc! {"$sort": {"timers.due_at": 1}},
+            doc! {"$limit": int(u64::try_from(limit).unwrap_or(u64::MAX))},
+            doc! {"$project": {"timers": 1}},
+        ];
+        let collection = self.database.collection::<RawDocumentBuf>("sessions");
+        let found = collection.aggregate(pipeline).with_type::<RawDocumentBuf>();
+        let raws: Vec<RawDocumentBuf> = self.in_time(async { found.await?.try_collect().await }).await?;
+        let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
+        // As of the answer, which may be long: whoever waits from now on is not late by it, and not early either.
+        let (now, at) = (self.clock.earliest(), moment());
+        let mut timers: Vec<_> = found
+            .into_iter()
+            .flat_map(|Found { session_id, timers, .. }| {
+                timers.into_iter().map(move |timer| DueTimer { session_id: session_id.clone(), timer })
+            })
+            .filter(|due| due.timer.due_at <= now.plus(horizon))
+            .collect();
+        for due in &mut timers {
+            if let Some(action) = &mut due.timer.action {
+                action.params = super::document::unseal_fields(std::mem::take(&mut action.params));
+            }
+        }
+        timers.sort_by_key(|due| due.timer.due_at);
+        timers.truncate(limit);
+        Ok(DueTimers { now, at, timers })
+    }
+
+    pub(super) async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
+        let past = bson::DateTime::from_millis(0);
+        let mine = doc! {"$or": [
+            {"$eq": [{"$ifNull": ["$owner", owner]}, owner]},
+            {"$lte": [{"$ifNull": ["$until", past]}, "$$NOW"]},
+        ]};
+        let pipeline = vec![
+            doc! {"$set": {"_mine": mine}},
+            doc! {"$set": {
+                "owner": {"$cond": ["$_mine", owner, "$owner"]},
+                "until": {"$cond": ["$_mine", {"$add": ["$$NOW", millis(lease)]}, "$until"]},
+            }},
+            doc! {"$unset": "_mine"},
+        ];
+        let collection = self.database.collection::<Document>("leaders");
+        let update = || {
+            let update = collection.find_one_and_update(doc! {"_id": role}, pipeline.clone());
+            update.upsert(true).return_document(ReturnDocument::After)
+        };
+        // Two processes that create the role at once: the loser looks again.
+        let leader = match self.in_time(update()).await {
+            Ok(leader) => leader,
+            Err(_) => self.in_time(update()).await?,
+        };
+        Ok(leader.is_some_and(|leader| leader.get_str("owner").is_ok_and(|leads| leads == owner)))
+    }
+
+    pub(super) async fn resign(&self, role: &str, owner: &str) -> Result<()> {
+        let collection = self.database.collection::<Document>("leaders");
+        self.in_time(collection.delete_one(doc! {"_id": role, "owner": owner})).await.map(|_| ())
+    }
+}

@@ -1,0 +1,137 @@
+//! The connection to NATS. Everything that connects goes through [`connect`], so that servers, credentials and TLS are
+//! the same for all of it.
+
+use super::REQUEST_TIMEOUT;
+use super::error::unavailable;
+use crate::base::config::nats::{Login, NatsAccess};
+use crate::base::config::secrets::masked_address;
+use crate::base::config::{Environment, Nats, Settings};
+use crate::storage::queue::{QueueError, Result};
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
+use std::path::Path;
+use std::time::Duration;
+
+/// How often the client pings its server. After three pings without a pong it connects to another server: a server that
+/// hangs, or is unreachable, closes no connection.
+const PING: Duration = Duration::from_secs(2);
+/// The longest time between two attempts to connect again.
+const RECONNECT: Duration = Duration::from_secs(1);
+
+/// Connects to the first server of `nats.url` that responds. `Refused` when waiting cannot help: a setting is wrong, or
+/// the server does not accept the credentials.
+pub(crate) async fn connect(settings: &Settings) -> Result<Client> {
+    let access = NatsAccess::of(&settings.nats, &Environment::of_process()).map_err(|problems| {
+        let lines = problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.found, problem.remedy));
+        QueueError::Refused(lines.collect::<Vec<_>>().join("; "))
+    })?;
+    let options = ConnectOptions::new()
+        .name("turnwheel")
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .ping_interval(PING)
+        .reconnect_delay_callback(reconnect_delay)
+        .require_tls(access.tls);
+    let options = Box::pin(certified(options, &settings.nats)).await?;
+    let options = Box::pin(logged_in(options, &access.login)).await?;
+    let parsed = access.servers.iter().map(|server| server.parse::<ServerAddr>()).collect::<std::io::Result<Vec<_>>>();
+    let servers = parsed.map_err(|error| QueueError::Refused(format!("nats.url: {error}")))?;
+    // Boxed: the commands that connect would be as large as the client's handshake.
+    let connected = Box::pin(options.connect(servers)).await;
+    connected.map_err(|error| refusal(&error, settings, &access.login))
+}
+
+/// Short, so that a server is found soon after its restart, however long that took.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let doubled = u32::try_from(attempts.min(10)).map_or(1, |attempts| 1_u64 << attempts);
+    Duration::from_millis(doubled).min(RECONNECT)
+}
+
+/// With the certificates of the settings.
+async fn certified(mut options: ConnectOptions, nats: &Nats) -> Result<ConnectOptions> {
+    if let Some(ca) = &nats.ca {
+        has("nats.ca", ca, "CERTIFICATE-----").await?;
+        options = options.add_root_certificates(ca.clone());
+    }
+    if let (Some(cert), Some(key)) = (&nats.cert, &nats.key) {
+        has("nats.cert", cert, "CERTIFICATE-----").await?;
+        has("nats.key", key, "PRIVATE KEY-----").await?;
+        options = options.add_client_certificate(cert.clone(), key.clone());
+    }
+    Ok(options)
+}
+
+async fn logged_in(options: ConnectOptions, login: &Login) -> Result<ConnectOptions> {
+    Ok(match login {
+        Login::Anonymous => options,
+        Login::Password { user, password } => options.user_and_password(user.clone(), password.clone()),
+        Login::Token(token) => options.token(token.clone()),
+        Login::Nkey(path) => options.nkey(seed(path).await?),
+        Login::Creds(path) => {
+            let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
+            options.credentials_file(path).await.map_err(problem)?
+        }
+    })
+}
+
+/// Refuses a file that cannot be read or has no such PEM block. The client would read it as an empty list.
+async fn has(setting: &str, path: &Path, block: &str) -> Result<()> {
+    if read(setting, path).await?.contains(block) {
+        return Ok(());
+    }
+    let shown = path.display();
+    Err(QueueError::Refused(format!(
+        "{setting} = {shown}: the file has no PEM block that ends in `{block}`; correct it"
+    )))
+}
+
+/// The seed in a file: the line that begins with `SU`, alone or between the marks that the `nk` tool writes.
+async fn seed(path: &Path) -> Result<String> {
+    let text = read("nats.nkey", path).await?;
+    let seed = text.lines().map(str::trim).find(|line| line.starts_with("SU"));
+    seed.map(str::to_owned).ok_or_else(|| {
+        let shown = path.display();
+        QueueError::Refused(format!(
+            "nats.nkey = {shown}: the file has no line that begins with `SU`; write the user's seed into it (`nk -gen user`)"
+        ))
+    })
+}
+
+async fn read(setting: &str, path: &Path) -> Result<String> {
+    let shown = path.display();
+    let problem = |error| QueueError::Refused(format!("{setting} = {shown}: {error}; correct the path"));
+    tokio::fs::read_to_string(path).await.map_err(problem)
+}
+
+/// Why there is no connection.
+fn refusal(error: &ConnectError, settings: &Settings, login: &Login) -> QueueError {
+    let place = format!("NATS at nats.url = {}", masked_address(&settings.nats.url));
+    let given = match login {
+        Login::Anonymous => {
+            "none are set: set nats.user and nats.password_env, nats.token_env, nats.nkey or nats.creds"
+        }
+        Login::Password { .. } if settings.nats.user.is_some() => "correct nats.user and nats.password_env",
+        Login::Password { .. } | Login::Token(_) if settings.nats.token_env.is_none() => "correct those in nats.url",
+        Login::Password { .. } | Login::Token(_) => "correct nats.token_env",
+        Login::Nkey(_) => "correct nats.nkey",
+        Login::Creds(_) => "correct nats.creds",
+    };
+    match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            QueueError::Refused(format!("{place} does not accept the credentials ({error}); {given}"))
+        }
+        ConnectErrorKind::ServerParse => QueueError::Refused(format!("{place}: {error}")),
+        _ if error.to_string().contains("InvalidContentType") => QueueError::Refused(format!(
+            "{place}: the server responds without TLS; take `tls://`, nats.ca and nats.cert out, or give nats-server a `tls` block"
+        )),
+        _ if is_of_certificates(error) => {
+            let remedy = "check nats.ca, nats.cert and nats.key, and that the server's certificate names its host";
+            QueueError::Refused(format!("{place}: no TLS connection: {error}; {remedy}"))
+        }
+        _ => unavailable(error),
+    }
+}
+
+/// True when TLS has failed for good, not the network.
+fn is_of_certificates(error: &ConnectError) -> bool {
+    let text = error.to_string();
+    error.kind() == ConnectErrorKind::Tls || text.contains("certificate") || text.contains("received fatal alert")
+}

@@ -1,0 +1,45 @@
+//! What the server's refusals mean.
+
+use crate::storage::queue::{LANE_RESERVE, QueueError};
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
+use async_nats::jetstream::{self, ErrorCode};
+use std::error::Error;
+use std::fmt::Display;
+
+/// Words of the server's errors for a full stream or full storage.
+const FULL: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];
+
+/// The status of a refusal that has its reason in the request.
+const BAD_REQUEST: usize = 400;
+
+/// A failure of the connection or the server.
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+pub(super) fn unavailable(error: impl Display) -> QueueError {
+    QueueError::Unavailable(error.to_string())
+}
+
+/// True when the stream does not exist.
+pub(super) fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// What a refused publish means; `bytes` is the payload's size, `limit` the server's.
+#[allow(clippy::needless_pass_by_value)]
+pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueError {
+    let text = error.to_string();
+    let refusal = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
+    match error.kind() {
+        PublishErrorKind::MaxPayloadExceeded => QueueError::TooLarge { bytes, limit },
+        _ if refusal.is_some_and(|refusal| refusal.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => {
+            QueueError::TooLarge { bytes, limit }
+        }
+        _ if text.contains("maximum messages per subject") => QueueError::Full(format!(
+            "the session's lane has no place left: `lane.max_depth` and the {LANE_RESERVE} places beyond it for commands and timers are taken"
+        )),
+        _ if FULL.iter().any(|part| text.contains(part)) => QueueError::Full(text),
+        PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),
+        // The message is at fault, and the same one is refused again.
+        _ if refusal.is_some_and(|refusal| refusal.code() == BAD_REQUEST) => QueueError::Refused(text),
+        _ => QueueError::Unavailable(text),
+    }
+}

@@ -1,0 +1,207 @@
+//! The queue on NATS JetStream: [`fn@connect`] connects, [`streams`] makes the streams, [`lane`] has the jobs' side, [`out`]
+//! the events' side.
+
+mod connection;
+mod error;
+mod lane;
+mod out;
+mod room;
+pub(crate) mod streams;
+
+pub(crate) use connection::connect;
+
+use crate::base::config::Settings;
+use crate::base::config::secrets::masked_address;
+use crate::storage::queue::{
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
+    QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
+};
+use crate::types::event::OutEvent;
+use async_nats::Client;
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{self, Context};
+use async_trait::async_trait;
+use bytes::Bytes;
+use error::unavailable;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use room::Room;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use streams::Names;
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How long a request to the server may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a payload that its headers may need: the server counts them.
+const HEADERS: usize = 1_024;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct NatsQueue {
+    client: Client,
+    context: Context,
+    names: Names,
+    settings: Settings,
+    /// When the job stream was made, in ms: part of default job ids and of tokens.
+    created: Arc<AtomicI64>,
+    /// What users' messages may take.
+    room: Room,
+    /// The last delivery's sequence in the consumer.
+    delivered: Arc<AtomicU64>,
+    /// The workers' consumer, once looked up.
+    cached: Arc<RwLock<Option<PullConsumer>>>,
+    /// When a publication of events failed last.
+    emit_failed: Arc<Mutex<Option<Instant>>>,
+}
+
+impl NatsQueue {
+    /// Connects and makes missing streams. While the server is away it keeps trying, with a log line, until `stop`.
+    pub async fn connect(settings: &Settings, stop: CancellationToken) -> Result<Self> {
+        let mut pause = Duration::from_millis(200);
+        loop {
+            let problem = match Box::pin(Self::try_connect(settings)).await {
+                Ok(queue) => return Ok(queue),
+                Err(QueueError::Refused(problem)) => return Err(QueueError::Refused(problem)),
+                Err(error) => error,
+            };
+            warn!("NATS at nats.url = {} does not answer, trying again: {problem}", masked_address(&settings.nats.url));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+                () = stop.cancelled() => return Err(problem),
+            }
+        }
+    }
+
+    async fn try_connect(settings: &Settings) -> Result<Self> {
+        let client = connect(settings).await?;
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(REQUEST_TIMEOUT);
+        let names = Names::new(&settings.namespace);
+        let (created, delivered, cached, emit_failed) =
+            (Arc::default(), Arc::default(), Arc::default(), Arc::default());
+        let (room, settings) = (Room::new(settings), settings.clone());
+        let queue = Self { client, context, names, settings, created, delivered, room, cached, emit_failed };
+        queue.ensure_streams().await?;
+        info!("connected to NATS at {}", masked_address(&queue.settings.nats.url));
+        Ok(queue)
+    }
+}
+
+#[async_trait]
+impl Queue for NatsQueue {
+    async fn publish(&self, job: Publish) -> Result<Published> {
+        self.publish_job(job).await
+    }
+
+    async fn publish_message(&self, job: Publish) -> Result<Published> {
+        self.publish_user_message(job).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        self.pull_jobs(max, wait).await
+    }
+
+    async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
+        self.next_message(session_id, after, at_least).await
+    }
+
+    async fn ack(&self, token: &DeliveryToken) -> Result<()> {
+        self.answer(token, Bytes::from_static(b"+ACK")).await
+    }
+
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
+        let answer =
+            if delay.is_zero() { "-NAK".to_owned() } else { format!("-NAK {{\"delay\":{}}}", delay.as_nanos()) };
+        self.answer(token, answer.into()).await
+    }
+
+    async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
+        for token in tokens {
+            self.answer(token, Bytes::from_static(b"+WPI")).await?;
+        }
+        self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn stream(&self) -> Result<StreamState> {
+        self.job_stream().await
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.unhandled().await
+    }
+
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        self.stored_bytes().await
+    }
+
+    fn max_payload(&self) -> usize {
+        self.client.max_payload().saturating_sub(HEADERS)
+    }
+
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
+        self.emit_events(&events).await
+    }
+
+    async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>> {
+        self.read_events(session_id, from).await
+    }
+
+    async fn knows(&self, session_id: &str) -> Result<bool> {
+        Ok(self.next_message(session_id, 0, 0).await?.is_some() || self.has_events(session_id).await?)
+    }
+
+    async fn dead(&self, letter: DeadLetter) -> Result<()> {
+        self.bury(letter).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        self.kept_letters(after, limit).await
+    }
+
+    async fn last_letter(&self) -> Result<u64> {
+        self.last_kept().await
+    }
+
+    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+        self.remove_kept(seq).await
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
+        // Plain data with text keys always serialises.
+        let payload = serde_json::to_vec(&hint).unwrap_or_default();
+        self.client.publish(self.names.cancels.clone(), payload.into()).await.map_err(unavailable)?;
+        self.client.flush().await.map_err(unavailable)
+    }
+
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
+        let hints = self.client.subscribe(self.names.cancels.clone()).await.map_err(unavailable)?;
+        // Whoever else publishes there is not heard.
+        Ok(hints.filter_map(async |hint| serde_json::from_slice(&hint.payload).ok()).boxed())
+    }
+
+    async fn hint_timers(&self) -> Result<()> {
+        self.client.publish(self.names.hints.clone(), Bytes::new()).await.map_err(unavailable)
+    }
+
+    async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
+        let hints = self.client.subscribe(self.names.hints.clone()).await.map_err(unavailable)?;
+        Ok(hints.map(|_| TimerHint).boxed())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        let stream = self.context.get_stream(&self.names.jobs).await;
+        match stream {
+            Ok(stream) => {
+                self.notice(stream.cached_info());
+                Ok(())
+            }
+            // The server answers, but its streams are gone: a new store, or somebody deleted them.
+            Err(error) if error::is_missing(&error) => Box::pin(self.ensure_streams()).await,
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The three streams and the workers' consumer (CONTRACT.md, "NATS subjects").
+
+use super::NatsQueue;
+use super::error::{is_missing, unavailable};
+use crate::base::config::{Settings, Streams};
+use crate::storage::queue::{LANE_RESERVE, QueueError, Result, Storage, StreamState};
+use crate::types::timestamp::Timestamp;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// How long the streams remember message ids.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
+/// How long dead letters are kept.
+const DEAD_AGE: Duration = Duration::from_secs(30 * 86_400);
+/// Readers of events at once: a consumer for each. Left open, nats-server takes 1,000 from its version 2.15 on.
+const MAX_READERS: i32 = 100_000;
+/// The fewest bytes that a stream is made with.
+const LEAST_BYTES: i64 = 1 << 20;
+/// The consumer that all workers share.
+pub(crate) const CONSUMER: &str = "workers";
+
+/// Names of streams and subjects in one namespace.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    pub(super) jobs: String,
+    pub(super) out: String,
+    pub(super) dead: String,
+    pub(super) hints: String,
+    pub(super) cancels: String,
+    prefix: String,
+}
+
+impl Names {
+    pub(super) fn new(namespace: &str) -> Self {
+        let upper = namespace.to_uppercase();
+        Self {
+            jobs: format!("{upper}_JOBS"),
+            out: format!("{upper}_OUT"),
+            dead: format!("{upper}_DEAD"),
+            hints: format!("{namespace}.hint.timers"),
+            cancels: format!("{namespace}.hint.cancel"),
+            prefix: namespace.to_owned(),
+        }
+    }
+
+    pub(super) fn job(&self, session_id: &str) -> String {
+        [&self.prefix, ".jobs.", session_id].concat()
+    }
+
+    pub(super) fn event(&self, channel: &str, session_id: &str, event_type: &str) -> String {
+        [&self.prefix, ".out.", channel, ".", session_id, ".", event_type].concat()
+    }
+
+    pub(super) fn dead_letter(&self, cause: &str) -> String {
+        format!("{}.dead.{cause}", self.prefix)
+    }
+}
+
+/// The streams of these settings: jobs, events, dead letters.
+pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
+    let names = Names::new(&settings.namespace);
+    let depth = i64::try_from(settings.lane.max_depth.saturating_add(LANE_RESERVE)).unwrap_or(i64::MAX);
+    let (jobs_bytes, out_bytes, dead_bytes) = {
+        let Streams { jobs_max_mib, out_max_mib, dead_max_mib } = settings.streams;
+        (bytes(jobs_max_mib), bytes(out_max_mib), bytes(dead_max_mib))
+    };
+    let jobs = Config {
+        name: names.jobs.clone(),
+        subjects: vec![names.job("*")],
+        retention: RetentionPolicy::WorkQueue,
+        discard: DiscardPolicy::New,
+        discard_new_per_subject: true,
+        max_messages_per_subject: depth,
+        max_bytes: jobs_bytes,
+        duplicate_window: DUPLICATE_WINDOW,
+        allow_direct: true,
+        num_replicas: settings.nats.replicas,
+        ..Config::default()
+    };
+    let out = Config {
+        name: names.out.clone(),
+        subjects: vec![names.event("*", "*", "*")],
+        max_messages_per_subject: -1,
+        max_age: settings.retention.out.0,
+        max_bytes: out_bytes,
+        max_consumers: MAX_READERS,
+        duplicate_window: DUPLICATE_WINDOW.min(settings.retention.out.0),
+        allow_direct: true,
+        num_replicas: settings.nats.replicas,
+        ..Config::default()
+    };
+    let dead = Config {
+        name: names.dead.clone(),
+        subjects: vec![names.dead_letter("*")],
+        max_messages_per_subject: -1,
+        max_age: DEAD_AGE,
+        max_bytes: dead_bytes,
+        duplicate_window: DUPLICATE_WINDOW,
+        allow_direct: true,
+        num_replicas: settings.nats.replicas,
+        ..Config::default()
+    };
+    [jobs, out, dead]
+}
+
+/// A setting in MiB as JetStream has it: -1 is no limit.
+fn bytes(mib: u64) -> i64 {
+    match i64::try_from(mib.saturating_mul(1 << 20)) {
+        Ok(0) => -1,
+        bytes => bytes.unwrap_or(i64::MAX),
+    }
+}
+
+/// The consumer of these settings.
+pub(crate) fn wanted_consumer(settings: &Settings) -> pull::Config {
+    pull::Config {
+        durable_name: Some(CONSUMER.into()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: settings.worker.ack_wait.0,
+        max_deliver: -1,
+        max_ack_pending: -1,
+        ..pull::Config::default()
+    }
+}
+
+impl NatsQueue {
+    /// Makes the streams that are missing, and reports settings that differ.
+    pub(super) async fn ensure_streams(&self) -> Result<()> {
+        for wanted in wanted(&self.settings) {
+            self.ensure(wanted).await?;
+        }
+        self.job_stream().await.map(|_| ())
+    }
+
+    /// The stream of jobs as its leader knows it.
+    pub(super) async fn job_stream(&self) -> Result<StreamState> {
+        let jobs = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        Ok(self.notice(jobs.cached_info()))
+    }
+
+    /// Keeps when the stream of jobs was made. Another process may have made it again.
+    pub(super) fn notice(&self, info: &Info) -> StreamState {
+        let created = i64::try_from(info.created.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
+        let before = self.created.swap(created, Ordering::Relaxed);
+        if before != created && before != 0 {
+            self.delivered.store(0, Ordering::Relaxed);
+            warn!(
+                stream = self.names.jobs,
+                before = %Timestamp::from_millis(before),
+                now = %Timestamp::from_millis(created),
+                "the stream was made again: jobs that waited in the former one are lost, and sequences begin again"
+            );
+        }
+        self.room.set_limit(limit(info.config.max_bytes));
+        StreamState { made: Timestamp::from_millis(created), last_seq: info.state.last_sequence }
+    }
+
+    async fn ensure(&self, wanted: Config) -> Result<()> {
+        let name = wanted.name.clone();
+        match self.context.get_stream(&name).await {
+            Ok(stream) => {
+                let found = &stream.cached_info().config;
+                if let Some(problem) = collision(found, &wanted) {
+                    return Err(QueueError::Refused(problem));
+                }
+                report(found, &wanted);
+                return Ok(());
+            }
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(refused_or_away(&error.to_string())),
+        }
+        match self.create(wanted).await {
+            Ok(()) => Ok(()),
+            // Another process was first.
+            Err(_) if self.context.get_stream(&name).await.is_ok() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a stream. Where the server cannot reserve the bytes that it may hold, it gets a quarter of what fits, so that the
+    /// others fit as well.
+    async fn create(&self, mut config: Config) -> Result<()> {
+        let (name, asked) = (config.name.clone(), config.max_bytes);
+        while let Err(error) = self.context.create_stream(config.clone()).await {
+            if !lacks_room(&error) || config.max_bytes <= 0 {
+                return Err(not_made(&name, config.num_replicas, &error));
+            }
+            if config.max_bytes / 2 < LEAST_BYTES {
+                return Err(QueueError::Unavailable(format!(
+                    "the stream `{name}` needs at least {LEAST_BYTES} bytes, which JetStream cannot reserve: {error}; raise its `max_file_store`, or lower `streams.*_max_mib` and edit the other streams"
+                )));
+            }
+            config.max_bytes /= 2;
+        }
+        if config.max_bytes != asked {
+            config.max_bytes = (config.max_bytes / 4).max(LEAST_BYTES);
+            let reserved = config.max_bytes;
+            self.context.update_stream(config).await.map_err(|error| refused_or_away(&error.to_string()))?;
+            warn!(
+                stream = name,
+                "it holds {reserved} bytes instead of {asked}, for which JetStream has no room; raise its `max_file_store`, then edit the stream"
+            );
+        }
+        info!(stream = name, "stream made");
+        Ok(())
+    }
+
+    /// What each of the streams holds.
+    pub(super) async fn stored_bytes(&self) -> Result<Vec<Storage>> {
+        let mut found = Vec::with_capacity(3);
+        for (part, name) in [("jobs", &self.names.jobs), ("out", &self.names.out), ("dead", &self.names.dead)] {
+            let stream = self.context.get_stream(name).await.map_err(unavailable)?;
+            let info = stream.cached_info();
+            found.push(Storage { part, bytes: info.state.bytes, max_bytes: limit(info.config.max_bytes) });
+        }
+        Ok(found)
+    }
+
+    /// The workers' consumer, made when missing.
+    pub(super) async fn consumer(&self) -> Result<PullConsumer> {
+        let config = wanted_consumer(&self.settings);
+        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
+        let mut consumer = match stream.get_or_create_consumer(CONSUMER, config.clone()).await {
+            Ok(consumer) => consumer,
+            Err(_) => {
+                Box::pin(self.ensure_streams()).await?;
+                stream.get_or_create_consumer(CONSUMER, config.clone()).await.map_err(unavailable)?
+            }
+        };
+        // A consumer is lost with its stream.
+        self.job_stream().await?;
+        let info = consumer.info().await.map_err(unavailable)?;
+        if info.config.ack_wait != config.ack_wait {
+            warn!(
+                "the consumer `{CONSUMER}` has ack_wait {:?}, the setting worker.ack_wait is {:?}; the consumer's counts",
+                info.config.ack_wait, config.ack_wait
+            );
+        }
+        Ok(consumer)
+    }
+}
+
+/// A stream's limit; -1 is none.
+pub(super) fn limit(max_bytes: i64) -> Option<u64> {
+    u64::try_from(max_bytes).ok().filter(|bytes| *bytes > 0)
+}
+
+/// True when the server cannot reserve the stream's `max_bytes`.
+fn lacks_room(error: &CreateStreamError) -> bool {
+    let CreateStreamErrorKind::JetStream(refusal) = error.kind() else { return false };
+    match refusal.error_code() {
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED => true,
+        ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => refusal.to_string().contains("storage"),
+        _ => false,
+    }
+}
+
+/// The stream is that of a namespace whose name differs in upper and lower case alone: stream names do not.
+fn collision(found: &Config, wanted: &Config) -> Option<String> {
+    let (subject, name) = (wanted.subjects.first()?, &wanted.name);
+    let other = found.subjects.iter().find(|found| found.eq_ignore_ascii_case(subject))?;
+    let (namespace, owner) = (subject.split('.').next()?, other.split('.').next()?);
+    (namespace != owner).then(|| {
+        format!(
+            "the stream {name} belongs to namespace `{owner}`, and this process has namespace = `{namespace}`, which differs \
+             in upper and lower case alone; set namespace to another name"
+        )
+    })
+}
+
+fn report(found: &Config, wanted: &Config) {
+    for Difference { field, found, wanted: value } in differences(found, wanted) {
+        warn!(stream = wanted.name, "{field} is {found}, wanted {value}; change the stream, or the setting");
+    }
+}
+
+/// A setting of a stream that is not as it should be.
+pub(crate) struct Difference {
+    pub(crate) field: &'static str,
+    pub(crate) found: String,
+    pub(crate) wanted: String,
+}
+
+/// What matters and differs.
+pub(crate) fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
+    let shown = |config: &Config| {
+        [
+            ("subjects", format!("{:?}", config.subjects)),
+            ("retention", format!("{:?}", config.retention)),
+            ("discard", format!("{:?}", config.discard)),
+            ("max_messages_per_subject", config.max_messages_per_subject.to_string()),
+            ("max_bytes", config.max_bytes.to_string()),
+            ("max_age", format!("{:?}", config.max_age)),
+            ("duplicate_window", format!("{:?}", config.duplicate_window)),
+            ("allow_direct", config.allow_direct.to_string()),
+            // A server without a cluster shows 1 for a stream that was made without a number.
+            ("num_replicas", config.num_replicas.max(1).to_string()),
+        ]
+    };
+    let pairs = shown(found).into_iter().zip(shown(wanted)).filter(|(found, wanted)| found != wanted);
+    pairs.map(|((field, found), (_, wanted))| Difference { field, found, wanted }).collect()
+}
+
+/// Why the server does not make a stream.
+fn not_made(stream: &str, replicas: usize, error: &CreateStreamError) -> QueueError {
+    let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
+        return refused_or_away(&error.to_string());
+    };
+    match refusal.error_code() {
+        ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => QueueError::Refused(format!(
+            "the stream {stream} cannot have nats.replicas = {replicas} copies: this nats-server is in no cluster; set \
+             nats.replicas to 1, or connect to a cluster of {replicas} servers or more"
+        )),
+        // A server that is down now may be back later.
+        ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => QueueError::Unavailable(format!(
+            "the stream {stream} cannot have nats.replicas = {replicas} copies now ({error}): are {replicas} servers of \
+             the cluster up, with JetStream and room on their disks?"
+        )),
+        _ => refused_or_away(&error.to_string()),
+    }
+}
+
+fn refused_or_away(problem: &str) -> QueueError {
+    if problem.contains("jetstream not enabled") || problem.contains("no responders") || problem.contains("503") {
+        return QueueError::Unavailable(format!(
+            "{problem}; JetStream has to be enabled: start nats-server with `-js`, or set `jetstream` in its file"
+        ));
+    }
+    QueueError::Unavailable(problem.to_owned())
+}

@@ -1,0 +1,97 @@
+//! What this machine's files and environment say: prompts, models' keys, agent files.
+
+use super::Finding;
+use crate::base::config::{Provider, SecretValues, Settings};
+use crate::definitions::agent::load;
+use crate::engine::prompt::Prompts;
+use crate::storage::store::Store;
+
+/// Prompts that cannot be used, keys that are not set, and settings that nothing uses.
+pub fn files(settings: &Settings) -> Vec<Finding> {
+    let mut findings = prompts(settings);
+    findings.extend(keys(settings));
+    findings.extend(settings.gateway.grpc_listen.map(|address| {
+        let what = format!("it is {address}, and this version serves no gRPC: nothing listens there");
+        Finding::advice("gateway.grpc_listen", what, "take the setting out; the gateway serves HTTP")
+    }));
+    findings
+}
+
+fn prompts(settings: &Settings) -> Vec<Finding> {
+    let place = format!("prompts_dir = {}", settings.prompts_dir.display());
+    if !settings.prompts_dir.is_dir() {
+        return vec![Finding::ok(place, "there is no such folder: the compiled-in prompts are used")];
+    }
+    let broken = Prompts::new(Some(settings.prompts_dir.clone())).check();
+    if broken.is_empty() {
+        return vec![Finding::ok(place, "every prompt in it can be used")];
+    }
+    let remedy = "correct it; until then the compiled-in prompt of that name is used";
+    broken.into_iter().map(|error| Finding::problem(place.clone(), error.to_string(), remedy)).collect()
+}
+
+fn keys(settings: &Settings) -> Vec<Finding> {
+    let secrets = SecretValues::from_settings(settings);
+    let models = settings.models.iter().filter(|(_, model)| model.provider == Provider::Openai);
+    let mut findings = Vec::new();
+    for (name, variable) in models.filter_map(|(name, model)| Some((name, model.api_key_env.as_ref()?))) {
+        let place = format!("models.{name}.api_key_env");
+        findings.push(match secrets.is_set(variable) {
+            true => Finding::ok(place, format!("{variable} is set")),
+            false => {
+                let remedy = format!("workers do not start without it: set {variable} where they run");
+                Finding::advice(place, format!("{variable} is not set here"), remedy)
+            }
+        });
+    }
+    for name in settings.secrets.allow.iter().filter(|name| !secrets.is_set(name)) {
+        let remedy = format!("set {name} where workers run, or take it out of the setting");
+        findings.push(Finding::advice("secrets.allow", format!("{name} is not set here"), remedy));
+    }
+    findings
+}
+
+/// Agent files that are broken, or not as the store has them.
+pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
+    let place = format!("agents_dir = {}", settings.agents_dir.display());
+    if !settings.agents_dir.is_dir() {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    for (path, read) in load::read_path(&settings.agents_dir) {
+        let path = path.display().to_string();
+        let agent = match read {
+            Ok(agent) => agent,
+            Err(problem) => {
+                let remedy = format!("correct it, and check it with `turnwheel agents validate {path}`");
+                findings.push(Finding::problem(path, problem.to_string(), remedy));
+                continue;
+            }
+        };
+        let stored = store.agent(agent.id()).await;
+        if stored.is_ok_and(|stored| stored.is_none_or(|stored| stored.hash != agent.hash)) {
+            let what = format!("agent `{}` is not in the store as it is in this file", agent.id());
+            findings.push(Finding::advice(path, what, "`turnwheel agents apply` stores it, if it is meant for here"));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(place, "every file in it is applied"));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::Level;
+
+    #[test]
+    fn an_address_for_grpc_is_told_to_be_of_no_use() {
+        let mut settings = Settings::default();
+        let of_grpc = |settings: &Settings| files(settings).into_iter().find(|one| one.place == "gateway.grpc_listen");
+        assert!(of_grpc(&settings).is_none());
+        settings.gateway.grpc_listen = Some(([127, 0, 0, 1], 8081).into());
+        let found = of_grpc(&settings).unwrap();
+        assert!(found.level == Level::Advice && found.what.contains("127.0.0.1:8081"), "{found:?}");
+    }
+}

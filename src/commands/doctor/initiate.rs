@@ -1,0 +1,85 @@
+//! A replica set that is not initiated: recognising it, and making it. mongosh, which could do it as well, does not come with
+//! mongod.
+
+use super::{Finding, LIMIT, in_time};
+use crate::base::config::Settings;
+use crate::base::config::secrets::masked_address;
+use crate::cluster::mongo::connect::ask_admin;
+use crate::cluster::mongo::problem::sentence;
+use bson::{Document, doc};
+use mongodb::Client;
+use mongodb::options::ClientOptions;
+use std::time::{Duration, Instant};
+
+/// A connection to one server, whatever its replica set is like.
+async fn direct(settings: &Settings) -> Result<(Client, Vec<String>), String> {
+    let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(|error| sentence(&error))?;
+    let hosts: Vec<String> = options.hosts.iter().map(ToString::to_string).collect();
+    options.hosts.truncate(1);
+    options.direct_connection = Some(true);
+    options.repl_set_name = None;
+    options.server_selection_timeout = Some(LIMIT / 2);
+    Ok((Client::with_options(options).map_err(|error| sentence(&error))?, hosts))
+}
+
+async fn hello(client: &Client) -> Result<Document, String> {
+    in_time(ask_admin(client, doc! {"hello": 1})).await
+}
+
+pub(super) fn is_uninitiated(hello: &Document) -> bool {
+    hello.get_bool("isreplicaset").unwrap_or(false) && !hello.contains_key("setName")
+}
+
+/// True when the server waits for its replica set to be initiated.
+pub(super) async fn uninitiated(settings: &Settings) -> bool {
+    let Ok((client, _)) = direct(settings).await else { return false };
+    hello(&client).await.is_ok_and(|hello| is_uninitiated(&hello))
+}
+
+/// What to do about it.
+pub(super) fn not_initiated(place: &str) -> Finding {
+    let what = "mongod is in a replica set that is not initiated: it takes no write";
+    Finding::problem(place, what, "run `turnwheel doctor --initiate`, or `rs.initiate()` in mongosh; once is enough")
+}
+
+/// Initiates the replica set of the servers that `mongodb.uri` names, and waits for its primary. A set that is initiated stays as
+/// it is.
+pub async fn initiate(settings: &Settings) -> Finding {
+    let place = format!("mongodb.uri = {}", masked_address(&settings.mongodb.uri));
+    match try_initiate(settings).await {
+        Ok(what) => Finding::ok(place, what),
+        Err(problem) => {
+            let remedy = "start mongod with `--replSet rs0`, or correct mongodb.uri (MONGODB_URI)";
+            Finding::problem(place, format!("the replica set is not initiated: {problem}"), remedy)
+        }
+    }
+}
+
+async fn try_initiate(settings: &Settings) -> Result<String, String> {
+    let (client, hosts) = direct(settings).await?;
+    let found = hello(&client).await?;
+    if let Ok(name) = found.get_str("setName") {
+        return Ok(format!("the replica set `{name}` is initiated already"));
+    }
+    if !is_uninitiated(&found) {
+        return Err("this mongod is no member of a replica set".to_owned());
+    }
+    let line = in_time(ask_admin(&client, doc! {"getCmdLineOpts": 1})).await?;
+    let parsed = line.get_document("parsed").and_then(|parsed| parsed.get_document("replication"));
+    let named = parsed.ok().and_then(|found| found.get_str("replSet").or_else(|_| found.get_str("replSetName")).ok());
+    let name = named.unwrap_or("rs0").to_owned();
+    let member = |(id, host): (usize, &String)| doc! {"_id": i32::try_from(id).unwrap_or(i32::MAX), "host": host};
+    let members: Vec<Document> = hosts.iter().enumerate().map(member).collect();
+    let config = doc! {"_id": &name, "members": members};
+    in_time(ask_admin(&client, doc! {"replSetInitiate": config})).await?;
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * LIMIT {
+        if in_time(crate::cluster::mongo::connect::client(settings)).await.is_ok()
+            && hello(&client).await.is_ok_and(|hello| hello.contains_key("primary"))
+        {
+            return Ok(format!("the replica set `{name}` is initiated, with {}", hosts.join(", ")));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(format!("`{name}` has no primary after {} s", (2 * LIMIT).as_secs()))
+}

@@ -1,0 +1,176 @@
+//! What the store and the queue hold: agents that cannot work, lanes that do not move, timers that nobody fires, dead
+//! letters.
+
+use super::Finding;
+use crate::base::config::Settings;
+use crate::commands::crew::Crew;
+use crate::definitions::agent::validate::Known;
+use crate::engine::worker::rewind;
+use crate::gateway::letters;
+use crate::storage::queue::Queue;
+use crate::storage::store::records::SessionQuery;
+use crate::storage::store::{Damaged, Listed, Store, StoreError};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A lane with work that nobody has taken for so long does not move: the scheduler has woken it several times by then.
+const STUCK: Duration = Duration::from_secs(30);
+/// A timer that is so late is nobody's.
+const LATE: Duration = Duration::from_secs(60);
+/// So many sessions that changed last are compared with the stream.
+const RECENT: usize = 20;
+/// The most of each that is counted.
+const LIMIT: usize = 1_000;
+/// The most that is named.
+const NAMED: usize = 5;
+
+/// Examines agents, lanes, timers and dead letters. Agents are checked against the running workers; while none runs, against the
+/// settings `here`.
+pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known)) -> Vec<Finding> {
+    let mut findings = match checked(store, here).await {
+        Ok((crew, known)) => {
+            let mut findings = workers(&crew, here.0);
+            findings.extend(agents(store, &known).await);
+            findings
+        }
+        Err(error) => vec![away("workers", &error)],
+    };
+    findings.push(lanes(store).await);
+    findings.push(sequences(queue, store).await);
+    findings.push(timers(store).await);
+    findings.push(dead_letters(queue).await);
+    findings
+}
+
+async fn checked(store: &dyn Store, here: (&Settings, &Known)) -> Result<(Crew, Known), StoreError> {
+    let crew = Crew::of(store).await?;
+    let local = here.1.clone().with_private(here.0.http.allow_private.clone());
+    let known = crew.check_against(store, &local).await?;
+    Ok((crew, known))
+}
+
+/// Which workers run, and whether they run with the same.
+fn workers(crew: &Crew, settings: &Settings) -> Vec<Finding> {
+    if crew.is_empty() {
+        let what = "none runs: agents are checked against the settings here";
+        return vec![Finding::advice("workers", what, "start `turnwheel worker`")];
+    }
+    let mut findings: Vec<_> = crew
+        .differences()
+        .into_iter()
+        .map(|what| {
+            let remedy = "give all workers the same settings and the same version";
+            Finding::advice("workers", format!("they differ in {what}"), remedy)
+        })
+        .collect();
+    if findings.is_empty() {
+        let differing = crew.differing(settings);
+        let note =
+            if differing.is_empty() { String::new() } else { format!("; other than here: {}", differing.join("; ")) };
+        findings.push(Finding::ok("workers", format!("{} run{note}", crew.len())));
+    }
+    findings
+}
+
+fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {
+    Finding::problem(place, error.to_string(), "see what was found of the servers, and try again")
+}
+
+async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
+    let Listed { good: agents, damaged } = match store.agents().await {
+        Ok(agents) => agents,
+        Err(error) => return vec![away("agents", &error)],
+    };
+    if agents.is_empty() && damaged.is_empty() {
+        let remedy = "store some with `turnwheel agents apply`";
+        return vec![Finding::advice("agents", "there is none: every message goes to the dead letters", remedy)];
+    }
+    let count = agents.len();
+    let remedy = "correct its file, and store it with `turnwheel agents apply`";
+    let unread =
+        |Damaged { id, problem }| Finding::problem(format!("agent {id}"), format!("cannot be read: {problem}"), remedy);
+    let mut findings: Vec<_> = damaged.into_iter().map(unread).collect();
+    for agent in agents {
+        let place = format!("agent {}", agent.id());
+        match known.check(agent.as_ref().clone()) {
+            Ok((_, warnings)) => findings
+                .extend(warnings.into_iter().map(|warning| Finding::advice(&place, warning.to_string(), remedy))),
+            Err(problem) => findings.push(Finding::problem(place, problem.to_string(), remedy)),
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("agents", format!("{count} in the store, all valid")));
+    }
+    findings
+}
+
+/// The first few of many.
+fn named(all: &[String]) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let shown = all[..all.len() - more].join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+async fn lanes(store: &dyn Store) -> Finding {
+    match store.abandoned_lanes(STUCK, LIMIT).await {
+        Ok(lanes) if lanes.is_empty() => Finding::ok("lanes", "no session has work that nobody does"),
+        Ok(lanes) => {
+            let ids: Vec<_> = lanes.into_iter().map(|lane| lane.session_id).collect();
+            let what = format!("work that nobody has taken for {} s in {}", STUCK.as_secs(), named(&ids));
+            let remedy = "is a worker running, and a scheduler, which wakes them? See their logs for these sessions";
+            Finding::problem("lanes", what, remedy)
+        }
+        Err(error) => away("lanes", &error),
+    }
+}
+
+/// Whether the sessions that changed last count in the stream as it is.
+async fn sequences(queue: &dyn Queue, store: &dyn Store) -> Finding {
+    let stream = match queue.stream().await {
+        Ok(stream) => stream,
+        Err(error) => return away("sequences", &error),
+    };
+    let sessions = match store.sessions(SessionQuery { limit: RECENT, ..SessionQuery::default() }).await {
+        Ok(sessions) => sessions,
+        Err(error) => return away("sequences", &error),
+    };
+    match rewind::difference(&stream, &sessions) {
+        None => Finding::ok("sequences", "sessions and the stream of jobs fit together"),
+        Some(what) => {
+            let remedy = "sessions follow by themselves with their next message; whoever has published jobs since the last one \
+                          that was answered should publish them again, under the same job_id";
+            Finding::problem("sequences", what, remedy)
+        }
+    }
+}
+
+async fn timers(store: &dyn Store) -> Finding {
+    let due = match store.due_timers(Duration::ZERO, LIMIT).await {
+        Ok(due) => due,
+        Err(error) => return away("timers", &error),
+    };
+    let late = due.timers.iter().filter(|timer| timer.timer.due_at < due.now.minus(LATE));
+    let ids: Vec<_> = late.map(|late| late.session_id.clone()).collect();
+    if ids.is_empty() {
+        return Finding::ok("timers", "none is overdue");
+    }
+    let what = format!("overdue for more than {} s in {}", LATE.as_secs(), named(&ids));
+    let remedy = "is a scheduler running, and are workers? `turnwheel timers list` shows them";
+    Finding::problem("timers", what, remedy)
+}
+
+async fn dead_letters(queue: &dyn Queue) -> Finding {
+    let letters = match letters::newest(queue, LIMIT).await {
+        Ok(letters) => letters,
+        Err(reject) => return away("dead letters", &reject),
+    };
+    let Some(newest) = letters.first() else { return Finding::ok("dead letters", "none") };
+    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+    for letter in &letters {
+        *causes.entry(letter.cause.as_str()).or_default() += 1;
+    }
+    let counts: Vec<_> = causes.into_iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+    let what = format!("{}, the last at {}: {}", counts.join(", "), newest.at, newest.reason);
+    let remedy = "`turnwheel dead list` shows them; `turnwheel dead replay` puts one back when its cause is mended";
+    Finding::advice("dead letters", what, remedy)
+}

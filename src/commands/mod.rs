@@ -1,0 +1,4 @@
+//! TODO
+
+pub mod crew;
+pub mod doctor;

@@ -1,0 +1,170 @@
+//! HTTP calls and the JSON Schema of their parameters.
+
+use super::Check;
+use crate::base::config::nearest::question;
+use crate::base::config::secrets::references;
+use crate::definitions::document::finding::quoted;
+use crate::types::agent::HttpCall;
+use axum::http::HeaderName;
+use regex::Regex;
+use serde_json::Value;
+use std::sync::LazyLock;
+use url::Url;
+
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+
+/// `{name}` or `{a.b.0}`; with a `$` before it, it is a secret instead.
+static PLACEHOLDER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(\$?)\{([\p{Alphabetic}_][\w.\-]*)\}").ok());
+
+/// The paths of the placeholders in `text`.
+pub(super) fn placeholders(text: &str) -> Vec<&str> {
+    let Some(pattern) = PLACEHOLDER.as_ref() else { return Vec::new() };
+    pattern
+        .captures_iter(text)
+        .filter(|found| found.get(1).is_some_and(|dollar| dollar.is_empty()))
+        .filter_map(|found| found.get(2))
+        .map(|path| path.as_str())
+        .collect()
+}
+
+/// Every text within `value`, with its path.
+pub(super) fn texts<'v>(path: &str, value: &'v Value, found: &mut Vec<(String, &'v str)>) {
+    match value {
+        Value::String(text) => found.push((path.to_owned(), text)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(at, item)| texts(&format!("{path}[{at}]"), item, found));
+        }
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| texts(&format!("{path}.{name}"), field, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The parameters that a schema requires.
+pub(super) fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Parameters are an object, and their schema compiles.
+pub(super) fn params(check: &mut Check<'_>, path: &str, schema: &Value) {
+    if !schema.is_object() {
+        check.report.error(path, "is no JSON Schema", "write {type: object, properties: {…}}");
+        return;
+    }
+    if let Err(error) = jsonschema::validator_for(schema) {
+        let place = error.instance_path().to_string().replace('/', ".");
+        check.report.error(format!("{path}{place}"), format!("is no JSON Schema: {error}"), "");
+        return;
+    }
+    if schema.get("type").is_some_and(|kind| kind != "object") {
+        check.report.error(format!("{path}.type"), "parameters are always an object", "write `type: object`");
+    }
+    for name in required(schema) {
+        if schema.get("properties").and_then(|properties| properties.get(name)).is_none() {
+            let problem = format!("`{name}` is required but not described");
+            check.report.warn(format!("{path}.required"), problem, "add it to `properties`");
+        }
+    }
+}
+
+/// The call can be made: address, method, headers, secrets and, with a schema, placeholders.
+pub(super) fn http(check: &mut Check<'_>, path: &str, call: &HttpCall, schema: Option<&Value>) {
+    let method = call.method.to_uppercase();
+    if !METHODS.contains(&method.as_str()) {
+        let problem = format!("found `{}`; allowed are {}", call.method, quoted(METHODS));
+        check.report.error(format!("{path}.method"), problem, question(&method, METHODS));
+    }
+    if call.body.is_some() && matches!(method.as_str(), "GET" | "HEAD") {
+        check.report.warn(format!("{path}.body"), format!("a {method} carries no body"), "use POST, or `query`");
+    }
+    if call.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
+        check.report.error(format!("{path}.timeout"), "is zero", "write the limit of one attempt, such as `10s`");
+    }
+    address(check, &format!("{path}.url"), &call.url);
+    for name in call.headers.keys() {
+        if HeaderName::try_from(name.as_str()).is_err() {
+            check.report.error(format!("{path}.headers"), format!("`{name}` is no name of a header"), "");
+        }
+    }
+    let mut found = vec![(format!("{path}.url"), call.url.as_str())];
+    found.extend(call.headers.iter().map(|(name, value)| (format!("{path}.headers.{name}"), value.as_str())));
+    call.query.iter().for_each(|(name, value)| texts(&format!("{path}.query.{name}"), value, &mut found));
+    call.body.iter().for_each(|body| texts(&format!("{path}.body"), body, &mut found));
+    for (path, text) in found {
+        secrets(check, &path, text);
+        if let Some(schema) = schema {
+            declared(check, &path, text, schema);
+        }
+    }
+}
+
+fn address(check: &mut Check<'_>, path: &str, template: &str) {
+    // `${BASE}/x`: the variable holds the beginning, which is not known here.
+    let whole = match template.strip_prefix("${").and_then(|rest| rest.split_once('}')) {
+        Some((_, rest)) => format!("http://secret.example{rest}"),
+        None => template.to_owned(),
+    };
+    // A digit may stand in every part of an address, also for a port.
+    let filled = PLACEHOLDER.as_ref().map_or(whole.clone().into(), |pattern| pattern.replace_all(&whole, "1"));
+    match Url::parse(&filled) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            check.report.error(
+                path,
+                format!("found the scheme `{}`; allowed are `http` and `https`", url.scheme()),
+                "",
+            );
+        }
+        Ok(url) => private(check, path, template, &url),
+        Err(error) => {
+            let problem = format!("`{template}` is no address: {error}");
+            check.report.error(path, problem, "write it as https://api.example.com/orders/{order_id}");
+        }
+    }
+    let host = whole.split_once("://").map_or(whole.as_str(), |(_, rest)| rest);
+    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+    if !placeholders(host).is_empty() {
+        let problem = "the host is filled from parameters, so a user could choose whom the agent calls";
+        check.report.warn(path, problem, "write the host out");
+    }
+}
+
+/// Warns of a private address that workers may not call. A host that a template fills is known only in a call.
+fn private(check: &mut Check<'_>, path: &str, template: &str, url: &Url) {
+    let host = template.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    if host.is_none_or(|host| host.contains('{')) {
+        return;
+    }
+    if let Some(host) = check.context.private.and_then(|guard| guard.refuses(url)) {
+        let hint = format!("add `{host}` to `http.allow_private` where workers run, and restart them");
+        check.report.warn(path, format!("`{host}` is a private address, which workers may not call"), hint);
+    }
+}
+
+fn secrets(check: &mut Check<'_>, path: &str, text: &str) {
+    for name in references(text) {
+        if !check.context.secrets_allow.iter().any(|allowed| allowed == name) {
+            let hint = format!("add `{name}` to the setting `secrets.allow` (TURNWHEEL_SECRETS__ALLOW)");
+            check.report.error(path, format!("`${{{name}}}` is not allowed"), hint);
+        }
+    }
+}
+
+fn declared(check: &mut Check<'_>, path: &str, text: &str, schema: &Value) {
+    let names: Vec<&str> = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    for placeholder in placeholders(text) {
+        let root = placeholder.split('.').next().unwrap_or(placeholder);
+        if !names.contains(&root) {
+            let hint = match question(root, names.iter().copied()) {
+                hint if hint.is_empty() => "add it to `params.properties`".to_owned(),
+                hint => hint,
+            };
+            check.report.warn(path, format!("`{{{placeholder}}}` is not among the parameters"), hint);
+        }
+    }
+}

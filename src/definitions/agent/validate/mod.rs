@@ -1,0 +1,380 @@
+//! Checks an agent beyond its structure: what cannot work is an error, what is probably a mistake is a warning.
+//!
+//! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters, [`rule`]
+//! the offline model's rules.
+
+mod call;
+mod fields;
+mod rule;
+
+use crate::definitions::document::{Finding, Report};
+
+use super::AgentRecord;
+use super::load::AgentError;
+use crate::base::config::Settings;
+use crate::base::config::nearest::question;
+use crate::base::http_client::private::Guard;
+use crate::definitions::document::finding::quoted;
+use crate::types::action::{Action, ActionKind};
+use crate::types::agent::{AgentConfig, bare};
+use crate::types::budget::Budget;
+use crate::types::ids;
+use crate::types::model_names::ModelNames;
+use crate::types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Functions of the engine that a tool may name in `builtin`.
+pub const BUILTINS: &[&str] = &["now"];
+
+/// The most decisions that a turn may be allowed.
+const MAX_ITERATIONS: u32 = 100;
+
+/// What an agent is checked against, taken from the settings and the flows that there are.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    flows: Vec<String>,
+    secrets_allow: Vec<String>,
+    models: Vec<String>,
+    functions: Vec<String>,
+    private: Option<Guard>,
+}
+
+impl Known {
+    /// With `flows` and what the settings have.
+    pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
+        let models = settings.models.keys().cloned().collect();
+        Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new(), private: None }
+    }
+
+    /// The models that agents may name, beside `default` and `offline`.
+    pub fn models(&self) -> &[String] {
+        &self.models
+    }
+
+    /// Also with these models, which were added from Rust.
+    pub fn with_models(mut self, models: impl IntoIterator<Item = String>) -> Self {
+        self.models.extend(models);
+        self
+    }
+
+    /// Also with these functions, which are registered in Rust for tools and skills.
+    pub fn with_functions(mut self, ids: impl IntoIterator<Item = String>) -> Self {
+        self.functions.extend(ids);
+        self
+    }
+
+    /// Also with these flows, such as workflows.
+    pub fn with_flows(mut self, ids: impl IntoIterator<Item = String>) -> Self {
+        self.flows.extend(ids);
+        self
+    }
+
+    /// Also with these environment variables, which agents may name as secrets.
+    pub fn with_secrets(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.secrets_allow.extend(names);
+        self
+    }
+
+    /// Also with the private hosts that workers may call; agents that call others are warned of. An entry that means nothing is
+    /// passed over.
+    pub fn with_private(mut self, hosts: impl IntoIterator<Item = String>) -> Self {
+        let hosts: Vec<String> =
+            hosts.into_iter().filter(|host| Guard::new(std::slice::from_ref(host)).is_ok()).collect();
+        self.private = Guard::new(&hosts).ok();
+        self
+    }
+
+    /// The agent, with what is probably a mistake in it; an error when it cannot work.
+    pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
+        let context = Context {
+            known_flows: Some(&self.flows),
+            secrets_allow: &self.secrets_allow,
+            models: &self.models,
+            functions: &self.functions,
+            private: self.private.as_ref(),
+        };
+        let mut report = validate(&agent.config, &agent.document, context);
+        if let Some(text) = &agent.source {
+            report.find(text);
+        }
+        if report.is_ok() { Ok((agent, report.warnings)) } else { Err(AgentError::Invalid(report.errors)) }
+    }
+}
+
+/// What an agent is checked against.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context<'a> {
+    /// The flows that exist; `None` when they are not known here.
+    pub known_flows: Option<&'a [String]>,
+    /// The setting `secrets.allow`.
+    pub secrets_allow: &'a [String],
+    /// Names of the settings' models.
+    pub models: &'a [String],
+    /// Ids of the functions that are registered here.
+    pub functions: &'a [String],
+    /// The private hosts that workers may call; `None` when they are not known here.
+    pub private: Option<&'a Guard>,
+}
+
+/// Checks `config`, read from `document`.
+pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) -> Report {
+    let mut check = Check { config, context, report: Report::default() };
+    fields::check(document, &mut check.report);
+    check.agent();
+    check.model();
+    check.skills();
+    check.tools();
+    check.unique_ids();
+    check.flows();
+    check.timers();
+    check.handoff();
+    for (at, rule) in config.rules.iter().enumerate() {
+        rule::check(&mut check, &format!("rules[{at}]"), rule);
+    }
+    check.report
+}
+
+/// Every name is that of a model; `known` are those of the settings.
+pub(crate) fn models(names: &ModelNames, path: &str, known: &[String], report: &mut Report) {
+    let known: Vec<&str> = ["default", "offline"].into_iter().chain(known.iter().map(String::as_str)).collect();
+    let mut seen = BTreeSet::new();
+    for (at, model) in names.iter().enumerate() {
+        let path = names.place(path, at);
+        if !known.contains(&model) {
+            let problem = format!("there is no model `{model}`; known are {}", quoted(known.iter().copied()));
+            let close = question(model, known.iter().copied());
+            let hint = format!("{close} Add [models.{model}] to the settings, or name another");
+            report.error(path, problem, hint.trim());
+        } else if !seen.insert(model) {
+            report.warn(
+                path,
+                format!("`{model}` is named twice"),
+                "what it did not answer it is asked again; take it out",
+            );
+        }
+    }
+}
+
+struct Check<'a> {
+    config: &'a AgentConfig,
+    context: Context<'a>,
+    report: Report,
+}
+
+impl Check<'_> {
+    fn id(&mut self, path: &str, id: &str) {
+        if let Err(error) = ids::check("id", id) {
+            self.report.error(path, error.to_string(), "");
+        }
+    }
+
+    fn agent(&mut self) {
+        let config = self.config;
+        self.id("id", &config.id);
+        let blank_prompt = config.system_prompt.as_deref().is_some_and(|prompt| prompt.trim().is_empty());
+        if blank_prompt {
+            self.report.error("system_prompt", "is empty", "say what the agent's stage has to do");
+        }
+        if config.sop.trim().is_empty() && config.system_prompt.is_none() {
+            let hint = "describe in `sop` how it serves its users, or give a task agent a `system_prompt`";
+            self.report.error("sop", "is missing or empty", hint);
+        }
+        if !config.sop.trim().is_empty() && config.system_prompt.is_some() {
+            self.report.warn(
+                "sop",
+                "is not used",
+                "an agent with `system_prompt` serves workflows and has no procedure",
+            );
+        }
+        self.without_effect();
+        if config.greeting.as_deref().is_some_and(|greeting| greeting.trim().is_empty()) {
+            self.report.warn("greeting", "is empty", "take it out if the agent does not greet");
+        }
+        if !(1..=MAX_ITERATIONS).contains(&config.max_iterations) {
+            let problem = format!("found {}; allowed is 1 to {MAX_ITERATIONS}", config.max_iterations);
+            self.report.error("max_iterations", problem, "");
+        }
+        for (at, file) in config.knowledge.iter().flat_map(|knowledge| &knowledge.files).enumerate() {
+            if file.trim().is_empty() {
+                self.report.error(
+                    format!("knowledge.files[{at}]"),
+                    "is empty",
+                    "write a path or a pattern such as `kb/*.md`",
+                );
+            }
+        }
+    }
+
+    /// What only chats have has no effect in a task agent.
+    fn without_effect(&mut self) {
+        let config = self.config;
+        if !config.is_task_agent() {
+            return;
+        }
+        let given = [
+            ("greeting", config.greeting.is_some()),
+            ("skills", !config.skills.is_empty()),
+            ("flows", !config.flows.is_empty()),
+            ("timers", !config.timers.is_empty()),
+            ("knowledge", config.knowledge.is_some()),
+            ("handoff", config.handoff != crate::types::agent::HandoffConfig::default()),
+        ];
+        for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+            let hint =
+                "it is for agents that take chats; take it out, or give the agent an `sop` in place of `system_prompt`";
+            self.report.warn(field, "has no effect in a task agent", hint);
+        }
+    }
+
+    fn model(&mut self) {
+        models(&self.config.model, "model", self.context.models, &mut self.report);
+        let Budget { turn, session, .. } = self.config.budget;
+        for (name, _) in [("turn", turn), ("session", session)].into_iter().filter(|(_, most)| most.is_some()) {
+            if self.config.is_task_agent() {
+                let hint =
+                    "a workflow has `limits.max_tokens`; the chat agent whose turn it is has a budget of its own";
+                self.report.warn(format!("budget.{name}"), "has no effect in a task agent", hint);
+            }
+        }
+    }
+
+    fn skills(&mut self) {
+        for (at, skill) in self.config.skills.iter().enumerate() {
+            let path = format!("skills[{at}]");
+            self.id(&format!("{path}.id"), &skill.id);
+            call::params(self, &format!("{path}.params"), &skill.params);
+            match &skill.http {
+                Some(http) => call::http(self, &format!("{path}.http"), http, Some(&skill.params)),
+                None => self.registered(&path, &skill.id),
+            }
+        }
+    }
+
+    fn tools(&mut self) {
+        for (at, tool) in self.config.tools.iter().enumerate() {
+            let path = format!("tools[{at}]");
+            self.id(&format!("{path}.id"), &tool.id);
+            call::params(self, &format!("{path}.params"), &tool.params);
+            if let Some(http) = &tool.http {
+                call::http(self, &format!("{path}.http"), http, Some(&tool.params));
+            }
+            match (&tool.http, &tool.builtin) {
+                (Some(_), Some(_)) => self.report.error(&path, "has both `http` and `builtin`", "take one out"),
+                (None, None) => self.registered(&path, &tool.id),
+                (None, Some(name)) if !BUILTINS.contains(&name.as_str()) => {
+                    let problem =
+                        format!("there is no builtin `{name}`; known are {}", quoted(BUILTINS.iter().copied()));
+                    self.report.error(format!("{path}.builtin"), problem, question(name, BUILTINS.iter().copied()));
+                }
+                (None, Some(_)) | (Some(_), None) => {}
+            }
+        }
+    }
+
+    fn registered(&mut self, path: &str, id: &str) {
+        if self.context.functions.iter().any(|known| known == id) {
+            return;
+        }
+        let hint = format!("it works only where a function is registered in Rust as `{id}`");
+        self.report.warn(path, "has no `http`", hint);
+    }
+
+    /// A rule's `result_of` names a target without its kind, so skills and tools share their ids.
+    fn unique_ids(&mut self) {
+        let mut seen = BTreeSet::new();
+        let skills = self.config.skills.iter().enumerate().map(|(at, skill)| (format!("skills[{at}].id"), &skill.id));
+        let tools = self.config.tools.iter().enumerate().map(|(at, tool)| (format!("tools[{at}].id"), &tool.id));
+        for (path, id) in skills.chain(tools) {
+            if !seen.insert(id) {
+                let problem = format!("`{id}` is the id of another skill or tool");
+                self.report.error(path, problem, "give it another");
+            }
+        }
+    }
+
+    fn flows(&mut self) {
+        for (at, flow) in self.config.flows.iter().enumerate() {
+            let path = format!("flows[{at}]");
+            self.id(&path, flow);
+            if let Some(known) = self.context.known_flows
+                && !known.contains(flow)
+            {
+                let names = known.iter().map(String::as_str);
+                let problem = format!("there is no flow `{flow}`; known are {}", quoted(names.clone()));
+                self.report.error(path, problem, question(flow, names));
+            }
+        }
+        if self.config.flow_timeout().is_zero() {
+            self.report.error("flow_timeout", "is zero", "write how long a flow waits for its answer, such as `24h`");
+        }
+        for (at, word) in self.config.cancel_words.iter().enumerate() {
+            if bare(word).is_empty() {
+                let hint = "write the word, such as `取消`; an empty list has none";
+                self.report.error(format!("cancel_words[{at}]"), "has no letter", hint);
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        if self.config.timers.len() > MAX_TIMERS {
+            let problem = format!("has {} timers, at most {MAX_TIMERS} are allowed", self.config.timers.len());
+            self.report.error("timers", problem, "take some out");
+        }
+        for (at, timer) in self.config.timers.iter().enumerate() {
+            let path = format!("timers[{at}]");
+            let bytes = serde_json::json!(timer).to_string().len();
+            if bytes > MAX_TIMER_BYTES {
+                let problem = format!("has {bytes} bytes, at most {MAX_TIMER_BYTES} are allowed");
+                self.report.error(&path, problem, "shorten its `message` or `params`");
+            }
+            if timer.delay.is_zero() {
+                self.report.error(format!("{path}.delay"), "is zero", "write when it fires, such as `30m`");
+            }
+            let speaks = timer.message.as_deref().is_some_and(|message| !message.trim().is_empty());
+            if !speaks && timer.action.is_none() {
+                self.report.error(&path, "has neither `message` nor `action`", "it would do nothing; give it one");
+            }
+            if let Some(action) = &timer.action {
+                self.action(&format!("{path}.action"), action);
+            }
+        }
+    }
+
+    fn handoff(&mut self) {
+        if let Some(http) = &self.config.handoff.http {
+            call::http(self, "handoff.http", http, None);
+        }
+        if self.config.handoff.timeout().is_zero() {
+            self.report.error("handoff.timeout", "is zero", "write how long a human has, such as `24h`");
+        }
+    }
+
+    /// The target of an action exists, and gets what it requires.
+    fn action(&mut self, path: &str, action: &Action) {
+        let target = action.target.as_str();
+        let known = self.config.targets(action.kind);
+        if !known.contains(&target) {
+            let kind = action.kind.as_str();
+            let problem = format!("this agent has no {kind} `{target}`; known are {}", quoted(known.iter().copied()));
+            self.report.error(format!("{path}.target"), problem, question(target, known));
+        }
+        let params = match action.kind {
+            ActionKind::Skill => self.config.skills.iter().find(|skill| skill.id == target).map(|skill| &skill.params),
+            ActionKind::Tool => self.config.tools.iter().find(|tool| tool.id == target).map(|tool| &tool.params),
+            ActionKind::Flow | ActionKind::System => None,
+        };
+        for name in params.into_iter().flat_map(call::required) {
+            if !action.params.contains_key(name) {
+                self.report.warn(
+                    format!("{path}.params"),
+                    format!("`{name}` is missing, which `{target}` requires"),
+                    "add it",
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

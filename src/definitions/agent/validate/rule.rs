@@ -1,0 +1,194 @@
+//! The offline model's rules: `when` holds, then `decide`.
+
+use super::Check;
+use super::call::{placeholders, texts};
+use crate::base::config::nearest::question;
+use crate::definitions::document::finding::quoted;
+use crate::types::action::Action;
+use regex::Regex;
+use serde_json::{Map, Value};
+
+const CONDITIONS: [&str; 6] = ["contains", "matches", "result_of", "ok", "failed", "always"];
+
+/// What a decision may lead to (E-16).
+const STATUSES: [&str; 4] = ["processing", "typing", "ready", "transferred"];
+
+/// Names that placeholders may begin with after an action.
+const RESULT: [&str; 3] = ["result", "error", "ok"];
+
+/// Checks one rule.
+pub(super) fn check(check: &mut Check<'_>, path: &str, rule: &Value) {
+    let table = |name: &str| rule.get(name).and_then(Value::as_object);
+    let Some(when) = table("when") else {
+        check.report.error(format!("{path}.when"), "is missing or no table", "write `when: {contains: [再见]}`");
+        return;
+    };
+    let Some(decide) = table("decide") else {
+        let hint = "write `decide: {next_status: typing, response: …}`";
+        check.report.error(format!("{path}.decide"), "is missing or no table", hint);
+        return;
+    };
+    let names = conditions(check, &format!("{path}.when"), when);
+    let ok = when.get("ok").and_then(Value::as_bool);
+    if ok.is_some() && ok == when.get("failed").and_then(Value::as_bool) {
+        check.report.error(format!("{path}.when"), "`ok` and `failed` contradict each other", "take one of them out");
+    }
+    decision(check, &format!("{path}.decide"), decide, &names);
+}
+
+/// Checks the conditions; returns what placeholders may begin with.
+fn conditions(check: &mut Check<'_>, path: &str, when: &Map<String, Value>) -> Vec<String> {
+    let mut names = vec!["message".to_owned()];
+    if when.is_empty() {
+        check.report.error(path, "has no condition", "for a rule that always holds write `always: true`");
+    }
+    for (condition, value) in when {
+        let path = format!("{path}.{condition}");
+        match condition.as_str() {
+            "contains" => words(check, &path, value),
+            "matches" => names.extend(groups(check, &path, value)),
+            "result_of" => {
+                target(check, &path, value);
+                names.extend(RESULT.map(str::to_owned));
+            }
+            "ok" | "failed" => {
+                if !value.is_boolean() {
+                    check.report.error(path, "has to be true or false", "");
+                }
+                names.extend(RESULT.map(str::to_owned));
+            }
+            "always" if *value != Value::Bool(true) => {
+                check.report.error(path, "has to be true", "take it out otherwise")
+            }
+            "always" => {}
+            other => {
+                let problem = format!("`{other}` is no condition; known are {}", quoted(CONDITIONS));
+                check.report.error(path, problem, question(other, CONDITIONS));
+            }
+        }
+    }
+    names
+}
+
+fn words(check: &mut Check<'_>, path: &str, value: &Value) {
+    let filled = |value: &Value| value.as_str().is_some_and(|word| !word.is_empty());
+    let legal = match value {
+        Value::Array(words) => !words.is_empty() && words.iter().all(filled),
+        single => filled(single),
+    };
+    if !legal {
+        check.report.error(path, "has to be a list of texts, none of them empty", "write `contains: [再见, bye]`");
+    }
+}
+
+fn groups(check: &mut Check<'_>, path: &str, value: &Value) -> Vec<String> {
+    let Some(pattern) = value.as_str() else {
+        check.report.error(path, "has to be a text with a regular expression", "");
+        return Vec::new();
+    };
+    match Regex::new(pattern) {
+        Ok(pattern) => pattern.capture_names().flatten().map(str::to_owned).collect(),
+        Err(error) => {
+            let problem = error.to_string();
+            let problem = problem.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
+            check.report.error(path, format!("is no regular expression: {problem}"), "");
+            Vec::new()
+        }
+    }
+}
+
+fn target(check: &mut Check<'_>, path: &str, value: &Value) {
+    let skills = check.config.skills.iter().map(|skill| skill.id.as_str());
+    let known: Vec<&str> = skills.chain(check.config.tools.iter().map(|tool| tool.id.as_str())).collect();
+    let found = value.as_str().unwrap_or_default();
+    if !known.contains(&found) {
+        let problem = format!("this agent has no skill or tool `{found}`; known are {}", quoted(known.iter().copied()));
+        check.report.error(path, problem, question(found, known));
+    }
+}
+
+fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, names: &[String]) {
+    let given = |name: &str| decide.get(name).filter(|value| !value.is_null());
+    let (response, action, output) = (given("response"), given("action"), given("output"));
+    let status = given("next_status").and_then(Value::as_str).unwrap_or_default();
+    let task = check.config.is_task_agent();
+    let left_out = task && given("next_status").is_none();
+    if !left_out && !STATUSES.contains(&status) {
+        let problem = format!("found `{status}`; allowed are {}", quoted(STATUSES));
+        check.report.error(format!("{path}.next_status"), problem, question(status, STATUSES));
+    }
+    if response.is_some_and(|response| !response.is_string()) {
+        check.report.error(format!("{path}.response"), "has to be a text", "");
+    }
+    if output.is_some_and(|output| !output.is_object()) {
+        let hint = "write `output: {is_complete: true}`";
+        check.report.error(format!("{path}.output"), "has to be a table: the structure that is answered", hint);
+    }
+    if task {
+        serves(check, path, action, response.or(output));
+    } else {
+        if output.is_some() {
+            check.report.warn(format!("{path}.output"), "has no effect: a chat agent decides", "take it out");
+        }
+        leads_on(check, path, (status, action, response));
+    }
+    if let Some(action) = action {
+        match serde_path_to_error::deserialize::<_, Action>(action) {
+            Ok(action) => check.action(&format!("{path}.action"), &action),
+            Err(error) => {
+                let field = error.path().to_string();
+                let field = if field == "." { String::new() } else { format!(".{field}") };
+                check.report.error(format!("{path}.action{field}"), error.inner().to_string(), "");
+            }
+        }
+    }
+    let mut found = Vec::new();
+    response.iter().for_each(|response| texts(&format!("{path}.response"), response, &mut found));
+    output.iter().for_each(|output| texts(&format!("{path}.output"), output, &mut found));
+    action.iter().for_each(|action| texts(&format!("{path}.action"), action, &mut found));
+    filled(check, &found, names);
+}
+
+/// Every placeholder of these texts has a value.
+fn filled(check: &mut Check<'_>, found: &[(String, &str)], names: &[String]) {
+    for (path, text) in found {
+        for placeholder in placeholders(text) {
+            let root = placeholder.split('.').next().unwrap_or(placeholder);
+            if !names.iter().any(|name| name == root) {
+                let known = quoted(names.iter().map(String::as_str));
+                let problem = format!("`{{{placeholder}}}` has no value in this rule; known are {known}");
+                check.report.warn(path.clone(), problem, "name a group in `matches`, or add `result_of`");
+            }
+        }
+    }
+}
+
+/// A task agent answers its stage, or calls a tool; it has no status to lead to.
+fn serves(check: &mut Check<'_>, path: &str, action: Option<&Value>, response: Option<&Value>) {
+    if action.is_none() && response.is_none() {
+        let hint = "write `response: …`, or `action: {type: TOOL, target: …}`";
+        check.report.error(path, "has neither `response` nor `action`", hint);
+    }
+    let kind = action.and_then(|action| action.get("type")).and_then(Value::as_str);
+    if let Some(kind @ ("SKILL" | "FLOW" | "SYSTEM")) = kind {
+        let problem = format!("found `{kind}`; a task agent calls tools only");
+        check.report.error(format!("{path}.action.type"), problem, "write `type: TOOL`");
+    }
+}
+
+/// What a chat agent's decision needs for the status that it leads to.
+fn leads_on(check: &mut Check<'_>, path: &str, decided: (&str, Option<&Value>, Option<&Value>)) {
+    match decided {
+        (status @ ("typing" | "transferred"), _, None) => {
+            check.report.error(path, format!("`{status}` needs a `response`"), "say what the user reads");
+        }
+        ("ready", _, Some(_)) => {
+            let hint = "use `typing` to send it";
+            check.report.warn(format!("{path}.response"), "is dropped, since `ready` is silent", hint);
+        }
+        ("processing", None, None) => {
+            check.report.warn(path, "`processing` without an action makes no progress", "give it an `action`");
+        }
+        _ => {}
+    }
+}

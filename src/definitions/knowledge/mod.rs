@@ -1,0 +1,5 @@
+//! TODO
+
+pub mod files;
+pub mod passages;
+pub mod source;

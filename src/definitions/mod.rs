@@ -1,0 +1,6 @@
+//! TODO
+
+pub mod agent;
+pub mod document;
+pub mod knowledge;
+pub mod workflow;

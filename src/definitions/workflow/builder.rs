@@ -1,0 +1,382 @@
+//! Workflows in code (O-29). What is built is the document that a file would have, so its hash, its events and its output are
+//! those of the same workflow in YAML.
+//!
+//! ```
+//! use turnwheel::workflow::orchestration::builder::{Loop, Pipeline, Stage};
+//!
+//! let research = Loop::new("research_loop")
+//!     .max_iterations(3)
+//!     .condition("{reflection} contains 'CONTINUE'")
+//!     .inherit(["plan"])
+//!     .stage(Stage::new("retrieve", "retrieve_agent").input("{plan}\n{loop.last.retrieve}"))
+//!     .stage(Stage::new("reflection", "reflection_agent").input("{retrieve}"));
+//! let workflow = Pipeline::new("research")
+//!     .stage(Stage::new("plan", "planner_agent").input("{query}"))
+//!     .stage(Stage::new("findings", research).input("{plan}"))
+//!     .stage(Stage::new("summary", "summary_agent").input("{findings}").condition("{findings}"))
+//!     .build()?;
+//! assert_eq!(workflow.id(), "research");
+//! # Ok::<(), turnwheel::workflow::orchestration::WorkflowError>(())
+//! ```
+
+use super::definition::{LimitsConfig, WorkflowRecord};
+use super::read::WorkflowError;
+use super::structure;
+use crate::base::clock;
+use crate::types::duration;
+use crate::types::model_names::ModelNames;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// What a stage runs: the id of a task agent, workflow or flow, or a workflow in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Runnable(Value);
+
+impl From<&str> for Runnable {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<String> for Runnable {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+/// One part of a workflow.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Stage(Map<String, Value>);
+
+impl Stage {
+    /// A stage that runs `runnable`, with the workflow's input as its own.
+    pub fn new(id: impl Into<String>, runnable: impl Into<Runnable>) -> Self {
+        let fields = [("id", id.into().into()), ("runnable", runnable.into().0)];
+        Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// The template of its input. A name that leads nowhere stays visible in it: `[未找到: NAME]`.
+    pub fn input(self, template: impl Into<String>) -> Self {
+        self.with("input", template.into())
+    }
+
+    /// When it runs; else it is skipped, and its output is empty.
+    pub fn condition(self, condition: impl Into<String>) -> Self {
+        self.with("condition", condition.into())
+    }
+
+    /// How often it is tried, and how long after the first failure; twice as long after each further one.
+    pub fn retry(self, max_attempts: u32, backoff: Duration) -> Self {
+        self.with("retry", json!({ "max_attempts": max_attempts, "backoff": duration::format(backoff) }))
+    }
+
+    /// The model that its task agent asks, in place of its own; of several the next where the one before does not answer.
+    pub fn model(self, names: impl Into<ModelNames>) -> Self {
+        self.with("model", json!(names.into()))
+    }
+
+    /// The most time of one attempt.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with("timeout", duration::format(timeout))
+    }
+
+    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+macro_rules! workflows {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq)]
+            #[must_use]
+            pub struct $name(Map<String, Value>);
+
+            impl $name {
+                /// A workflow of that id, without stages.
+                pub fn new(id: impl Into<String>) -> Self {
+                    Self(Map::from_iter([("type".to_owned(), $kind.into()), ("id".to_owned(), id.into().into())]))
+                }
+
+                /// What it is for.
+                pub fn description(self, description: impl Into<String>) -> Self {
+                    self.with("description", description.into())
+                }
+
+                /// What its runs may take; within another workflow it has no effect.
+                pub fn limits(self, limits: LimitsConfig) -> Self {
+                    self.with("limits", structure::limits(&limits))
+                }
+
+                /// The workflow; an error when it cannot work.
+                pub fn build(self) -> Result<WorkflowRecord, WorkflowError> {
+                    WorkflowRecord::from_document(Value::Object(self.0), clock::now())
+                }
+
+                fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+                    self.0.insert(name.to_owned(), value.into());
+                    self
+                }
+            }
+
+            impl From<$name> for Runnable {
+                fn from(workflow: $name) -> Self {
+                    Self(Value::Object(workflow.0))
+                }
+            }
+        )*
+    };
+}
+
+workflows! {
+    /// One stage after the other.
+    Pipeline = "pipeline";
+    /// The stages again and again while the condition holds.
+    Loop = "loop";
+    /// All branches at once.
+    Parallel = "parallel";
+    /// The first route whose condition holds.
+    Conditional = "conditional";
+    /// A plan that a model makes, and what comes of it. It needs its four roles, and an agent.
+    Dynamic = "dynamic";
+}
+
+impl Pipeline {
+    /// Adds a stage.
+    pub fn stage(mut self, stage: Stage) -> Self {
+        push(&mut self.0, "stages", stage.0.into());
+        self
+    }
+
+    /// The template that makes its output; without one the output is that of the last stage.
+    pub fn output(self, template: impl Into<String>) -> Self {
+        self.with("output", template.into())
+    }
+
+    /// Outputs of the enclosing workflow that its stages see.
+    pub fn inherit(self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.with("inherit_keys", keys.into_iter().map(Into::into).collect::<Vec<String>>())
+    }
+}
+
+impl Loop {
+    /// Adds a stage.
+    pub fn stage(mut self, stage: Stage) -> Self {
+        push(&mut self.0, "stages", stage.0.into());
+        self
+    }
+
+    /// Asked after each iteration: whether there is another.
+    pub fn condition(self, condition: impl Into<String>) -> Self {
+        self.with("condition", condition.into())
+    }
+
+    /// At least 1; 10 unless given.
+    pub fn max_iterations(self, most: u32) -> Self {
+        self.with("max_iterations", most)
+    }
+
+    /// The template that makes its output from the outputs of the last iteration; without one the output is that of the last
+    /// stage.
+    pub fn output(self, template: impl Into<String>) -> Self {
+        self.with("output", template.into())
+    }
+
+    /// Outputs of the enclosing workflow that its stages see.
+    pub fn inherit(self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.with("inherit_keys", keys.into_iter().map(Into::into).collect::<Vec<String>>())
+    }
+}
+
+impl Parallel {
+    /// Adds a branch.
+    pub fn branch(mut self, branch: Stage) -> Self {
+        push(&mut self.0, "branches", branch.0.into());
+        self
+    }
+
+    /// Makes its output of those of the branches.
+    pub fn merge_template(self, template: impl Into<String>) -> Self {
+        self.with("merge_template", template.into())
+    }
+
+    /// How many branches run at once.
+    pub fn max_concurrency(self, most: u32) -> Self {
+        self.with("max_concurrency", most)
+    }
+}
+
+impl Conditional {
+    /// Adds a route: `stage` runs when `condition` holds, and none before it did.
+    pub fn route(mut self, condition: impl Into<String>, stage: Stage) -> Self {
+        let route = Stage(Map::new()).with("condition", condition.into()).with("stage", stage.0);
+        push(&mut self.0, "routes", route.0.into());
+        self
+    }
+
+    /// What runs when no route fits.
+    pub fn default(self, stage: Stage) -> Self {
+        self.with("default", stage.0)
+    }
+}
+
+/// Who plays a part in a [`Dynamic`] workflow.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Role(Map<String, Value>);
+
+impl Role {
+    /// A task agent, which asks its own model.
+    pub fn new(agent: impl Into<String>) -> Self {
+        Self(Map::from_iter([("agent".to_owned(), agent.into().into())]))
+    }
+
+    /// The model that it asks in place of its own; of several the next where the one before does not answer.
+    pub fn model(mut self, names: impl Into<ModelNames>) -> Self {
+        self.0.insert("model".into(), json!(names.into()));
+        self
+    }
+}
+
+impl From<&str> for Role {
+    fn from(agent: &str) -> Self {
+        Self::new(agent)
+    }
+}
+
+/// What the steps of a plan may name.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct SubAgent(Map<String, Value>);
+
+impl SubAgent {
+    /// What runs under `name`, and what it can find out.
+    pub fn new(name: impl Into<String>, runnable: impl Into<Runnable>, description: impl Into<String>) -> Self {
+        let fields =
+            [("name", name.into().into()), ("runnable", runnable.into().0), ("description", description.into().into())];
+        Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// As [`Stage::retry`].
+    pub fn retry(self, max_attempts: u32, backoff: Duration) -> Self {
+        Self(Stage(self.0).retry(max_attempts, backoff).0)
+    }
+
+    /// As [`Stage::timeout`].
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self(Stage(self.0).timeout(timeout).0)
+    }
+
+    /// As [`Stage::model`].
+    pub fn model(self, names: impl Into<ModelNames>) -> Self {
+        Self(Stage(self.0).model(names).0)
+    }
+}
+
+impl Dynamic {
+    /// Who makes the plan, asks back or rejects.
+    pub fn plan(self, role: impl Into<Role>) -> Self {
+        self.with("plan", role.into().0)
+    }
+
+    /// Who decides what becomes of a review that misses something.
+    pub fn replan(self, role: impl Into<Role>) -> Self {
+        self.with("replan", role.into().0)
+    }
+
+    /// Who judges whether the results answer the question.
+    pub fn review(self, role: impl Into<Role>) -> Self {
+        self.with("review", role.into().0)
+    }
+
+    /// Who writes the answer.
+    pub fn summary(self, role: impl Into<Role>) -> Self {
+        self.with("summary", role.into().0)
+    }
+
+    /// Adds what the steps of a plan may name.
+    pub fn agent(mut self, agent: SubAgent) -> Self {
+        push(&mut self.0, "agents", agent.0.into());
+        self
+    }
+
+    /// The most activations of nodes; 10 unless given.
+    pub fn max_iterations(self, most: u32) -> Self {
+        self.with("max_iterations", most)
+    }
+
+    /// How many steps of a plan run at once.
+    pub fn max_concurrency(self, most: u32) -> Self {
+        self.with("max_concurrency", most)
+    }
+}
+
+fn push(fields: &mut Map<String, Value>, name: &str, item: Value) {
+    if let Value::Array(items) = fields.entry(name).or_insert_with(|| json!([])) {
+        items.push(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definitions::workflow::read;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_built_is_what_the_file_says() {
+        let yaml = "
+type: pipeline
+id: w
+description: 例子
+limits: {max_stages: 5, timeout: 2m}
+output: '{b}'
+stages:
+  - {id: a, runnable: x, input: '{query}', condition: 'not {query}', retry: {max_attempts: 2, backoff: 500ms}, timeout: 1m, model: fast}
+  - id: b
+    input: '{a}'
+    runnable:
+      type: parallel
+      id: p
+      merge_template: '{l}{c}'
+      max_concurrency: 2
+      branches:
+        - id: l
+          runnable: {type: loop, id: l, condition: '{s}', max_iterations: 3, output: '{s}', inherit_keys: [a], stages: [{id: s, runnable: x}]}
+        - id: c
+          runnable:
+            type: conditional
+            id: c
+            routes: [{condition: '{a}', stage: {id: one, runnable: x}}]
+            default: {id: other, runnable: {type: pipeline, id: within, inherit_keys: [a], stages: [{id: last, runnable: x, input: '{a}'}]}}
+";
+        let file = read::text(Path::new("w.yaml"), yaml).unwrap();
+        let looped =
+            Loop::new("l").condition("{s}").max_iterations(3).output("{s}").inherit(["a"]).stage(Stage::new("s", "x"));
+        let nested = Pipeline::new("within").inherit(["a"]).stage(Stage::new("last", "x").input("{a}"));
+        let choice = Conditional::new("c").route("{a}", Stage::new("one", "x")).default(Stage::new("other", nested));
+        let parallel = Parallel::new("p").merge_template("{l}{c}").max_concurrency(2);
+        let limits =
+            LimitsConfig { max_stages: Some(5), timeout: Some(Duration::from_secs(120)), ..LimitsConfig::default() };
+        let first = Stage::new("a", "x")
+            .input("{query}")
+            .condition("not {query}")
+            .retry(2, Duration::from_millis(500))
+            .timeout(Duration::from_secs(60))
+            .model("fast");
+        let both = parallel.branch(Stage::new("l", looped)).branch(Stage::new("c", choice));
+        let pipeline = Pipeline::new("w").description("例子").limits(limits).output("{b}");
+        let built = pipeline.stage(first).stage(Stage::new("b", both).input("{a}")).build().unwrap();
+        assert_eq!((&built.document, &built.hash, &built.workflow), (&file.document, &file.hash, &file.workflow));
+    }
+
+    #[test]
+    fn what_cannot_work_is_an_error_and_a_name_that_leads_nowhere_is_not() {
+        let error = Pipeline::new("w").build().unwrap_err().to_string();
+        assert_eq!(error, "stages: is missing; it takes at least a stage");
+        assert!(Pipeline::new("w").stage(Stage::new("a", "x").input("{never}")).build().is_ok());
+    }
+}

@@ -1,0 +1,202 @@
+//! Checks a workflow beyond its structure: every template and condition names what it can see (OP-O4, OP-O12, OP-O22), and
+//! every stage what can run (OP-O19).
+
+use super::condition::Condition;
+use super::definition::{Shape, Stage, Target, Workflow};
+use super::known::{KnownRunnables, paths};
+use super::names::{Left, Names, Place, sees};
+use super::reader::join;
+use super::scope::{RESERVED, is_or_within};
+use super::template::InputMapping;
+use crate::base::config::nearest::question;
+use crate::definitions::document::Report;
+use crate::definitions::document::finding::quoted;
+use std::collections::BTreeMap;
+
+/// What is wrong with `workflow`, where there is what `known` has.
+pub fn check(workflow: &Workflow, known: &KnownRunnables) -> Report {
+    let mut check = Check { known, report: Report::default() };
+    check.workflow(workflow, "", None);
+    known.check_runnables(workflow, &mut check.report);
+    check.report
+}
+
+struct Check<'k> {
+    known: &'k KnownRunnables,
+    report: Report,
+}
+
+impl<'k> Check<'k> {
+    /// `around` is what the stage sees that runs `workflow`; nothing is around the outermost.
+    fn workflow(&mut self, workflow: &'k Workflow, path: &str, around: Option<&Names<'k>>) {
+        match &workflow.shape {
+            Shape::Pipeline { stages, inherit_keys, .. } | Shape::Loop { stages, inherit_keys, .. } => {
+                let names = self.inherited(workflow, inherit_keys, path, around);
+                self.sequence(workflow, stages, path, names);
+            }
+            Shape::Parallel { branches, merge_template, .. } => {
+                let mut names = around.cloned().unwrap_or_default();
+                for (at, branch) in paths(&workflow.shape) {
+                    let place = Place::Branch { own: &branch.id, branches };
+                    self.stage(branch, &join(path, &at), &names, place);
+                }
+                let known = self.known;
+                names
+                    .outputs
+                    .extend(branches.iter().flat_map(|branch| branch.own_ids(&|id| known.workflow(id).cloned())));
+                if let Some(template) = merge_template {
+                    self.template(template, &join(path, "merge_template"), &names, Place::Whole);
+                }
+            }
+            Shape::Conditional { routes, .. } => {
+                let names = around.cloned().unwrap_or_default();
+                let stages = workflow.shape.stages();
+                for (at, route) in routes.iter().enumerate() {
+                    let path = join(path, &format!("routes[{at}].condition"));
+                    self.condition(&route.condition, &path, &names, Place::Route { stages: &stages });
+                }
+                for (at, stage) in paths(&workflow.shape) {
+                    self.stage(stage, &join(path, &at), &names, Place::Route { stages: &stages });
+                }
+            }
+            // What a step runs sees its question alone.
+            Shape::Dynamic(_) => {
+                for (at, agent) in paths(&workflow.shape) {
+                    if let Target::Inline(within) = &agent.runnable {
+                        self.workflow(within, &join(&join(path, &at), "runnable"), Some(&Names::default()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the stages of a pipeline or loop see before the first has run.
+    fn inherited(
+        &mut self,
+        workflow: &'k Workflow,
+        keys: &'k [String],
+        path: &str,
+        around: Option<&Names<'k>>,
+    ) -> Names<'k> {
+        for (at, key) in keys.iter().enumerate() {
+            let path = join(path, &format!("inherit_keys[{at}]"));
+            if RESERVED.contains(&key.as_str()) {
+                let hint = "the stage that runs it can hand it on in its `input`";
+                self.report.error(path, format!("every workflow has a `{key}` of its own"), hint);
+            } else if let Some(around) = around.filter(|around| !around.outputs.contains(key.as_str())) {
+                let names = || around.outputs.iter().map(String::as_str);
+                let problem =
+                    format!("the workflow around has no `{key}` by then; it has {}", quoted(names().take(10)));
+                self.report.error(path, problem, question(key, names()));
+            } else if around.is_none() {
+                let problem = format!("there is no workflow around this one, so `{key}` is always empty");
+                self.report.warn(path, problem, "a workflow that is named by its id sees only its input; take it out");
+            }
+        }
+        let outer = around.map(|around| around.outputs.union(&around.outer).cloned().collect()).unwrap_or_default();
+        let within = around.into_iter().flat_map(|around| &around.outputs);
+        let within = within.filter(|name| keys.iter().any(|key| is_or_within(name, key)));
+        let outputs = keys.iter().chain(within).cloned().collect();
+        Names { outputs, outer, of_loop: None, sequence: Some(workflow) }
+    }
+
+    fn sequence(&mut self, workflow: &'k Workflow, stages: &'k [Stage], path: &str, mut names: Names<'k>) {
+        let left: Vec<Left> = stages.iter().enumerate().flat_map(|(by, stage)| self.left(by, stage)).collect();
+        self.collisions(&left, path, &names);
+        if matches!(workflow.shape, Shape::Loop { .. }) {
+            names.of_loop = Some(left.iter().map(|left| left.id.clone()).collect());
+        }
+        let mut coming = left.iter().peekable();
+        for (at, stage) in stages.iter().enumerate() {
+            let place = Place::Sequence { at, left: &left };
+            self.stage(stage, &join(path, &format!("stages[{at}]")), &names, place);
+            while let Some(left) = coming.next_if(|left| left.by == at) {
+                names.outputs.insert(left.id.clone());
+            }
+        }
+        if let Shape::Loop { condition, .. } = &workflow.shape {
+            self.condition(condition, &join(path, "condition"), &names, Place::Whole);
+        }
+        if let Some(template) = workflow.shape.output() {
+            self.output(template, &join(path, "output"), &names);
+        }
+    }
+
+    /// The template of a pipeline's or loop's output sees all its stages.
+    fn output(&mut self, template: &InputMapping, path: &str, names: &Names<'_>) {
+        self.template(template, path, names, Place::Whole);
+        if template.variables().next().is_none() {
+            let text = template.template().trim();
+            let hint = match names.outputs.contains(text) {
+                true => format!("write `{{{text}}}`"),
+                false => "a stage's output is written in braces: `{stage}`".to_owned(),
+            };
+            self.report.warn(path, "names no stage, so it is the same text after every run", hint);
+        }
+    }
+
+    /// What a stage of a pipeline or loop leaves: after a parallel, also the outputs of its branches (OP-O16).
+    fn left(&self, by: usize, stage: &'k Stage) -> Vec<Left> {
+        let ids = stage.output_ids(&|id| self.known.workflow(id).cloned());
+        let left = ids.into_iter().enumerate();
+        left.map(|(at, id)| Left { by, is_branch: at > 0 && !id.contains('.'), id }).collect()
+    }
+
+    /// Each name stands for one output. Two stages of one id are found when the file is read.
+    fn collisions(&mut self, left: &[Left], path: &str, names: &Names<'k>) {
+        let mut first: BTreeMap<&str, &Left> = BTreeMap::new();
+        // What a stage within leaves goes by a path that begins with a name of its own.
+        for one in left.iter().filter(|one| !one.id.contains('.')) {
+            let other = match first.get(one.id.as_str()) {
+                _ if names.outputs.contains(&one.id) => Some("one of `inherit_keys`".to_owned()),
+                Some(other) if one.is_branch || other.is_branch => Some(format!("left by `stages[{}]`", other.by)),
+                _ => None,
+            };
+            if let Some(other) = other {
+                let (what, field) = if one.is_branch { ("branch", "runnable") } else { ("stage", "id") };
+                let problem = format!("the {what} `{}` has the name of an output that is {other}", one.id);
+                let hint =
+                    "give one of them another id: once a parallel has ended, its branches' outputs go by their ids";
+                self.report.error(join(path, &format!("stages[{}].{field}", one.by)), problem, hint);
+            }
+            first.entry(&one.id).or_insert(one);
+        }
+    }
+
+    fn stage(&mut self, stage: &'k Stage, path: &str, names: &Names<'k>, place: Place<'_>) {
+        self.template(&stage.input, &join(path, "input"), names, place);
+        if let Some(condition) = &stage.condition {
+            self.condition(condition, &join(path, "condition"), names, place);
+        }
+        if let Target::Inline(workflow) = &stage.runnable {
+            self.workflow(workflow, &join(path, "runnable"), Some(names));
+        }
+    }
+
+    fn template(&mut self, template: &InputMapping, path: &str, names: &Names<'_>, place: Place<'_>) {
+        self.variables(&template.get_dependencies(), path, names, place);
+        for (whole, name) in template.nearly() {
+            if sees(names, place, name).is_ok() {
+                let problem = format!("`{whole}` is text, and nothing is put in");
+                self.report.warn(path, problem, format!("write `{{{name}}}`"));
+            }
+        }
+    }
+
+    fn condition(&mut self, condition: &Condition, path: &str, names: &Names<'_>, place: Place<'_>) {
+        self.variables(&condition.get_dependencies(), path, names, place);
+    }
+
+    fn variables(&mut self, variables: &[String], path: &str, names: &Names<'_>, place: Place<'_>) {
+        for variable in variables {
+            match sees(names, place, variable) {
+                Ok(None) => {}
+                Ok(Some((problem, hint))) => self.report.warn(path, problem, hint),
+                Err((problem, hint)) => self.report.error(path, problem, hint),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

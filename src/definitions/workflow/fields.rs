@@ -1,0 +1,60 @@
+//! The fields of a workflow file. Unknown ones change the hash but nothing else, so most are typing mistakes.
+
+use super::reader::TYPES;
+use crate::base::config::nearest::question;
+use crate::definitions::document::Report;
+use serde_json::{Map, Value};
+
+/// The fields of each kind of table; docs/workflows.md has them all, which a test holds to this.
+pub const FIELDS: [(&str, &[&str]); 11] = [
+    ("pipeline", &["type", "id", "description", "limits", "stages", "output", "inherit_keys"]),
+    (
+        "loop",
+        &["type", "id", "description", "limits", "stages", "condition", "max_iterations", "output", "inherit_keys"],
+    ),
+    ("parallel", &["type", "id", "description", "limits", "branches", "merge_template", "max_concurrency"]),
+    ("conditional", &["type", "id", "description", "limits", "routes", "default"]),
+    (
+        "dynamic",
+        &[
+            "type",
+            "id",
+            "description",
+            "limits",
+            "plan",
+            "replan",
+            "review",
+            "summary",
+            "agents",
+            "max_iterations",
+            "max_concurrency",
+        ],
+    ),
+    ("role", &["agent", "model"]),
+    ("sub_agent", &["name", "runnable", "description", "retry", "timeout", "model"]),
+    ("stage", &["id", "runnable", "input", "condition", "retry", "timeout", "model"]),
+    ("route", &["condition", "stage"]),
+    ("retry", &["max_attempts", "backoff"]),
+    ("limits", &["max_stages", "max_depth", "timeout", "max_model_calls", "max_tokens"]),
+];
+
+/// Bookkeeping, which the hash leaves out: no unknown field at the top.
+const BOOKKEEPING: &str = "updated_at";
+
+/// Warns of every field of a table that is none of its `kind`'s; of an unknown kind's none.
+pub(super) fn check(table: &Map<String, Value>, path: &str, kind: &str, report: &mut Report) {
+    let Some((_, known)) = FIELDS.iter().find(|(name, _)| *name == kind) else { return };
+    for name in table.keys().map(String::as_str) {
+        if known.contains(&name) || path.is_empty() && name == BOOKKEEPING {
+            continue;
+        }
+        let elsewhere = FIELDS.iter().take(TYPES.len()).find(|(_, fields)| fields.contains(&name));
+        let hint = match (elsewhere, question(name, known.iter().copied())) {
+            _ if (kind, name) == ("parallel", "output") => "its `merge_template` makes a parallel's output".to_owned(),
+            (Some((other, _)), _) => format!("`{name}` is for `type: {other}`"),
+            (None, close) if close.is_empty() => "it has no effect; take it out".to_owned(),
+            (None, close) => close,
+        };
+        report.warn(super::reader::join(path, name), format!("a {} has no such field", kind.replace('_', "-")), hint);
+    }
+}

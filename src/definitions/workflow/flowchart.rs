@@ -1,0 +1,130 @@
+//! A workflow as a Mermaid flowchart (O-33).
+
+use super::definition::{Dynamic, Shape, Target, Workflow};
+use super::structure::{brief, headline, parts};
+use crate::definitions::workflow::node::Node;
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// A Mermaid flowchart: a subgraph for each workflow, a box for each stage that is a name.
+pub fn mermaid(workflow: &Workflow) -> String {
+    let mut chart = Chart { text: "flowchart TD\n".to_owned(), boxes: 0 };
+    chart.workflow(workflow, None, 1);
+    chart.text
+}
+
+struct Chart {
+    text: String,
+    /// Ids in the chart are numbers of its own: those of the file may be words that Mermaid knows.
+    boxes: usize,
+}
+
+impl Chart {
+    fn line(&mut self, level: usize, line: &str) {
+        let _ = writeln!(self.text, "{}{line}", "    ".repeat(level));
+    }
+
+    fn next(&mut self) -> String {
+        self.boxes += 1;
+        format!("n{}", self.boxes)
+    }
+
+    /// Answers the id of the subgraph.
+    fn workflow(&mut self, workflow: &Workflow, stage: Option<&str>, level: usize) -> String {
+        let id = self.next();
+        let title = stage.map(|stage| format!("{stage}: ")).unwrap_or_default() + &headline(workflow);
+        self.line(level, &format!("subgraph {id}[\"{}\"]", label(&title)));
+        let fork = matches!(workflow.shape, Shape::Conditional { .. }).then(|| {
+            let fork = self.next();
+            self.line(level + 1, &format!("{fork}{{\"?\"}}"));
+            fork
+        });
+        let orchestrator = match &workflow.shape {
+            Shape::Dynamic(dynamic) => Some(self.nodes(dynamic, level + 1)),
+            _ => None,
+        };
+        let mut ids = Vec::new();
+        let mut edges = Vec::new();
+        for (when, stage) in parts(&workflow.shape) {
+            let one = match &stage.runnable {
+                Target::Inline(within) => self.workflow(within, Some(&stage.id), level + 1),
+                Target::Reference(name) => {
+                    let one = self.next();
+                    self.line(level + 1, &format!("{one}[\"{}<br/>{}\"]", label(&stage.id), label(name)));
+                    one
+                }
+            };
+            let before = match &workflow.shape {
+                Shape::Parallel { .. } => None,
+                Shape::Conditional { .. } => fork.clone(),
+                Shape::Pipeline { .. } | Shape::Loop { .. } => ids.last().cloned(),
+                Shape::Dynamic(_) => None,
+            };
+            edges.extend(orchestrator.iter().map(|orchestrator| format!("{orchestrator} -.-> {one}")));
+            let when = when.map(|when| format!("|\"{}\"|", label(&when))).unwrap_or_default();
+            edges.extend(before.map(|before| format!("{before} -->{when} {one}")));
+            ids.push(one);
+        }
+        if let (Shape::Loop { .. }, [first, .., last]) = (&workflow.shape, ids.as_slice()) {
+            edges.push(format!("{last} -.-> {first}"));
+        }
+        edges.iter().for_each(|edge| self.line(level + 1, edge));
+        self.line(level, "end");
+        id
+    }
+}
+
+impl Chart {
+    /// The nodes of a dynamic workflow and the ways between them; answers the one that runs the sub-agents.
+    fn nodes(&mut self, dynamic: &Dynamic, level: usize) -> String {
+        let mut boxes = HashMap::new();
+        for node in Node::ALL {
+            let id = self.next();
+            let agent = match node {
+                Node::Triage => format!("{}, {}", dynamic.plan.agent, dynamic.replan.agent),
+                Node::Review => format!("{}, {}", dynamic.review.agent, dynamic.summary.agent),
+                Node::Summary => dynamic.summary.agent.clone(),
+                Node::StoreQuery | Node::Clarify | Node::Reject | Node::Orchestrator => String::new(),
+            };
+            let agent = if agent.is_empty() { agent } else { format!("<br/>{}", label(&agent)) };
+            self.line(level, &format!("{id}[\"{}{agent}\"]", node.id()));
+            boxes.insert(node, id);
+        }
+        for (from, when, to) in WAYS {
+            let when = if when.is_empty() { String::new() } else { format!("|\"{when}\"|") };
+            self.line(level, &format!("{} -->{when} {}", boxes[&from], boxes[&to]));
+        }
+        boxes[&Node::Orchestrator].clone()
+    }
+}
+
+/// From node to node, and when.
+const WAYS: [(Node, &str, Node); 8] = [
+    (Node::StoreQuery, "", Node::Triage),
+    (Node::Triage, "clarify", Node::Clarify),
+    (Node::Triage, "reject", Node::Reject),
+    (Node::Triage, "plan", Node::Orchestrator),
+    (Node::Triage, "refused", Node::Summary),
+    (Node::Orchestrator, "", Node::Review),
+    (Node::Orchestrator, "again", Node::Summary),
+    (Node::Review, "incomplete", Node::Triage),
+];
+
+/// The most characters of a label.
+const LABEL: usize = 80;
+
+/// A text between quotes: what Mermaid or HTML would read becomes an entity.
+pub(super) fn label(text: &str) -> String {
+    let text = brief(text);
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars().take(LABEL) {
+        match c {
+            '"' | '#' | '&' | '<' | '>' | '`' | ';' | '\\' => {
+                let _ = write!(escaped, "#{};", u32::from(c));
+            }
+            c if c.is_control() => {}
+            c => escaped.push(c),
+        }
+    }
+    escaped + if text.chars().nth(LABEL).is_some() { "…" } else { "" }
+}

@@ -1,0 +1,323 @@
+//! What a stage may name: task agents, workflows, and flows registered in Rust, in one space of names (K-05).
+
+use super::check;
+use super::definition::{Role, Shape, Stage, Target, Workflow, WorkflowRecord};
+use super::read::WorkflowError;
+use super::reader::{self, join};
+use crate::base::config::nearest::question;
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::agent::validate::{Known, models};
+use crate::definitions::document::{Finding, Report};
+use crate::types::model_names::ModelNames;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct KnownRunnables {
+    /// Whether each is a task agent.
+    agents: BTreeMap<String, bool>,
+    workflows: BTreeMap<String, Arc<Workflow>>,
+    flows: BTreeSet<String>,
+    /// Those of the settings; none where they are not known.
+    models: Option<Vec<String>>,
+    /// Why task agents cannot run, by id, as far as that is known here.
+    unfit: BTreeMap<String, String>,
+}
+
+/// What an id names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An agent with a `system_prompt`.
+    TaskAgent,
+    /// An agent that takes chats: no stage can run it.
+    ChatAgent,
+    /// A workflow of its own.
+    Workflow,
+    /// A function registered in Rust.
+    Flow,
+}
+
+impl Kind {
+    /// For people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TaskAgent => "task agent",
+            Self::ChatAgent => "chat agent",
+            Self::Workflow => "workflow",
+            Self::Flow => "flow",
+        }
+    }
+}
+
+impl KnownRunnables {
+    /// With the flows of these ids.
+    pub fn new(flows: impl IntoIterator<Item = String>) -> Self {
+        Self { flows: flows.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Also with what comes with the program.
+    pub fn with_builtin(self) -> Self {
+        let agents = crate::definitions::agent::load::builtin().into_iter().filter_map(|(_, agent)| agent.ok());
+        let workflows = super::read::builtin().into_iter().filter_map(|(_, workflow)| workflow.ok());
+        let agents: Vec<AgentRecord> = agents.collect();
+        self.with_agents(&agents).with_workflows(workflows.map(|record| record.workflow))
+    }
+
+    /// Also with these agents; one of the same id is replaced.
+    pub fn with_agents<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>) -> Self {
+        let agents = agents.into_iter();
+        self.agents.extend(agents.map(|agent| (agent.id().to_owned(), agent.config.is_task_agent())));
+        self
+    }
+
+    /// Also with these workflows; one of the same id is replaced.
+    pub fn with_workflows(mut self, workflows: impl IntoIterator<Item = Arc<Workflow>>) -> Self {
+        self.workflows.extend(workflows.into_iter().map(|workflow| (workflow.id.clone(), workflow)));
+        self
+    }
+
+    /// Also with these models of the settings: a stage may name no other.
+    pub fn with_models(self, models: impl IntoIterator<Item = String>) -> Self {
+        Self { models: Some(models.into_iter().collect()), ..self }
+    }
+
+    /// Also with what these task agents need, such as their models: one that `names` does not have enough for cannot run.
+    pub fn with_needs<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>, names: &Known) -> Self {
+        for agent in agents.into_iter().filter(|agent| agent.config.is_task_agent()) {
+            // Without its text, in which other lines of the same file would be pointed at.
+            let checked = names.check(AgentRecord { source: None, ..agent.clone() });
+            self.unfit.extend(checked.err().map(|problem| (agent.id().to_owned(), problem.to_string())));
+        }
+        self
+    }
+
+    /// What `id` names.
+    pub fn kind(&self, id: &str) -> Option<Kind> {
+        let agent = || self.agents.get(id).map(|task| if *task { Kind::TaskAgent } else { Kind::ChatAgent });
+        if self.flows.contains(id) {
+            Some(Kind::Flow)
+        } else if self.workflows.contains_key(id) {
+            Some(Kind::Workflow)
+        } else {
+            agent()
+        }
+    }
+
+    /// The workflow of that id.
+    pub fn workflow(&self, id: &str) -> Option<&Arc<Workflow>> {
+        self.workflows.get(id)
+    }
+
+    /// The workflow, with what is probably a mistake in it; an error when it cannot work.
+    pub fn check(&self, record: WorkflowRecord) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
+        let report = check::check(&record.workflow, self);
+        settle(record, report)
+    }
+
+    /// As [`KnownRunnables::check`], for one that is built in code: a name that leads nowhere stays visible in what a
+    /// stage is given, and is no error (OP-O4).
+    pub fn check_built(&self, record: WorkflowRecord) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
+        let mut report = Report::default();
+        self.check_runnables(&record.workflow, &mut report);
+        settle(record, report)
+    }
+
+    /// Every reference leads to something that can run, and none back to the workflow itself.
+    pub(super) fn check_runnables(&self, workflow: &Workflow, report: &mut Report) {
+        if let Some(kind @ (Kind::Flow | Kind::TaskAgent)) = self.other(&workflow.id) {
+            let problem = format!("there is a {} of the id `{}` already", kind.as_str(), workflow.id);
+            report.error("id", problem, "stages name all three by one id: give this one another");
+        }
+        stages(workflow).into_iter().for_each(|(path, stage)| self.check_models(&path, stage, report));
+        let mut harmless = BTreeSet::new();
+        for (path, id) in references(workflow) {
+            if id == workflow.id {
+                report.error(path, "a workflow cannot run itself", "a loop repeats stages");
+            } else if let Some(way) = self.way(id, &workflow.id, &mut harmless) {
+                let way: Vec<String> = way.iter().map(|id| format!("`{id}`")).collect();
+                let problem = format!("`{}` runs itself: by way of {}", workflow.id, way.join(", then "));
+                report.error(path, problem, "take one of these references out");
+            } else {
+                self.reference(path, id, report);
+            }
+        }
+        for (path, Role { agent, model }) in roles(workflow) {
+            if let Some(kind @ (Kind::Workflow | Kind::Flow)) = self.kind(agent) {
+                let problem = format!("`{agent}` is a {}", kind.as_str());
+                report.error(
+                    join(&path, "agent"),
+                    problem,
+                    "a role needs a task agent: an agent with a `system_prompt`",
+                );
+            }
+            if let Some((names, known)) = model.as_ref().zip(self.models.as_ref()) {
+                models(names, &join(&path, "model"), known, report);
+            }
+        }
+    }
+
+    /// A stage that names models names those there are, and runs a task agent, which asks them.
+    fn check_models(&self, path: &str, stage: &Stage, report: &mut Report) {
+        let Some(names) = &stage.model else { return };
+        let path = join(path, "model");
+        let asks = |id: &String| !matches!(self.kind(id), Some(Kind::Workflow));
+        if !matches!(&stage.runnable, Target::Reference(id) if asks(id)) {
+            let hint = "only a task agent or a flow asks the model of its stage; write it at the stages within, or take it out";
+            report.warn(&path, "has no effect here", hint);
+        }
+        if let Some(known) = &self.models {
+            models(names, &path, known, report);
+        }
+    }
+
+    /// What else has the id of a workflow.
+    fn other(&self, id: &str) -> Option<Kind> {
+        match self.kind(id) {
+            Some(Kind::Workflow) => self.agents.get(id).filter(|task| **task).map(|_| Kind::TaskAgent),
+            other => other,
+        }
+    }
+
+    fn reference(&self, path: String, id: &str, report: &mut Report) {
+        match self.kind(id) {
+            Some(Kind::TaskAgent) => {
+                if let Some(problem) = self.unfit.get(id) {
+                    let hint = "correct the agent and apply it again, or change the settings of the workers";
+                    report.error(path, format!("the task agent `{id}` cannot run: {problem}"), hint);
+                }
+            }
+            Some(Kind::Workflow | Kind::Flow) => {}
+            Some(Kind::ChatAgent) => {
+                let hint = format!("`{id}` is an agent that takes chats; a stage needs one with a `system_prompt`");
+                report.error(path, format!("Runnable not found: {id}"), hint);
+            }
+            None => {
+                let tasks = self.agents.iter().filter(|(_, task)| **task).map(|(id, _)| id);
+                let known = tasks.chain(self.workflows.keys()).chain(&self.flows).map(String::as_str);
+                let remedy = "apply a task agent or put a workflow file of that id, or register a flow";
+                let hint = format!("{} {remedy}", question(id, known));
+                report.error(path, format!("Runnable not found: {id}"), hint.trim());
+            }
+        }
+    }
+
+    /// The workflows on the way from `from` to `to`, both included; `harmless` are those that do not lead there.
+    fn way<'a>(&'a self, from: &'a str, to: &str, harmless: &mut BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
+        // A stack of its own: a chain of references may be long. Each entry is an id and those of its references left.
+        let mut way = vec![(from, self.named(from))];
+        harmless.insert(from);
+        while let Some((_, left)) = way.last_mut() {
+            match left.pop() {
+                None => drop(way.pop()),
+                Some(id) if id == to => {
+                    return Some(way.into_iter().map(|(id, _)| id).chain([id]).collect());
+                }
+                Some(id) if harmless.insert(id) => way.push((id, self.named(id))),
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
+    fn named<'a>(&'a self, id: &str) -> Vec<&'a str> {
+        let workflow = self.workflows.get(id).map(Arc::as_ref);
+        workflow.into_iter().flat_map(references).map(|(_, id)| id).collect()
+    }
+}
+
+fn settle(record: WorkflowRecord, found: Report) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
+    let (_, mut report) = reader::read(&record.document);
+    report.errors.extend(found.errors);
+    report.warnings.extend(found.warnings);
+    if let Some(text) = &record.source {
+        report.find(text);
+    }
+    if report.is_ok() { Ok((record, report.warnings)) } else { Err(WorkflowError::Invalid(report.errors)) }
+}
+
+/// Every id that a workflow, or one within it, names, with its path.
+pub fn references(workflow: &Workflow) -> Vec<(String, &str)> {
+    let mut named = Vec::new();
+    for (path, stage) in stages(workflow) {
+        if let Target::Reference(id) = &stage.runnable {
+            named.push((join(&path, "runnable"), id.as_str()));
+        }
+    }
+    named.extend(roles(workflow).into_iter().map(|(path, role)| (join(&path, "agent"), role.agent.as_str())));
+    named
+}
+
+/// Every role of a workflow, and of those within it, with its path in the file.
+fn roles(workflow: &Workflow) -> Vec<(String, &Role)> {
+    let within = stages(workflow).into_iter().filter_map(|(path, stage)| match &stage.runnable {
+        Target::Inline(inner) => Some((join(&path, "runnable"), inner.as_ref())),
+        Target::Reference(_) => None,
+    });
+    let mut found = Vec::new();
+    for (path, workflow) in std::iter::once((String::new(), workflow)).chain(within) {
+        if let Shape::Dynamic(dynamic) = &workflow.shape {
+            found.extend(dynamic.roles().map(|(name, role)| (join(&path, name), role)));
+        }
+    }
+    found
+}
+
+/// Every stage of a workflow, and of those within it, with its path in the file.
+fn stages(workflow: &Workflow) -> Vec<(String, &Stage)> {
+    let mut found = Vec::new();
+    collect(workflow, "", &mut found);
+    found
+}
+
+fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a Stage)>) {
+    for (at, stage) in paths(&workflow.shape) {
+        let path = join(path, &at);
+        found.push((path.clone(), stage));
+        if let Target::Inline(within) = &stage.runnable {
+            collect(within, &join(&path, "runnable"), found);
+        }
+    }
+}
+
+/// The stages and roles that name models of their own, by their ids from the outermost on, such as `outer_loop/verify`.
+pub fn models_of_stages(workflow: &Workflow) -> Vec<(String, &ModelNames)> {
+    let mut found = Vec::new();
+    collect_models(workflow, "", &mut found);
+    found
+}
+
+fn collect_models<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a ModelNames)>) {
+    if let Shape::Dynamic(dynamic) = &workflow.shape {
+        let named = dynamic.roles().into_iter().filter_map(|(name, role)| Some((name, role.model.as_ref()?)));
+        found.extend(named.map(|(name, names)| (below(path, name), names)));
+    }
+    for stage in workflow.shape.stages() {
+        let path = below(path, &stage.id);
+        found.extend(stage.model.iter().map(|names| (path.clone(), names)));
+        if let Target::Inline(within) = &stage.runnable {
+            collect_models(within, &path, found);
+        }
+    }
+}
+
+fn below(path: &str, id: &str) -> String {
+    if path.is_empty() { id.to_owned() } else { format!("{path}/{id}") }
+}
+
+/// Every stage of a workflow with its path in it.
+pub(super) fn paths(shape: &Shape) -> Vec<(String, &Stage)> {
+    let numbered = |list: &str, stages: &'_ [Stage]| -> Vec<String> {
+        (0..stages.len()).map(|at| format!("{list}[{at}]")).collect()
+    };
+    let paths = match shape {
+        Shape::Pipeline { stages, .. } | Shape::Loop { stages, .. } => numbered("stages", stages),
+        Shape::Parallel { branches, .. } => numbered("branches", branches),
+        Shape::Conditional { routes, default } => {
+            let routes = (0..routes.len()).map(|at| format!("routes[{at}].stage"));
+            routes.chain(default.iter().map(|_| "default".to_owned())).collect()
+        }
+        Shape::Dynamic(dynamic) => (0..dynamic.agents.len()).map(|at| format!("agents[{at}]")).collect(),
+    };
+    paths.into_iter().zip(shape.stages()).collect()
+}

@@ -1,0 +1,4 @@
+//! TODO
+
+pub mod queue;
+pub mod store;

@@ -1,0 +1,142 @@
+//! Events: stored in order, read from the file, so that a replay and what comes live are one and the same.
+
+use super::state::{EVENTS_LAST, State};
+use crate::embedded::store::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
+use crate::storage::queue::{From, QueueError, Result, StreamEvent};
+use crate::types::event::{EventType, OutEvent};
+use crate::types::timestamp::Timestamp;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use redb::ReadableTable;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// How many events are read at once.
+const PAGE: usize = 128;
+/// How many rows, or events, one operation of the housekeeping deletes, so that others get between.
+pub(super) const PRUNE_BATCH: usize = 1_024;
+
+/// Stores events but for repeats; answers those stored.
+pub(super) fn emit(
+    tables: &mut Tables<'_>,
+    state: &State,
+    events: &[OutEvent],
+) -> std::result::Result<Vec<StoredEvent>, Fault> {
+    let now = tables.clock.now();
+    let (mut stored, mut row) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
+    let mut inner = state.lock();
+    for event in events {
+        let id = event.msg_id.as_deref();
+        let published = inner.events.next(id, now);
+        if published.duplicate {
+            continue;
+        }
+        row.push((event.channel.as_str(), event.event_type.as_str(), &*event.payload));
+        tables.gathered.event(now, published.seq, &event.session_id, id);
+        stored.push((event.session_id.clone(), published.seq));
+    }
+    drop(inner);
+    if let (Some((_, first)), Some((_, last))) = (stored.first(), stored.last()) {
+        // Only the writer gives sequences, so they follow each other.
+        tables.events.insert(*first, row)?;
+        tables.gathered.counter(EVENTS_LAST, *last);
+    }
+    Ok(stored)
+}
+
+/// Deletes some of the events from before `before`; answers them.
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> std::result::Result<Vec<StoredEvent>, Fault> {
+    let (mut old, mut rows) = (Vec::new(), Vec::new());
+    for row in tables.event_index.iter()? {
+        let (first, value) = row?;
+        let (at, events) = value.value();
+        if at >= before.as_millis() || old.len() >= PRUNE_BATCH {
+            break;
+        }
+        rows.push(first.value());
+        old.extend(events.into_iter().map(|(seq, session, _)| (session.to_owned(), seq)));
+    }
+    for first in rows {
+        tables.event_index.remove(first)?;
+    }
+    if let Some((_, last)) = old.last() {
+        tables.events.retain_in(..=*last, |_, _| false)?;
+    }
+    Ok(old)
+}
+
+struct Reader {
+    file: Arc<EmbeddedFile>,
+    state: Arc<State>,
+    session: String,
+    after: u64,
+    more: watch::Receiver<u64>,
+    page: VecDeque<StreamEvent>,
+}
+
+/// The events of a session, without end.
+pub(super) fn subscribe(
+    file: Arc<EmbeddedFile>,
+    state: Arc<State>,
+    session: &str,
+    from: From,
+) -> BoxStream<'static, Result<StreamEvent>> {
+    let (after, more) = state.lock().subscribe(session, from);
+    let reader = Reader { file, state, session: session.to_owned(), after, more, page: VecDeque::new() };
+    stream::unfold(reader, |mut reader| async move { reader.next().await.map(|next| (next, reader)) }).boxed()
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Result<StreamEvent>> {
+        loop {
+            if let Some(event) = self.page.pop_front() {
+                self.after = event.seq;
+                return Some(Ok(event));
+            }
+            self.more.mark_unchanged();
+            let seqs = self.state.lock().events_after(&self.session, self.after, PAGE);
+            if seqs.is_empty() {
+                // Its sender lives in the state that this reader holds.
+                self.more.changed().await.ok()?;
+                continue;
+            }
+            match self.read(&seqs) {
+                Ok(page) => self.page = page,
+                Err(fault) => return Some(Err(fault)),
+            }
+            // All of them have expired between the index and the file.
+            if self.page.is_empty() {
+                self.after = seqs.last().copied().unwrap_or(self.after);
+            }
+        }
+    }
+
+    fn read(&self, seqs: &[u64]) -> Result<VecDeque<StreamEvent>> {
+        let page = self.file.read(|read| {
+            let table = read.open_table(EVENTS)?;
+            let mut page = VecDeque::with_capacity(seqs.len());
+            let mut seqs = seqs.iter().copied().peekable();
+            while let Some(seq) = seqs.peek().copied() {
+                let row = table.range(..=seq)?.next_back().transpose()?;
+                let (first, events) =
+                    row.as_ref().map_or((seq, Vec::new()), |(first, row)| (first.value(), row.value()));
+                for (at, (_, token, payload)) in (first..).zip(&events) {
+                    if seqs.next_if_eq(&at).is_some() {
+                        page.push_back(stored_event(at, token, payload)?);
+                    }
+                }
+                // It has expired, unless it was in the row.
+                seqs.next_if_eq(&seq);
+            }
+            Ok(page)
+        });
+        page.map_err(QueueError::from)
+    }
+}
+
+fn stored_event(seq: u64, token: &str, payload: &[u8]) -> std::result::Result<StreamEvent, Fault> {
+    let damaged = || Fault::Damaged { what: format!("event {seq}"), problem: format!("its type is `{token}`") };
+    let event_type = EventType::from_token(token).ok_or_else(damaged)?;
+    Ok(StreamEvent { seq, event_type, payload: Bytes::copy_from_slice(payload) })
+}

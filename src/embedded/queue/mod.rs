@@ -1,0 +1,371 @@
+//! The queue in the file of the embedded store, for `turnwheel dev` and for tests.
+//!
+//! [`EmbeddedQueue`] is here. [`deliveries`] knows which jobs wait and which are out, [`state`] holds that and all else
+//! that is in memory, [`events`] and [`letters`] are the other two streams, [`window`] drops repeats.
+
+mod deliveries;
+mod events;
+mod letters;
+mod state;
+mod window;
+
+use crate::base::clock::Moment;
+use crate::base::metrics::metrics;
+use crate::base::tasks::{OnPanic, Tasks};
+use crate::base::telemetry::TraceContext;
+use crate::embedded::store::{EmbeddedFile, Fault, JOBS, Publisher, StoredEvent, Tables};
+use crate::storage::queue::message::Message;
+use crate::storage::queue::{
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, LANE_RESERVE, Publish, Published,
+    Queue, QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
+};
+use crate::types::event::OutEvent;
+use crate::types::timestamp::Timestamp;
+use async_trait::async_trait;
+use bytes::Bytes;
+use deliveries::Taken;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use redb::ReadableTable;
+use state::State;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+use tracing::warn;
+
+/// The largest payload taken: 1 MiB and room for what the gateway adds.
+pub const MAX_PAYLOAD: usize = 1024 * 1024 + 64 * 1024;
+/// How often expired events, letters and ids are deleted.
+const HOUSEKEEPING: Duration = Duration::from_secs(60);
+/// How long dead letters are kept.
+const KEEP_LETTERS: Duration = Duration::from_secs(30 * 86_400);
+
+/// A [`Queue`] in an [`EmbeddedFile`]. One per file.
+#[derive(Debug)]
+pub struct EmbeddedQueue {
+    file: Arc<EmbeddedFile>,
+    state: Arc<State>,
+    hints: broadcast::Sender<TimerHint>,
+    cancels: broadcast::Sender<CancelHint>,
+    ack_wait: Duration,
+    keep_events: Duration,
+}
+
+impl EmbeddedQueue {
+    /// The queue in `file`: all jobs that were not acknowledged are delivered again. Its housekeeping is one of `tasks`.
+    pub async fn new(
+        file: Arc<EmbeddedFile>,
+        settings: &crate::base::config::Settings,
+        tasks: &Tasks,
+    ) -> Result<Arc<Self>> {
+        let state = Arc::new(State::load(&file, settings.lane.max_depth).await?);
+        file.set_publisher(Arc::<State>::clone(&state));
+        let queue = Arc::new(Self {
+            file,
+            state,
+            hints: broadcast::channel(16).0,
+            cancels: broadcast::channel(256).0,
+            ack_wait: settings.worker.ack_wait.0,
+            keep_events: settings.retention.out.0,
+        });
+        let (housekeeper, stop, clock) = (Arc::downgrade(&queue), tasks.stop_token(), queue.file.clock().clone());
+        tasks.spawn("embedded queue housekeeping", OnPanic::Log, async move {
+            while stop.run_until_cancelled(clock.sleep(HOUSEKEEPING)).await.is_some() {
+                // The task must not keep the file open.
+                let Some(queue) = housekeeper.upgrade() else { return };
+                if let Err(error) = queue.prune().await {
+                    warn!("expired events could not be deleted: {error}");
+                }
+            }
+        });
+        Ok(queue)
+    }
+
+    /// Deletes what is older than its retention. Happens by itself every minute; answers how many events.
+    pub async fn prune(&self) -> Result<u64> {
+        let now = self.file.clock().now();
+        let (before, mut pruned) = (now.minus(self.keep_events), 0);
+        loop {
+            let state = Arc::clone(&self.state);
+            let then = move |old: &Vec<StoredEvent>| {
+                let mut inner = state.lock();
+                old.iter().for_each(|(session, seq)| inner.expired(session, *seq));
+            };
+            let old = self.file.write_then(move |tables| events::prune(tables, before), then).await?;
+            pruned += old.len() as u64;
+            if old.len() < events::PRUNE_BATCH {
+                break;
+            }
+        }
+        let (ids, letters) = (now.minus(window::WINDOW).as_millis(), now.minus(KEEP_LETTERS).as_millis());
+        while self.file.write(move |tables| prune_ids(tables, ids, letters)).await? {}
+        Ok(pruned)
+    }
+
+    /// What is handed out now, whether there is more, and when there will be.
+    fn take(&self, max: usize) -> (Vec<Taken>, bool, Option<Moment>) {
+        let mut inner = self.state.lock();
+        let before = inner.deliveries.next_due();
+        let taken = inner.deliveries.take(max, self.file.clock().moment(), self.ack_wait);
+        let next = inner.deliveries.next_due();
+        let sooner = next.is_some_and(|next| before.is_none_or(|before| next < before));
+        // Another puller takes the rest, or learns that it has to wake up.
+        let more = inner.deliveries.has_ready();
+        let tell = more || sooner;
+        drop(inner);
+        if tell && !taken.is_empty() {
+            self.state.wake.notify_one();
+        }
+        (taken, more, next)
+    }
+
+    fn message(&self, table: &JobTable, seq: u64) -> std::result::Result<Option<Message>, Fault> {
+        Ok(table.get(seq)?.map(|row| {
+            let (at, session, msg_id, payload) = row.value();
+            Message {
+                session_id: session.to_owned(),
+                seq,
+                stream: self.state.made(),
+                payload: Bytes::copy_from_slice(payload),
+                msg_id: msg_id.map(str::to_owned),
+                default_id: format!("{}-{seq}", self.state.created),
+                at: Timestamp::from_millis(at),
+                trace: self.state.lock().deliveries.trace(seq),
+            }
+        }))
+    }
+
+    fn deliver(&self, taken: &[Taken], followed: bool) -> Result<Vec<Delivery>> {
+        let again = taken.iter().filter(|one| one.delivered > 1).count();
+        metrics().redeliveries.inc_by(again as u64);
+        let deliveries = self.file.read(|read| {
+            let table = read.open_table(JOBS)?;
+            let mut deliveries = Vec::with_capacity(taken.len());
+            for one in taken {
+                let Some(message) = self.message(&table, one.seq)? else { continue };
+                deliveries.push(Delivery { message, token: token(*one), followed });
+            }
+            Ok(deliveries)
+        })?;
+        Ok(deliveries)
+    }
+
+    /// Publishes a job unless `places` of its lane are taken.
+    async fn publish_within(&self, job: Publish, places: u64) -> Result<Published> {
+        check_size(&job.payload)?;
+        let (state, ready) = (Arc::clone(&self.state), Arc::clone(&self.state));
+        let (session, trace) = (job.session_id.clone(), TraceContext::current());
+        let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, places);
+        let then = move |published: &Result<Published>| {
+            if let Ok(Published { seq, duplicate: false }) = published {
+                ready.published(&session, *seq, trace);
+            }
+        };
+        self.file.write_then(work, then).await?
+    }
+
+    fn postpone(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
+        let taken = parse(token)?;
+        self.state.lock().deliveries.postpone(taken, self.file.clock().moment() + delay);
+        Ok(())
+    }
+}
+
+type JobTable = redb::ReadOnlyTable<u64, (i64, &'static str, Option<&'static str>, &'static [u8])>;
+
+fn token(taken: Taken) -> DeliveryToken {
+    DeliveryToken(format!("{}:{}", taken.seq, taken.delivered))
+}
+
+fn parse(token: &DeliveryToken) -> Result<Taken> {
+    let parts = token.0.split_once(':').and_then(|(seq, delivered)| Some((seq.parse().ok()?, delivered.parse().ok()?)));
+    let (seq, delivered) =
+        parts.ok_or_else(|| QueueError::Refused(format!("`{}` is not a token of this queue", token.0)))?;
+    Ok(Taken { seq, delivered })
+}
+
+fn check_size(payload: &Bytes) -> Result<()> {
+    match payload.len() {
+        bytes if bytes > MAX_PAYLOAD => Err(QueueError::TooLarge { bytes, limit: MAX_PAYLOAD }),
+        _ => Ok(()),
+    }
+}
+
+// True when there may be more.
+fn prune_ids(tables: &mut Tables<'_>, ids: i64, letters: i64) -> std::result::Result<bool, Fault> {
+    let mut old = Vec::new();
+    for row in tables.job_ids.iter()?.take(events::PRUNE_BATCH) {
+        let (seq, value) = row?;
+        if value.value().0 >= ids {
+            break;
+        }
+        old.push(seq.value());
+    }
+    for seq in &old {
+        tables.job_ids.remove(seq)?;
+    }
+    let more = old.len() == events::PRUNE_BATCH;
+    let mut old = Vec::new();
+    for row in tables.dead.iter()?.take(events::PRUNE_BATCH) {
+        let (seq, value) = row?;
+        if value.value().0 >= letters {
+            break;
+        }
+        old.push(seq.value());
+    }
+    for seq in &old {
+        tables.dead.remove(seq)?;
+    }
+    Ok(more || old.len() == events::PRUNE_BATCH)
+}
+
+#[async_trait]
+impl Queue for EmbeddedQueue {
+    async fn publish(&self, job: Publish) -> Result<Published> {
+        self.publish_within(job, self.state.max_depth.saturating_add(LANE_RESERVE)).await
+    }
+
+    async fn publish_message(&self, job: Publish) -> Result<Published> {
+        self.publish_within(job, self.state.max_depth).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        let clock = self.file.clock();
+        let end = clock.moment() + wait;
+        loop {
+            self.file.check()?;
+            let (taken, more, due) = self.take(max);
+            if !taken.is_empty() {
+                return self.deliver(&taken, more);
+            }
+            if clock.moment() >= end || max == 0 {
+                return Ok(Vec::new());
+            }
+            let until = due.map_or(end, |due| due.min(end));
+            // Either way there may be something now: a wake-up that nobody waited for is kept by the notifier.
+            tokio::select! {
+                () = self.state.wake.notified() => {}
+                () = clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn next_in_lane(&self, session_id: &str, after: u64, _at_least: u64) -> Result<Option<Message>> {
+        let mut after = after;
+        loop {
+            let Some(seq) = self.state.lock().deliveries.next(session_id, after) else { return Ok(None) };
+            let message = self.file.read(|read| self.message(&read.open_table(JOBS)?, seq))?;
+            if message.is_some() {
+                return Ok(message);
+            }
+            // Acknowledged between memory and file.
+            after = seq;
+        }
+    }
+
+    async fn ack(&self, token: &DeliveryToken) -> Result<()> {
+        let seq = parse(token)?.seq;
+        if self.state.lock().deliveries.remove(seq) {
+            self.file.write_lazily(move |tables| {
+                tables.jobs.remove(seq)?;
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
+        self.postpone(token, delay)?;
+        self.state.wake.notify_one();
+        Ok(())
+    }
+
+    async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
+        tokens.iter().try_for_each(|token| self.postpone(token, self.ack_wait))
+    }
+
+    async fn stream(&self) -> Result<StreamState> {
+        self.file.check()?;
+        Ok(StreamState { made: self.state.made(), last_seq: self.state.lock().jobs.last() })
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        let (jobs, first) = self.state.lock().deliveries.backlog();
+        let Some(first) = first else { return Ok(Backlog::default()) };
+        let message = self.file.read(|read| self.message(&read.open_table(JOBS)?, first))?;
+        Ok(Backlog { jobs, oldest: message.map(|message| message.at) })
+    }
+
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        Ok(self.file.bytes().map(|bytes| Storage { part: "file", bytes, max_bytes: None }).into_iter().collect())
+    }
+
+    fn max_payload(&self) -> usize {
+        MAX_PAYLOAD
+    }
+
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
+        events.iter().try_for_each(|event| check_size(&event.payload))?;
+        // What a commit has said at its end is there with it.
+        if self.state.lock().has_all(&events, self.file.clock().now()) {
+            return Ok(());
+        }
+        let (state, readers) = (Arc::clone(&self.state), Arc::clone(&self.state));
+        let work = move |tables: &mut Tables<'_>| events::emit(tables, &state, &events);
+        self.file.write_then(work, move |stored| readers.emitted(stored)).await?;
+        Ok(())
+    }
+
+    async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>> {
+        self.file.check()?;
+        Ok(events::subscribe(Arc::clone(&self.file), Arc::clone(&self.state), session_id, from))
+    }
+
+    async fn knows(&self, session_id: &str) -> Result<bool> {
+        Ok(self.state.lock().knows(session_id))
+    }
+
+    async fn dead(&self, letter: DeadLetter) -> Result<()> {
+        let state = Arc::clone(&self.state);
+        Ok(self.file.write(move |tables| letters::put(tables, &state, &letter)).await?)
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        letters::list(&self.file, after, limit)
+    }
+
+    async fn last_letter(&self) -> Result<u64> {
+        Ok(self.state.lock().dead.last())
+    }
+
+    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+        Ok(self.file.write(move |tables| Ok(tables.dead.remove(seq)?.is_some())).await?)
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
+        // Nobody listening is no failure.
+        let _ = self.cancels.send(hint);
+        Ok(())
+    }
+
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
+        // One that was missed comes again with its delivery.
+        Ok(BroadcastStream::new(self.cancels.subscribe()).filter_map(async |hint| hint.ok()).boxed())
+    }
+
+    async fn hint_timers(&self) -> Result<()> {
+        // Nobody listening is no failure.
+        let _ = self.hints.send(TimerHint);
+        Ok(())
+    }
+
+    async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
+        // Hints that were missed are as good as one.
+        Ok(BroadcastStream::new(self.hints.subscribe()).map(|_| TimerHint).boxed())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(self.file.check()?)
+    }
+}

@@ -1,0 +1,262 @@
+//! What the queue keeps in memory beside the file: deliveries, the index of events, the windows of message ids, and who
+//! waits. Rebuilt when the file is opened.
+
+use super::deliveries::Deliveries;
+use super::events;
+use super::window::{WINDOW, Window};
+use crate::base::telemetry::TraceContext;
+use crate::embedded::store::{
+    DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables,
+};
+use crate::storage::queue::{From, Publish, Published, QueueError, lane_is_full};
+use crate::types::event::OutEvent;
+use crate::types::timestamp::Timestamp;
+use redb::ReadableTable;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+
+/// Under these names the file keeps when the job stream began, and the last sequences.
+const JOBS_CREATED: &str = "jobs_created";
+const JOBS_LAST: &str = "jobs_last";
+pub(super) const EVENTS_LAST: &str = "events_last";
+pub(super) const DEAD_LAST: &str = "dead_last";
+
+/// The memory of one queue.
+#[derive(Debug)]
+pub(super) struct State {
+    inner: Mutex<Inner>,
+    /// There is something to pull, or an earlier time to wake up at.
+    pub(super) wake: Notify,
+    /// When the job stream began, in milliseconds.
+    pub(super) created: u64,
+    /// The setting `lane.max_depth`.
+    pub(super) max_depth: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub(super) deliveries: Deliveries,
+    /// Jobs of the batch that is on its way to the disk, by lane.
+    reserved: HashMap<String, u64>,
+    pub(super) jobs: Counter,
+    pub(super) events: Counter,
+    pub(super) dead: Counter,
+    /// Sequences of the retained events by session.
+    index: HashMap<String, VecDeque<u64>>,
+    /// The last event on the disk.
+    last_event: u64,
+    readers: HashMap<String, watch::Sender<u64>>,
+}
+
+/// The last sequence given, and the recent ids.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    last: u64,
+    window: Window,
+}
+
+impl Counter {
+    /// The next sequence, or that of the message whose repeat this is.
+    pub(super) fn next(&mut self, id: Option<&str>, now: Timestamp) -> Published {
+        if let Some(seq) = id.and_then(|id| self.window.find(id, now)) {
+            return Published { seq, duplicate: true };
+        }
+        self.last += 1;
+        if let Some(id) = id {
+            self.window.insert(id, self.last, now);
+        }
+        Published { seq: self.last, duplicate: false }
+    }
+
+    /// The last sequence given.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    fn find(&mut self, id: Option<&str>, now: Timestamp) -> Option<u64> {
+        id.and_then(|id| self.window.find(id, now))
+    }
+}
+
+impl State {
+    /// What the file holds.
+    pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, Fault> {
+        let now = file.clock().now();
+        let created = file
+            .write(move |tables| {
+                let known = tables.meta.get(JOBS_CREATED)?.map(|created| created.value());
+                let created = known.unwrap_or_else(|| now.as_millis().unsigned_abs());
+                tables.meta.insert(JOBS_CREATED, created)?;
+                Ok(created)
+            })
+            .await?;
+        let inner = file.read(|read| Inner::load(read, now.minus(WINDOW)))?;
+        Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created, max_depth })
+    }
+
+    /// The same as a time.
+    pub(super) fn made(&self) -> Timestamp {
+        Timestamp::from_millis(i64::try_from(self.created).unwrap_or(i64::MAX))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a job, unless `places` of its lane are taken or it is a repeat.
+    pub(super) fn publish(
+        &self,
+        tables: &mut Tables<'_>,
+        job: &Publish,
+        places: u64,
+    ) -> Result<Result<Published, QueueError>, Fault> {
+        let (now, session, id) = (tables.clock.now(), job.session_id.as_str(), job.msg_id.as_deref());
+        let seq = {
+            let mut inner = self.lock();
+            if let Some(seq) = inner.jobs.find(id, now) {
+                return Ok(Ok(Published { seq, duplicate: true }));
+            }
+            let depth = inner.deliveries.depth(session) + inner.reserved.get(session).copied().unwrap_or(0);
+            if depth >= places {
+                return Ok(Err(lane_is_full(session, depth, self.max_depth)));
+            }
+            *inner.reserved.entry(session.to_owned()).or_default() += 1;
+            inner.jobs.next(id, now).seq
+        };
+        tables.gathered.counter(JOBS_LAST, seq);
+        tables.jobs.insert(seq, (now.as_millis(), session, id, &*job.payload))?;
+        if let Some(id) = id {
+            tables.gathered.job_id(now, seq, id);
+        }
+        Ok(Ok(Published { seq, duplicate: false }))
+    }
+
+    /// The job is on the disk.
+    pub(super) fn published(&self, session: &str, seq: u64, trace: Option<TraceContext>) {
+        let mut inner = self.lock();
+        if let Some(reserved) = inner.reserved.get_mut(session) {
+            *reserved -= 1;
+            if *reserved == 0 {
+                inner.reserved.remove(session);
+            }
+        }
+        inner.deliveries.add(seq, session, trace);
+        drop(inner);
+        self.wake.notify_one();
+    }
+}
+
+impl Publisher for State {
+    fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault> {
+        events::emit(tables, self, events)
+    }
+
+    fn emitted(&self, stored: &[StoredEvent]) {
+        self.lock().emitted(stored);
+    }
+}
+
+impl Inner {
+    fn load(read: &redb::ReadTransaction, window: Timestamp) -> Result<Self, Fault> {
+        let mut inner = Self::default();
+        let window = window.as_millis();
+        let meta = read.open_table(META)?;
+        let last = |name| -> Result<u64, Fault> { Ok(meta.get(name)?.map_or(0, |last| last.value())) };
+        inner.jobs.last = last(JOBS_LAST)?;
+        inner.events.last = last(EVENTS_LAST)?;
+        inner.dead.last = last(DEAD_LAST)?;
+        inner.last_event = inner.events.last;
+        for row in read.open_table(JOBS)?.iter()? {
+            let (seq, job) = row?;
+            inner.deliveries.add(seq.value(), job.value().1, None);
+        }
+        for row in read.open_table(JOB_IDS)?.iter()? {
+            let row = row?;
+            let (at, ids) = row.1.value();
+            for (seq, id) in ids.into_iter().filter(|_| at >= window) {
+                inner.jobs.window.insert(id, seq, Timestamp::from_millis(at));
+            }
+        }
+        for row in read.open_table(EVENT_INDEX)?.iter()? {
+            let row = row?;
+            let (at, events) = row.1.value();
+            for (seq, session, id) in events {
+                inner.index_event(session, seq);
+                if let Some(id) = id.filter(|_| at >= window) {
+                    inner.events.window.insert(id, seq, Timestamp::from_millis(at));
+                }
+            }
+        }
+        for row in read.open_table(DEAD)?.iter()? {
+            let (seq, value) = row?;
+            let (at, id, ..) = value.value();
+            if at >= window {
+                inner.dead.window.insert(id, seq.value(), Timestamp::from_millis(at));
+            }
+        }
+        Ok(inner)
+    }
+
+    fn index_event(&mut self, session: &str, seq: u64) {
+        match self.index.get_mut(session) {
+            Some(seqs) => seqs.push_back(seq),
+            None => drop(self.index.insert(session.to_owned(), VecDeque::from([seq]))),
+        }
+    }
+
+    /// True when all of these events are on the disk.
+    pub(super) fn has_all(&mut self, events: &[OutEvent], now: Timestamp) -> bool {
+        let last = self.last_event;
+        events.iter().all(|event| self.events.find(event.msg_id.as_deref(), now).is_some_and(|seq| seq <= last))
+    }
+
+    /// Events are on the disk: readers may have them.
+    pub(super) fn emitted(&mut self, stored: &[StoredEvent]) {
+        for (session, seq) in stored {
+            self.index_event(session, *seq);
+            self.last_event = self.last_event.max(*seq);
+            if self.readers.get(session).is_some_and(|reader| reader.send(*seq).is_err()) {
+                // The last one has gone.
+                self.readers.remove(session);
+            }
+        }
+    }
+
+    /// An event has expired.
+    pub(super) fn expired(&mut self, session: &str, seq: u64) {
+        if let Some(seqs) = self.index.get_mut(session) {
+            while seqs.front().is_some_and(|first| *first <= seq) {
+                seqs.pop_front();
+            }
+            if seqs.is_empty() {
+                self.index.remove(session);
+            }
+        }
+    }
+
+    /// Where a reader begins, and what tells it of more.
+    pub(super) fn subscribe(&mut self, session: &str, from: From) -> (u64, watch::Receiver<u64>) {
+        let after = match from {
+            From::Now => self.last_event,
+            From::After(seq) if seq > self.last_event => 0,
+            From::After(seq) => seq,
+        };
+        // Readers that have gone are forgotten here, too: their sessions may never emit again.
+        self.readers.retain(|_, reader| reader.receiver_count() > 0);
+        let reader = self.readers.entry(session.to_owned()).or_insert_with(|| watch::Sender::new(0));
+        (after, reader.subscribe())
+    }
+
+    /// Up to `max` sequences of a session's events above `after`.
+    pub(super) fn events_after(&self, session: &str, after: u64, max: usize) -> Vec<u64> {
+        let Some(seqs) = self.index.get(session) else { return Vec::new() };
+        let start = seqs.partition_point(|seq| *seq <= after);
+        seqs.range(start..).take(max).copied().collect()
+    }
+
+    /// True when a job or an event of the session is there.
+    pub(super) fn knows(&self, session: &str) -> bool {
+        self.deliveries.depth(session) > 0 || self.index.contains_key(session)
+    }
+}

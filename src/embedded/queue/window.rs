@@ -1,0 +1,57 @@
+//! The ids of recent messages, by which repeats are dropped.
+
+use crate::types::timestamp::Timestamp;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// How long an id is remembered (CONTRACT.md, `duplicate_window`).
+pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
+
+/// Ids within the window. Of each only 128 keyed bits are kept: a busy hour has millions.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    keys: [RandomState; 2],
+    seqs: HashMap<(u64, u64), u64>,
+    ages: VecDeque<(Timestamp, (u64, u64))>,
+}
+
+impl Window {
+    fn key(&self, id: &str) -> (u64, u64) {
+        (self.keys[0].hash_one(id), self.keys[1].hash_one(id))
+    }
+
+    /// The sequence of the message that came under `id` within the window before `now`.
+    pub(super) fn find(&mut self, id: &str, now: Timestamp) -> Option<u64> {
+        let oldest = now.minus(WINDOW);
+        while let Some((at, key)) = self.ages.front().copied()
+            && at < oldest
+        {
+            self.ages.pop_front();
+            self.seqs.remove(&key);
+        }
+        self.seqs.get(&self.key(id)).copied()
+    }
+
+    /// Remembers the message that came under `id`, which must not be known.
+    pub(super) fn insert(&mut self, id: &str, seq: u64, at: Timestamp) {
+        let key = self.key(id);
+        self.seqs.insert(key, seq);
+        self.ages.push_back((at, key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_forgotten_when_the_window_has_passed() {
+        let (mut window, start) = (Window::default(), Timestamp::from_millis(1_000));
+        window.insert("会话:m-1", 7, start);
+        assert_eq!(window.find("会话:m-1", start.plus(WINDOW)), Some(7));
+        assert_eq!(window.find("会话:m-2", start), None);
+        assert_eq!(window.find("会话:m-1", start.plus(WINDOW + Duration::from_millis(1))), None);
+        assert!(window.seqs.is_empty() && window.ages.is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! Plans, kept in memory once read: there are few, and every turn asks for them. Leaders, too.
+
+use super::EmbeddedFile;
+use super::fault::Fault;
+use super::shelf::Shelf;
+use super::tables::{PLANS, Tables, decode, encode};
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::workflow::definition::WorkflowRecord;
+use crate::types::plan::Plan;
+use crate::types::timestamp::Timestamp;
+use redb::ReadableTable;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+pub(super) struct Catalog {
+    plans: Mutex<HashMap<(String, String), Arc<Plan>>>,
+    pub(super) agents: Arc<Shelf<AgentRecord>>,
+    pub(super) workflows: Arc<Shelf<WorkflowRecord>>,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Catalog {
+    /// The plan of (workflow, hash), which never changes once it is there.
+    pub(super) fn plan(&self, file: &EmbeddedFile, workflow: &str, hash: &str) -> Result<Option<Arc<Plan>>, Fault> {
+        let key = (workflow.to_owned(), hash.to_owned());
+        if let Some(plan) = lock(&self.plans).get(&key) {
+            return Ok(Some(Arc::clone(plan)));
+        }
+        let found = file.read(|read| match read.open_table(PLANS)?.get((workflow, hash))? {
+            Some(bytes) => decode(|| plan_name(workflow, hash), bytes.value()).map(Some),
+            None => Ok(None),
+        })?;
+        Ok(found.map(|plan: Plan| Arc::clone(lock(&self.plans).entry(key).or_insert(Arc::new(plan)))))
+    }
+}
+
+fn plan_name(workflow: &str, hash: &str) -> String {
+    format!("plan `{workflow}` of {hash}")
+}
+
+/// See [`Store::put_plan`](crate::storage::store::Store::put_plan).
+pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>, Fault> {
+    let key = (plan.workflow_id.as_str(), plan.hash.as_str());
+    if let Some(found) = tables.plans.get(key)? {
+        return decode(|| plan_name(key.0, key.1), found.value()).map(Arc::new);
+    }
+    let bytes = encode("the plan", &plan)?;
+    tables.plans.insert(key, bytes.as_slice())?;
+    Ok(Arc::new(plan))
+}
+
+/// See [`Store::lead`](crate::storage::store::Store::lead).
+pub(super) fn lead(
+    tables: &mut Tables<'_>,
+    role: &str,
+    owner: &str,
+    lease: Duration,
+    now: Timestamp,
+) -> Result<bool, Fault> {
+    let taken = tables.leaders.get(role)?.is_some_and(|leader| {
+        let (leader, until) = leader.value();
+        leader != owner && now.as_millis() < until
+    });
+    if !taken {
+        tables.leaders.insert(role, (owner, now.plus(lease).as_millis()))?;
+    }
+    Ok(!taken)
+}
+
+/// See [`Store::resign`](crate::storage::store::Store::resign).
+pub(super) fn resign(tables: &mut Tables<'_>, role: &str, owner: &str) -> Result<(), Fault> {
+    if tables.leaders.get(role)?.is_some_and(|leader| leader.value().0 == owner) {
+        tables.leaders.remove(role)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! The file, and the one thread that writes it: operations that arrive while a commit is on its way to the disk share
+//! the next one (group commit), so that a busy engine pays one sync for hundreds of operations and an idle one waits for
+//! nobody.
+
+use super::broken::Broken;
+use super::fault::Fault;
+use super::gathered;
+use super::open_error::OpenError;
+use super::publisher::Publisher;
+use super::tables::{self, LAYOUT, Tables};
+use crate::base::clock::Clock;
+use crate::base::metrics::{metrics, observe_items};
+use crate::base::tasks::{Tasks, panic_text};
+use prometheus::Histogram;
+use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tracing::error;
+
+/// Pages kept in memory; the operating system caches the rest.
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
+/// The most operations that share a commit, so that the first of them does not wait for long.
+const MAX_BATCH: usize = 2_048;
+/// How long an operation that nobody waits for may wait for company.
+const LAZY: Duration = Duration::from_millis(100);
+
+/// Tells everybody in a batch how its commit went.
+type Answer = Box<dyn FnOnce(Result<(), Fault>) + Send>;
+type Work = Box<dyn FnOnce(&mut Tables<'_>) -> Applied + Send>;
+
+struct Applied {
+    /// Ends the whole batch: the tables may hold half of an operation.
+    fatal: Option<Fault>,
+    answer: Answer,
+}
+
+struct Operation {
+    work: Work,
+    /// Nobody waits for it.
+    lazy: bool,
+}
+
+/// One file that holds the queue and the store of one process. Synced before a write returns.
+pub struct EmbeddedFile {
+    clock: Clock,
+    database: Arc<Database>,
+    operations: Mutex<Option<Sender<Operation>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    publisher: Mutex<Option<Arc<dyn Publisher>>>,
+    broken: Arc<Broken>,
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for EmbeddedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedFile").field("broken", &self.broken.get()).finish_non_exhaustive()
+    }
+}
+
+impl EmbeddedFile {
+    /// Opens the file at `path`, making it and its folder if missing.
+    pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|problem| OpenError::Folder { path: path.to_owned(), problem })?;
+        }
+        let database = Builder::new().set_cache_size(CACHE_BYTES).create(path);
+        Self::start(path, database, Clock::system())
+    }
+
+    /// A file that ends with the process, for tests.
+    pub fn in_memory() -> Result<Arc<Self>, OpenError> {
+        Self::in_memory_by(Clock::system())
+    }
+
+    /// The same; leases, deliveries and timers in it go by `clock`.
+    pub fn in_memory_by(clock: Clock) -> Result<Arc<Self>, OpenError> {
+        let backend = redb::backends::InMemoryBackend::new();
+        let database = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend);
+        Self::start(Path::new("(memory)"), database, clock)
+    }
+
+    fn start(path: &Path, database: Result<Database, DatabaseError>, clock: Clock) -> Result<Arc<Self>, OpenError> {
+        let unusable = |problem: String| OpenError::Unusable { path: path.to_owned(), problem };
+        let database = Arc::new(database.map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
+            other => unusable(other.to_string()),
+        })?);
+        let found = tables::layout(&database).map_err(|fault| unusable(fault.to_string()))?;
+        if found != LAYOUT {
+            return Err(OpenError::Layout { path: path.to_owned(), found });
+        }
+        tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
+        let (sender, receiver) = mpsc::channel();
+        let broken = Arc::new(Broken::of(path));
+        let sizes = metrics().batch_size("file");
+        let writer =
+            Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), clock: clock.clone(), sizes };
+        // A thread and not a task: syncing a file blocks. It ends when the last handle of the file is dropped.
+        let writer = std::thread::Builder::new()
+            .name("embedded-file".into())
+            .spawn(move || writer.run_or_break(&receiver))
+            .map_err(|error| unusable(error.to_string()))?;
+        let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
+        let (publisher, path) = (Mutex::default(), path.to_owned());
+        Ok(Arc::new(Self { clock, database, operations, writer, publisher, broken, path }))
+    }
+
+    /// From now on a file that cannot be read or written ends these tasks: nothing can be done without it.
+    pub(crate) fn ends(&self, tasks: &Tasks) {
+        self.broken.ends(tasks);
+    }
+
+    /// What its queue and store go by.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// From now on commits publish by this queue.
+    pub(crate) fn set_publisher(&self, publisher: Arc<dyn Publisher>) {
+        *self.publisher.lock().unwrap_or_else(PoisonError::into_inner) = Some(publisher);
+    }
+
+    /// The queue in this file, if there is one.
+    pub(crate) fn publisher(&self) -> Option<Arc<dyn Publisher>> {
+        self.publisher.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs `work` on the tables and returns when it is on the disk. Work must not keep the file itself alive.
+    pub(crate) async fn write<T, W>(&self, work: W) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        self.write_then(work, |_| ()).await
+    }
+
+    /// Like [`Self::write`]; `then` runs after the commit in the order of the commits, also when the caller has gone.
+    pub(crate) async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
+        N: FnOnce(&T) + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        self.send(false, work, move |outcome| {
+            if let Ok(value) = &outcome {
+                then(value);
+            }
+            // A caller that has gone does not want to know.
+            let _ = answer.send(outcome);
+        });
+        answered.await.unwrap_or_else(|_| Err(self.fault()))
+    }
+
+    /// Runs `work` soon; it is lost when the process dies before.
+    pub(crate) fn write_lazily<W>(&self, work: W)
+    where
+        W: FnOnce(&mut Tables<'_>) -> Result<(), Fault> + Send + 'static,
+    {
+        self.send(true, work, |_| ());
+    }
+
+    fn send<T, W, A>(&self, lazy: bool, work: W, answer: A)
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
+        A: FnOnce(Result<T, Fault>) + Send + 'static,
+    {
+        let work: Work = Box::new(move |tables| {
+            let result = work(tables);
+            let fatal = match &result {
+                Err(fault @ Fault::Storage(_)) => Some(fault.clone()),
+                _ => None,
+            };
+            Applied { fatal, answer: Box::new(move |committed| answer(committed.and(result))) }
+        });
+        if let Some(operations) = &*self.operations.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Without its thread the operation is dropped, and its caller sees that.
+            let _ = operations.send(Operation { work, lazy });
+        }
+    }
+
+    /// Reads what is committed as of now.
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Fault> {
+        let read = self.database.begin_read().map_err(Fault::from).and_then(|read| work(&read));
+        read.map_err(
+            |fault| if matches!(fault, Fault::Storage(_)) { self.broken.cannot("read", &fault) } else { fault },
+        )
+    }
+
+    /// The size of the file; `None` for one in memory.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        std::fs::metadata(&self.path).ok().map(|file| file.len())
+    }
+
+    /// An error when writing has failed.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        if self.broken.get().is_some() { Err(self.fault()) } else { Ok(()) }
+    }
+
+    fn fault(&self) -> Fault {
+        Fault::Storage(self.broken.get().cloned().unwrap_or_else(|| "the embedded file is closed".to_owned()))
+    }
+}
+
+impl Drop for EmbeddedFile {
+    // Joins the writer, so that the file can be opened again as soon as its last handle is gone.
+    fn drop(&mut self) {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+            && writer.thread().id() != std::thread::current().id()
+            && writer.join().is_err()
+        {
+            error!("the writer of the embedded file panicked");
+        }
+    }
+}
+
+struct Writer {
+    database: Arc<Database>,
+    broken: Arc<Broken>,
+    clock: Clock,
+    sizes: Histogram,
+}
+
+impl Writer {
+    /// A panic within the storage is a failure of the file, too.
+    fn run_or_break(self, operations: &Receiver<Operation>) {
+        let broken = Arc::clone(&self.broken);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(operations))) {
+            broken.cannot("written", &Fault::Storage(panic_text(panic.as_ref())));
+        }
+    }
+
+    fn run(self, operations: &Receiver<Operation>) {
+        let mut batch: Vec<Operation> = Vec::new();
+        loop {
+            let next = if batch.is_empty() {
+                operations.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                operations.recv_timeout(LAZY)
+            };
+            let mut hurry = match &next {
+                Ok(operation) => !operation.lazy,
+                Err(_) => true,
+            };
+            let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+            batch.extend(next.ok());
+            while batch.len() < MAX_BATCH
+                && let Ok(operation) = operations.try_recv()
+            {
+                hurry |= !operation.lazy;
+                batch.push(operation);
+            }
+            if hurry || batch.len() >= MAX_BATCH {
+                self.commit(std::mem::take(&mut batch));
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+
+    fn commit(&self, batch: Vec<Operation>) {
+        // After a failed write, memory and file may differ: nothing is written until the process starts anew.
+        if batch.is_empty() || self.broken.get().is_some() {
+            return;
+        }
+        observe_items(&self.sizes, batch.len());
+        let mut answers = Vec::with_capacity(batch.len());
+        // Operations left over by a failure are dropped below, when their callers can be told why.
+        let mut batch = batch.into_iter();
+        let outcome = self.transact(&mut batch, &mut answers).map_err(|fault| self.broken.cannot("written", &fault));
+        for answer in answers {
+            answer(outcome.clone());
+        }
+    }
+
+    fn transact(&self, batch: &mut std::vec::IntoIter<Operation>, answers: &mut Vec<Answer>) -> Result<(), Fault> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut tables = Tables::open(&transaction, &self.clock)?;
+            for operation in batch {
+                let applied = (operation.work)(&mut tables);
+                answers.push(applied.answer);
+                if let Some(fault) = applied.fatal {
+                    return Err(fault);
+                }
+            }
+            gathered::write(&mut tables)?;
+        }
+        Ok(transaction.commit()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redb::{ReadableTable, ReadableTableMetadata};
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[tokio::test]
+    async fn a_file_has_one_process_and_can_be_opened_again_once_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data").join("turnwheel.redb");
+        let file = EmbeddedFile::open(&path).unwrap();
+        let again = EmbeddedFile::open(&path).unwrap_err().to_string();
+        assert!(
+            again.contains("turnwheel.redb is open in another process") && again.contains("turnwheel dev"),
+            "{again}"
+        );
+        file.write(|tables| Ok(tables.meta.insert("n", 7)?.map(|_| ()))).await.unwrap();
+        drop(file);
+        let file = EmbeddedFile::open(&path).unwrap();
+        let n = file.read(|t| Ok(t.open_table(tables::META)?.get("n")?.map(|n| n.value()))).unwrap();
+        assert_eq!(n, Some(7));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_none_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("turnwheel.redb");
+        std::fs::write(&path, "not a database").unwrap();
+        let refused = EmbeddedFile::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("turnwheel.redb cannot be opened"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_of_another_layout_is_refused_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("turnwheel.redb");
+        let database = Database::create(&path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(tables::META).unwrap().insert("jobs_created", 7).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let refused = EmbeddedFile::open(&path).unwrap_err().to_string();
+            assert!(refused.contains("layout 1") && refused.contains("data_dir"), "{refused}");
+        }
+        let read = Database::open(&path).unwrap().begin_read().unwrap();
+        assert_eq!(read.open_table(tables::META).unwrap().len().unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_arrives_during_a_commit_shares_the_next_one_in_order() {
+        let file = EmbeddedFile::in_memory().unwrap();
+        let writes = (0..500).map(|_| {
+            file.write(|tables| {
+                let n = tables.meta.get("n")?.map_or(0, |n| n.value()) + 1;
+                tables.meta.insert("n", n)?;
+                Ok(n)
+            })
+        });
+        let mut seen = futures::future::try_join_all(writes).await.unwrap();
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=500).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_is_refused_does_not_harm_its_neighbours() {
+        let file = EmbeddedFile::in_memory().unwrap();
+        let (bad, good) = tokio::join!(
+            file.write::<(), _>(|_| Err(Fault::Refused("no".into()))),
+            file.write(|tables| Ok(tables.meta.insert("n", 1)?.map(|_| ())))
+        );
+        assert!(matches!(bad, Err(Fault::Refused(_))));
+        good.unwrap();
+        file.check().unwrap();
+    }
+
+    /// A disk that is full once it is told so.
+    #[derive(Debug)]
+    struct Disk {
+        memory: redb::backends::InMemoryBackend,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn check(&self) -> io::Result<()> {
+            if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl redb::StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.set_len(len))
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.sync_data())
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.check().and_then(|()| self.memory.write(offset, data))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_fails_every_write_with_the_remedy_and_ends_the_process() {
+        let full = Arc::new(AtomicBool::new(false));
+        let disk = Disk { memory: redb::backends::InMemoryBackend::new(), full: Arc::clone(&full) };
+        let file =
+            EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk), Clock::system())
+                .unwrap();
+        let tasks = Tasks::new();
+        file.ends(&tasks);
+        let put = |n: u64| file.write(move |tables| Ok(tables.meta.insert("n", n)?.map(|_| ())));
+        put(1).await.unwrap();
+        full.store(true, Ordering::SeqCst);
+        for outcome in futures::future::join_all((2..20).map(put)).await {
+            let fault = outcome.unwrap_err().to_string();
+            assert!(fault.contains("turnwheel.redb cannot be written") && fault.contains("restart"), "{fault}");
+        }
+        let ended = tasks.failure().unwrap();
+        assert!(tasks.stop_token().is_cancelled() && ended.contains("cannot be written"), "{ended}");
+        full.store(false, Ordering::SeqCst);
+        // Memory may be ahead of the file now, so nothing more is written.
+        put(30).await.unwrap_err();
+        file.check().unwrap_err();
+    }
+}

@@ -1,0 +1,122 @@
+//! What was said: the entries of a session have numbers, and what one turn adds is one row. The session's row has the number of
+//! its first entry, so that a turn that lets go of the oldest ones changes nothing at the other end of the history; they are deleted
+//! many at a time.
+
+use super::fault::Fault;
+use super::tables::{HISTORY, SESSIONS, Tables, decode};
+use crate::types::session::Entry;
+use crate::types::session::history::MAX_ENTRIES;
+use redb::{ReadTransaction, ReadableTable};
+use std::ops::Range;
+
+/// The number of a new session's first entry.
+pub(super) const BEGINNING: u64 = 1;
+/// So many entries that are over are deleted together.
+const LITTER: u64 = 32;
+
+/// What the writer knows of a history.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    /// The entries.
+    entries: Range<u64>,
+    /// What was before this one is deleted.
+    cleared: u64,
+}
+
+impl Numbers {
+    /// Of the first entry.
+    pub(super) fn first(&self) -> u64 {
+        self.entries.start
+    }
+
+    /// As the file has them.
+    pub(super) fn of(tables: &Tables<'_>, id: &str) -> Result<Self, Fault> {
+        let first = tables.sessions.get(id)?.map_or(BEGINNING, |row| row.value().2);
+        let last = tables.history.range((id, 0)..=(id, u64::MAX))?.next_back().transpose()?;
+        let end = last.map_or(first, |(key, said)| key.value().1 + said.value().len() as u64);
+        Ok(Self { entries: first..end.max(first), cleared: 0 })
+    }
+}
+
+/// Appends to a history, whose oldest `drop` entries go. The bound in bytes is the caller's, who has the whole conversation;
+/// the bound in entries holds here in any case. The session's row has to tell the first number then.
+pub(super) fn append(
+    tables: &mut Tables<'_>,
+    id: &str,
+    before: &Numbers,
+    (added, drop): (&[Vec<u8>], usize),
+) -> Result<Numbers, Fault> {
+    let Range { start, end: next } = before.entries;
+    let end = next + added.len() as u64;
+    let excess = (end - start).saturating_sub(MAX_ENTRIES as u64).max(drop as u64);
+    let first = (start + excess).min(end);
+    let place = next.max(first);
+    let said: Vec<&[u8]> = added.iter().skip((place - next) as usize).map(Vec::as_slice).collect();
+    if !said.is_empty() {
+        tables.history.insert((id, place), said)?;
+    }
+    let mut cleared = before.cleared;
+    if first - cleared >= LITTER {
+        let goes_on = |(_, number): (&str, u64), said: Vec<&[u8]>| number + said.len() as u64 > first;
+        tables.history.retain_in((id, 0)..(id, first), goes_on)?;
+        cleared = first;
+    }
+    Ok(Numbers { entries: first..end, cleared })
+}
+
+/// The conversation of a session.
+pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, Fault> {
+    let first = read.open_table(SESSIONS)?.get(id)?.map_or(BEGINNING, |row| row.value().2);
+    let mut entries = Vec::new();
+    for row in read.open_table(HISTORY)?.range((id, 0)..=(id, u64::MAX))? {
+        let (key, said) = row?;
+        let said = said.value();
+        for (_, entry) in (key.value().1..).zip(said).filter(|(number, _)| *number >= first) {
+            entries.push(decode(|| format!("the history of session `{id}`"), entry)?);
+        }
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::store::EmbeddedFile;
+    use crate::embedded::store::tables::encode;
+    use crate::types::session::Role;
+    use crate::types::timestamp::Timestamp;
+    use redb::ReadableTableMetadata;
+    use std::collections::VecDeque;
+
+    fn entry(text: String) -> Entry {
+        let (at, turn_id) = (Timestamp::from_millis(0), "m".to_owned());
+        Entry { role: Role::User, text, at, turn_id, kind: None, metadata: serde_json::Map::new() }
+    }
+
+    #[tokio::test]
+    async fn what_is_read_is_what_was_said_last_and_little_else_is_kept() {
+        let file = EmbeddedFile::in_memory().unwrap();
+        let (mut said, mut known) = (VecDeque::new(), None::<Numbers>);
+        for turn in 0..400_usize {
+            let added: Vec<Entry> = (0..turn % 4).map(|part| entry(format!("{turn}.{part}"))).collect();
+            let drop = if turn % 90 == 89 { said.len() + added.len() } else { said.len().min(turn * 7 % 3) };
+            said.extend(added.iter().map(|entry| entry.text.clone()));
+            said.drain(..drop.max(said.len().saturating_sub(MAX_ENTRIES)));
+            // Now and then by a process that knows nothing of the session.
+            let before = known.take().filter(|_| turn % 11 != 0);
+            let append = move |tables: &mut Tables<'_>| {
+                let before = before.map_or_else(|| Numbers::of(tables, "s"), Ok)?;
+                let bytes: Vec<Vec<u8>> = added.iter().map(|entry| encode("it", entry)).collect::<Result<_, _>>()?;
+                let numbers = append(tables, "s", &before, (&bytes, drop))?;
+                tables.sessions.insert("s", (0, 0, numbers.first(), &b""[..]))?;
+                Ok((numbers, tables.history.len()?))
+            };
+            let (numbers, rows) = file.write(append).await.unwrap();
+            let read: VecDeque<String> =
+                file.read(|file| read(file, "s")).unwrap().into_iter().map(|e| e.text).collect();
+            assert_eq!(read, said, "after turn {turn}");
+            assert!(rows <= MAX_ENTRIES as u64 + LITTER, "{rows} rows");
+            known = Some(numbers);
+        }
+    }
+}

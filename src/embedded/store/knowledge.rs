@@ -1,0 +1,53 @@
+//! What agents answer from. A source's passages have a table of their own: what is asked again and again is short.
+
+use super::fault::Fault;
+use super::tables::{KNOWLEDGE, PASSAGES, Tables, decode, encode};
+use crate::definitions::knowledge::source::{Source, SourceEntry};
+use redb::{ReadTransaction, ReadableTable};
+
+/// See [`Store::put_knowledge`](crate::storage::store::Store::put_knowledge).
+pub(super) fn put(tables: &mut Tables<'_>, source: &Source) -> Result<bool, Fault> {
+    let key = (source.entry.agent_id.as_str(), source.entry.source.as_str());
+    // One that cannot be read any more is replaced.
+    let known = tables.knowledge.get(key)?.and_then(|found| decode::<SourceEntry>(String::new, found.value()).ok());
+    if known.is_some_and(|known| known.hash == source.entry.hash && known.origin == source.entry.origin) {
+        return Ok(false);
+    }
+    let (entry, passages) = (encode("the source", &source.entry)?, encode("the passages", &source.passages)?);
+    tables.knowledge.insert(key, entry.as_slice())?;
+    tables.passages.insert(key, passages.as_slice())?;
+    Ok(true)
+}
+
+/// See [`Store::remove_knowledge`](crate::storage::store::Store::remove_knowledge).
+pub(super) fn remove(tables: &mut Tables<'_>, agent_id: &str, source: &str) -> Result<bool, Fault> {
+    tables.passages.remove((agent_id, source))?;
+    Ok(tables.knowledge.remove((agent_id, source))?.is_some())
+}
+
+/// See [`Store::knowledge_entries`](crate::storage::store::Store::knowledge_entries).
+pub(super) fn entries(read: &ReadTransaction, agent_id: Option<&str>) -> Result<Vec<SourceEntry>, Fault> {
+    let table = read.open_table(KNOWLEDGE)?;
+    let mut entries = Vec::new();
+    for row in table.range((agent_id.unwrap_or_default(), "")..)? {
+        let (key, entry) = row?;
+        let (of, source) = key.value();
+        if agent_id.is_some_and(|agent_id| agent_id != of) {
+            break;
+        }
+        entries.push(decode(|| format!("source `{source}` of agent `{of}`"), entry.value())?);
+    }
+    Ok(entries)
+}
+
+/// See [`Store::knowledge`](crate::storage::store::Store::knowledge).
+pub(super) fn of(read: &ReadTransaction, agent_id: &str) -> Result<Vec<Source>, Fault> {
+    let passages = read.open_table(PASSAGES)?;
+    let with_passages = |entry: SourceEntry| {
+        let what = || format!("the passages of source `{}` of agent `{agent_id}`", entry.source);
+        let found = passages.get((agent_id, entry.source.as_str()))?;
+        let passages = found.map(|found| decode(what, found.value())).transpose()?.unwrap_or_default();
+        Ok(Source { entry, passages })
+    };
+    entries(read, Some(agent_id))?.into_iter().map(with_passages).collect()
+}

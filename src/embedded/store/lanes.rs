@@ -1,0 +1,72 @@
+//! Open lanes: what they change of their sessions, in rows of their own, so that taking a lane, renewing it and showing a
+//! status write a few hundred bytes in place of a whole session. A commit writes the session, and the row goes.
+
+use super::fault::Fault;
+use super::queries::session_name;
+use super::tables::{LANES, Tables, decode, encode};
+use crate::types::session::{Lease, OpenTurn, Session, Status};
+use crate::types::timestamp::Timestamp;
+use redb::{ReadTransaction, ReadableTable};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// See the module.
+#[derive(Deserialize, Serialize)]
+pub(super) struct OpenLane {
+    epoch: u64,
+    pending_seq: u64,
+    status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease: Option<Lease>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turn: Option<OpenTurn>,
+    pub(super) updated_at: Timestamp,
+}
+
+impl OpenLane {
+    fn of(session: &Session) -> Self {
+        Self {
+            epoch: session.epoch,
+            pending_seq: session.pending_seq,
+            status: session.workflow_state.status,
+            lease: session.lease.clone(),
+            turn: session.turn.clone(),
+            updated_at: session.updated_at,
+        }
+    }
+
+    /// Makes of a session as it was left what it is.
+    pub(super) fn lay_over(self, session: &mut Session) {
+        session.epoch = self.epoch;
+        session.pending_seq = self.pending_seq;
+        session.workflow_state.status = self.status;
+        session.lease = self.lease;
+        session.turn = self.turn;
+        session.updated_at = self.updated_at;
+    }
+}
+
+/// Writes the lane of a session.
+pub(super) fn put(tables: &mut Tables<'_>, session: &Session) -> Result<(), Fault> {
+    let bytes = encode("the lane", &OpenLane::of(session))?;
+    tables.lanes.insert(session.session_id.as_str(), bytes.as_slice())?;
+    Ok(())
+}
+
+/// The open lane of one session.
+pub(super) fn one(read: &ReadTransaction, id: &str) -> Result<Option<OpenLane>, Fault> {
+    match read.open_table(LANES)?.get(id)? {
+        Some(row) => decode(|| session_name(id), row.value()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// All open lanes by their sessions: as many as there are turns in hand or waiting.
+pub(super) fn all(read: &ReadTransaction) -> Result<HashMap<String, OpenLane>, Fault> {
+    let mut lanes = HashMap::new();
+    for row in read.open_table(LANES)?.iter()? {
+        let (id, lane) = row?;
+        lanes.insert(id.value().to_owned(), decode(|| session_name(id.value()), lane.value())?);
+    }
+    Ok(lanes)
+}

@@ -1,0 +1,363 @@
+//! The store in one file of this process, for `turnwheel dev` and for tests.
+//!
+//! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
+//! they write → [`mod@file`], the group commit, with what its operations write together, [`gathered`], and what they publish by
+//! the queue in the same file, [`publisher`]. [`history`] has what was said, [`catalog`] plans and leaders, [`shelf`] agents and
+//! workflows, `knowledge` what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads,
+//! [`tables`] the layout. The queue's part of the file is in [`crate::embedded::queue`].
+
+mod broken;
+mod catalog;
+mod fault;
+mod file;
+mod gathered;
+mod history;
+mod knowledge;
+mod lanes;
+mod open_error;
+mod publisher;
+mod queries;
+mod runs;
+mod sessions;
+mod shelf;
+mod tables;
+mod turns;
+
+pub use file::EmbeddedFile;
+pub use open_error::OpenError;
+
+pub(crate) use fault::Fault;
+pub(crate) use publisher::{Publisher, StoredEvent};
+pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
+
+use crate::base::clock::Moment;
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::knowledge::source::{Source, SourceEntry};
+use crate::definitions::workflow::definition::WorkflowRecord;
+use crate::storage::store::process::{ANNOUNCED, Process};
+use crate::storage::store::records::{
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
+};
+use crate::storage::store::versioned::Listed;
+use crate::storage::store::{Result, Store, known, lane};
+use crate::types::plan::Plan;
+use crate::types::run::{RunQuery, RunRecord};
+use crate::types::session::Session;
+use crate::types::session::history::MAX_ENTRIES;
+use crate::types::step::StepRecord;
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::TurnRecord;
+use async_trait::async_trait;
+use catalog::Catalog;
+use known::{Known, left};
+use sessions::Sessions;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The name of the file within `data_dir`.
+pub const FILE_NAME: &str = "turnwheel.redb";
+
+/// The file of these settings.
+pub fn path(settings: &crate::base::config::Settings) -> PathBuf {
+    settings.data_dir.join(FILE_NAME)
+}
+
+/// A [`Store`] in an [`EmbeddedFile`]. One per file.
+#[derive(Debug)]
+pub struct EmbeddedStore {
+    file: Arc<EmbeddedFile>,
+    sessions: Arc<Sessions>,
+    /// As this process has left them.
+    known: Known,
+    catalog: Arc<Catalog>,
+    /// `retention.turns`.
+    keep_turns: Duration,
+    /// This process alone: nothing of it outlives it.
+    processes: Mutex<BTreeMap<String, (Moment, Process)>>,
+}
+
+impl EmbeddedStore {
+    /// The store in `file`. A file has one process at a time: leases found in it belong to nobody any more.
+    pub fn new(file: Arc<EmbeddedFile>, settings: &crate::base::config::Settings) -> Result<Arc<Self>> {
+        let sessions = Arc::new(Sessions::load(&file)?);
+        let (known, catalog, keep_turns) = (Known::new(), Arc::default(), settings.retention.turns.0);
+        let processes = Mutex::default();
+        Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns, processes }))
+    }
+
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Moment, Process)>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn acquire(&self, request: Acquire) -> Result<Acquired> {
+        let (sessions, id) = (Arc::clone(&self.sessions), request.session_id.clone());
+        let mut left = self.known.take_left(&id);
+        // The writer has no use for what was said.
+        let said = left.as_mut().map(|left| {
+            let (history, transcript) = (std::mem::take(&mut left.history), std::mem::take(&mut left.transcript));
+            (left.epoch, left.created_at, history, transcript)
+        });
+        let acquired = self.file.write(move |tables| sessions.acquire(tables, &request, left)).await?;
+        let Acquired::Granted(mut grant) = acquired else { return Ok(acquired) };
+        let session = &mut grant.session;
+        match said {
+            // Nobody has had the lane since, so nobody has said anything.
+            Some((epoch, created_at, history, transcript))
+                if epoch + 1 == session.epoch && created_at == session.created_at =>
+            {
+                (session.history, session.transcript) = (history, transcript);
+            }
+            // Outside the writer: the holder's history changes by nobody else's hand.
+            _ => session.history = Arc::new(self.file.read(|read| history::read(read, &id))?),
+        }
+        self.known.put(session.clone());
+        Ok(Acquired::Granted(grant))
+    }
+
+    async fn record(&self, request: Record) -> Result<Vec<Recorded>> {
+        let (sessions, steps) = (Arc::clone(&self.sessions), turns::encode_steps(&request.steps)?);
+        Ok(self.file.write(move |tables| turns::record(tables, &sessions, &request, &steps)).await?)
+    }
+
+    async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        Ok(self.file.read(|read| queries::steps(read, session_id, turn_id))?)
+    }
+
+    async fn commit(&self, request: Commit) -> Result<Committed> {
+        let granted = self.known.take_granted(&request.session_id, request.epoch);
+        let encoded = request.change.as_deref().map(turns::Encoded::of).transpose()?;
+        let (sessions, request) = (Arc::clone(&self.sessions), Arc::new(request));
+        let asked = Arc::clone(&request);
+        let publisher = self.file.publisher();
+        let (publishes, readers) = (publisher.is_some(), publisher.clone());
+        let work = move |tables: &mut Tables<'_>| {
+            turns::commit(tables, (&sessions, publisher.as_deref()), &asked, encoded.as_ref())
+        };
+        let then = move |left: &turns::Left| {
+            if let Some(readers) = readers {
+                readers.emitted(&left.published);
+            }
+        };
+        let turns::Left { committed, now, .. } = self.file.write_then(work, then).await?;
+        if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
+            let mut left = left(granted, &request, change, now);
+            left.outbox_unread &= !publishes;
+            // A store keeps that many; more would be known than is there.
+            if left.history.len() <= MAX_ENTRIES {
+                self.known.put(left);
+            }
+        }
+        Ok(committed)
+    }
+
+    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
+        let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
+        let work = move |tables: &mut Tables<'_>| {
+            let now = tables.clock.now();
+            sessions.change(tables, &session_id, |session| lane::release(session, epoch, blame, now))
+        };
+        Ok(self.file.write(work).await?)
+    }
+
+    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
+        let work = move |tables: &mut Tables<'_>| {
+            sessions.change(tables, &session_id, |session| lane::forgive(session, begun))
+        };
+        self.file.write(work).await?;
+        Ok(())
+    }
+
+    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (sessions, held) = (Arc::clone(&self.sessions), held.to_vec());
+        let work = move |tables: &mut Tables<'_>| {
+            let (now, mut lost) = (tables.clock.now(), Vec::new());
+            for one in held {
+                let renew = |session: &mut Session| lane::renew(session, one.epoch, lease, now);
+                if !sessions.change(tables, &one.session_id, renew)? {
+                    lost.push(one);
+                }
+            }
+            Ok(lost)
+        };
+        Ok(self.file.write(work).await?)
+    }
+
+    async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
+        Ok(self.catalog.plan(&self.file, workflow_id, hash)?)
+    }
+
+    async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
+        Ok(self.file.write(move |tables| catalog::put_plan(tables, plan)).await?)
+    }
+
+    async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>> {
+        Ok(self.catalog.agents.current(&self.file, agent_id)?)
+    }
+
+    async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>> {
+        Ok(self.catalog.agents.version(&self.file, agent_id, hash)?)
+    }
+
+    async fn put_agent(&self, agent: AgentRecord) -> Result<bool> {
+        Ok(self.catalog.agents.put(&self.file, agent).await?)
+    }
+
+    async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
+        Ok(self.catalog.agents.put_version(&self.file, agent).await?)
+    }
+
+    async fn agents(&self) -> Result<Listed<AgentRecord>> {
+        self.catalog.agents.all(&self.file)
+    }
+
+    async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        Ok(self.catalog.workflows.current(&self.file, workflow_id)?)
+    }
+
+    async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>> {
+        Ok(self.catalog.workflows.version(&self.file, workflow_id, hash)?)
+    }
+
+    async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
+        Ok(self.catalog.workflows.put(&self.file, workflow).await?)
+    }
+
+    async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
+        Ok(self.catalog.workflows.put_version(&self.file, workflow).await?)
+    }
+
+    async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {
+        self.catalog.workflows.all(&self.file)
+    }
+
+    async fn put_run(&self, run: RunRecord) -> Result<bool> {
+        Ok(self.file.write(move |tables| runs::put(tables, &run)).await?)
+    }
+
+    async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()> {
+        Ok(self.file.write(move |tables| runs::update(tables, &run, epoch)).await?)
+    }
+
+    async fn run(&self, run_id: &str) -> Result<Option<RunRecord>> {
+        Ok(self.file.read(|read| runs::one(read, run_id))?)
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+        Ok(self.file.read(|read| runs::list(read, &query))?)
+    }
+
+    async fn put_knowledge(&self, source: Source) -> Result<bool> {
+        Ok(self.file.write(move |tables| knowledge::put(tables, &source)).await?)
+    }
+
+    async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool> {
+        let (agent_id, source) = (agent_id.to_owned(), source.to_owned());
+        Ok(self.file.write(move |tables| knowledge::remove(tables, &agent_id, &source)).await?)
+    }
+
+    async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>> {
+        Ok(self.file.read(|read| knowledge::entries(read, agent_id))?)
+    }
+
+    async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
+        Ok(self.file.read(|read| knowledge::of(read, agent_id))?)
+    }
+
+    async fn session(&self, session_id: &str) -> Result<Option<Session>> {
+        Ok(self.file.read(|read| queries::session(read, session_id))?)
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        Ok(self.file.read(|read| queries::sessions(read, &query))?)
+    }
+
+    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        Ok(self.file.read(|read| queries::turns(read, session_id, limit))?)
+    }
+
+    async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
+        Ok(self.file.read(|read| queries::turn(read, session_id, turn_id))?)
+    }
+
+    async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
+        Ok(self.file.read(|read| queries::tokens_of_day(read, day, &agent_ids))?)
+    }
+
+    async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
+        let (now, at) = (self.file.clock().now(), self.file.clock().moment());
+        let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
+        Ok(DueTimers { now, at, timers })
+    }
+
+    async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
+        Ok(self.sessions.abandoned(self.file.clock().now().minus(grace), limit))
+    }
+
+    async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>> {
+        let before = self.file.clock().now().minus(idle);
+        Ok(self.file.read(|read| queries::idle_sessions(read, before, limit))?)
+    }
+
+    async fn prune(&self) -> Result<u64> {
+        let before = self.file.clock().now().minus(self.keep_turns);
+        let mut pruned = 0;
+        while self.file.write(move |tables| runs::prune(tables, before)).await? {}
+        self.file
+            .write(|tables| {
+                let now = tables.clock.now();
+                turns::prune_days(tables, now)
+            })
+            .await?;
+        loop {
+            let (turns, more) = self.file.write(move |tables| turns::prune(tables, before)).await?;
+            pruned += turns;
+            if !more {
+                return Ok(pruned);
+            }
+        }
+    }
+
+    async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
+        let (role, owner) = (role.to_owned(), owner.to_owned());
+        Ok(self
+            .file
+            .write(move |tables| {
+                let now = tables.clock.now();
+                catalog::lead(tables, &role, &owner, lease, now)
+            })
+            .await?)
+    }
+
+    async fn resign(&self, role: &str, owner: &str) -> Result<()> {
+        let (role, owner) = (role.to_owned(), owner.to_owned());
+        Ok(self.file.write(move |tables| catalog::resign(tables, &role, &owner)).await?)
+    }
+
+    async fn announce(&self, process: Process) -> Result<()> {
+        self.processes().insert(process.process_id.clone(), (self.file.clock().moment() + ANNOUNCED, process));
+        Ok(())
+    }
+
+    async fn depart(&self, process_id: &str) -> Result<()> {
+        self.processes().remove(process_id);
+        Ok(())
+    }
+
+    async fn processes(&self) -> Result<Vec<Process>> {
+        let now = self.file.clock().moment();
+        Ok(self.processes().values().filter(|(until, _)| *until > now).map(|(_, process)| process.clone()).collect())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(self.file.check()?)
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs of workflows.
+
+use super::fault::Fault;
+use super::sessions;
+use super::tables::{RUN_ENDS, RUN_TIMES, RUNS, Tables, decode, encode};
+use crate::types::run::{RunQuery, RunRecord};
+use crate::types::timestamp::Timestamp;
+use redb::{ReadTransaction, ReadableTable};
+
+/// How many runs one operation deletes, so that others get between.
+const PRUNE_BATCH: usize = 256;
+
+fn name(run_id: &str) -> String {
+    format!("run `{run_id}`")
+}
+
+/// Inserts a run; false when it is there.
+pub(super) fn put(tables: &mut Tables<'_>, run: &RunRecord) -> Result<bool, Fault> {
+    if tables.runs.get(run.run_id.as_str())?.is_some() {
+        return Ok(false);
+    }
+    update(tables, run, 0).map(|()| true)
+}
+
+/// Writes a run unless a later holder has.
+pub(super) fn update(tables: &mut Tables<'_>, run: &RunRecord, epoch: u64) -> Result<(), Fault> {
+    let bytes = encode("the run", run)?;
+    let id = run.run_id.as_str();
+    let before = match tables.runs.get(id)? {
+        Some(found) if found.value().0 > epoch => return Ok(()),
+        Some(found) => decode::<RunRecord>(|| name(id), found.value().1).ok(),
+        None => None,
+    };
+    if let Some(before) = before {
+        forget_times(tables, &before)?;
+    }
+    tables.runs.insert(id, (epoch, bytes.as_slice()))?;
+    tables.run_times.insert((run.created_at.as_millis(), id), ())?;
+    if let Some(ended_at) = run.ended_at {
+        tables.run_ends.insert((ended_at.as_millis(), id), ())?;
+    }
+    Ok(())
+}
+
+fn forget_times(tables: &mut Tables<'_>, run: &RunRecord) -> Result<(), Fault> {
+    let id = run.run_id.as_str();
+    tables.run_times.remove((run.created_at.as_millis(), id))?;
+    if let Some(ended_at) = run.ended_at {
+        tables.run_ends.remove((ended_at.as_millis(), id))?;
+    }
+    Ok(())
+}
+
+/// One run.
+pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunRecord>, Fault> {
+    match read.open_table(RUNS)?.get(run_id)? {
+        Some(found) => decode(|| name(run_id), found.value().1).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Runs, newest first, or by their ends.
+pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, Fault> {
+    let mut found = Vec::new();
+    let by_time = read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?;
+    for row in by_time.iter()?.rev() {
+        if found.len() >= query.limit {
+            break;
+        }
+        let (key, _) = row?;
+        found.extend(one(read, key.value().1)?.filter(|run| fits(query, run)));
+    }
+    Ok(found)
+}
+
+fn fits(query: &RunQuery, run: &RunRecord) -> bool {
+    query.workflow_id.as_ref().is_none_or(|wanted| run.workflow_id == *wanted)
+        && query.status.is_none_or(|wanted| run.status == wanted)
+        && query.origin_session.as_ref().is_none_or(|wanted| run.origin_session.as_ref() == Some(wanted))
+        && query.lane.as_ref().is_none_or(|wanted| run.lane == *wanted)
+}
+
+/// Deletes some of the runs that ended before `before`; true when there may be more.
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, Fault> {
+    let mut old = Vec::new();
+    for row in tables.run_ends.range(..(before.as_millis(), ""))?.take(PRUNE_BATCH) {
+        let (key, _) = row?;
+        old.push((key.value().0, key.value().1.to_owned()));
+    }
+    for (at, id) in &old {
+        let run = match tables.runs.remove(id.as_str())? {
+            Some(found) => decode::<RunRecord>(|| name(id), found.value().1).ok(),
+            None => None,
+        };
+        if let Some(run) = run {
+            forget_times(tables, &run)?;
+        }
+        tables.run_ends.remove((*at, id.as_str()))?;
+        sessions::forget_lane(tables, id)?;
+    }
+    Ok(old.len() == PRUNE_BATCH)
+}

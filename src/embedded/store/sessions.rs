@@ -1,0 +1,220 @@
+//! Sessions in the file, and those with an open lane in memory: a turn reads its session from the file once, or not at all
+//! if it was left by this process, and the sweep for abandoned lanes reads no file.
+
+use super::fault::Fault;
+use super::history::{self, BEGINNING, Numbers};
+use super::tables::{SESSIONS, Tables, decode, encode};
+use super::{EmbeddedFile, lanes, queries};
+use crate::storage::store::lane::{self, Taken};
+use crate::storage::store::records::{AbandonedLane, Acquire, Acquired, Grant};
+use crate::types::session::{Kind, Session, Status};
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::TurnMark;
+use moka::sync::Cache;
+use redb::ReadableTable;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An open conversation that waits for its user. (1 was an open lane, which has a row of its own.)
+pub(super) const IDLE: u8 = 2;
+/// Sessions whose last commits are remembered.
+const REMEMBERED: u64 = 100_000;
+
+/// Sessions with an open lane, as the writer last left them; without their histories, like those in the file.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    open: Mutex<HashMap<String, Session>>,
+    /// What the writer knows of sessions that it has committed.
+    committed: Cache<String, Mark>,
+}
+
+/// What the last commit has left of a session.
+#[derive(Clone, Debug)]
+struct Mark {
+    epoch: u64,
+    said: Numbers,
+}
+
+impl Sessions {
+    /// The lanes that the last process left open. Its leases ended with it: the next delivery takes the lane immediately. All jobs
+    /// that wait are delivered again, so the lanes count as left just now.
+    pub(super) fn load(file: &EmbeddedFile) -> Result<Self, Fault> {
+        let open = file.read(|read| {
+            let (sessions, mut open) = (read.open_table(SESSIONS)?, HashMap::new());
+            for (id, lane) in lanes::all(read)? {
+                let Some(mut session) = queries::head(&sessions, &id)? else { continue };
+                lane.lay_over(&mut session);
+                session.lease = None;
+                session.updated_at = file.clock().now();
+                open.insert(id, session);
+            }
+            Ok(open)
+        })?;
+        Ok(Self { open: Mutex::new(open), committed: Cache::new(REMEMBERED) })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session as the operations before this one left it. `left` is used if it is what the last commit has left.
+    fn get_or(&self, tables: &Tables<'_>, id: &str, left: Option<Session>) -> Result<Option<Session>, Fault> {
+        if let Some(session) = self.open().get(id) {
+            return Ok(Some(session.clone()));
+        }
+        let Some(row) = tables.sessions.get(id)? else { return Ok(None) };
+        let (updated_at, _, _, bytes) = row.value();
+        let last = |left: &Session| {
+            let committed = self.committed.get(id).is_some_and(|mark| mark.epoch == left.epoch);
+            committed && left.updated_at.as_millis() == updated_at
+        };
+        match left.filter(last) {
+            Some(left) => Ok(Some(left)),
+            None => decode(|| queries::session_name(id), bytes).map(Some),
+        }
+    }
+
+    /// A session as the operations before this one left it.
+    pub(super) fn get(&self, tables: &Tables<'_>, id: &str) -> Result<Option<Session>, Fault> {
+        self.get_or(tables, id, None)
+    }
+
+    /// Writes a session, whose history must be empty and whose outbox must be there; `bytes` are the session's, so that
+    /// callers may encode it before they write anything, and `first` the number of the first entry of its history.
+    pub(super) fn put(
+        &self,
+        tables: &mut Tables<'_>,
+        session: Session,
+        (first, bytes): (u64, &[u8]),
+    ) -> Result<(), Fault> {
+        let (id, open) = (session.session_id.as_str(), lane::is_open(&session));
+        let flags = if is_idle(&session) { IDLE } else { 0 };
+        tables.sessions.insert(id, (session.updated_at.as_millis(), flags, first, bytes))?;
+        if open {
+            return self.put_lane(tables, session);
+        }
+        if self.open().remove(id).is_some() {
+            tables.lanes.remove(id)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the open lane of a session that is in the file.
+    pub(super) fn put_lane(&self, tables: &mut Tables<'_>, session: Session) -> Result<(), Fault> {
+        lanes::put(tables, &session)?;
+        self.open().insert(session.session_id.clone(), session);
+        Ok(())
+    }
+
+    /// Changes the lane of a session that is there, and writes it if `change` says so; false when it is not there, too.
+    pub(super) fn change(
+        &self,
+        tables: &mut Tables<'_>,
+        id: &str,
+        change: impl FnOnce(&mut Session) -> bool,
+    ) -> Result<bool, Fault> {
+        let Some(mut session) = self.get(tables, id)? else { return Ok(false) };
+        let changed = change(&mut session);
+        if changed {
+            self.put_lane(tables, session)?;
+        }
+        Ok(changed)
+    }
+
+    /// Takes the lane; `left` is the session as this process has left it, if it knows. The history of a grant is still to be
+    /// read.
+    pub(super) fn acquire(
+        &self,
+        tables: &mut Tables<'_>,
+        request: &Acquire,
+        left: Option<Session>,
+    ) -> Result<Acquired, Fault> {
+        let (now, id) = (tables.clock.now(), request.session_id.as_str());
+        // A rewind writes the whole session, and a known session may lack its outbox.
+        let left = left.filter(|_| request.rewind.is_none());
+        let (mut session, new) = match self.get_or(tables, id, left)? {
+            Some(session) => (session, false),
+            None => (lane::begin(request, now), true),
+        };
+        let acquired = match lane::acquire(&mut session, request, now) {
+            Taken::Handled => return Ok(Acquired::Handled),
+            Taken::OtherStream => return Ok(Acquired::OtherStream),
+            Taken::Busy(until) => Acquired::Busy(until),
+            Taken::Granted { resumed } => {
+                let earlier = Some(earlier(tables, &session, &request.job_id)?);
+                Acquired::Granted(Box::new(Grant { session: session.clone(), resumed, earlier }))
+            }
+        };
+        if new || request.rewind.is_some() {
+            let bytes = encode("the session", &session)?;
+            let first = tables.sessions.get(id)?.map_or(BEGINNING, |row| row.value().2);
+            self.put(tables, session, (first, &bytes))?;
+        } else {
+            self.put_lane(tables, session)?;
+        }
+        Ok(acquired)
+    }
+
+    /// Appends to the history of a session that is committed under `epoch`, and lets go of its oldest entries. Answers the
+    /// number of the first one.
+    pub(super) fn append_history(
+        &self,
+        tables: &mut Tables<'_>,
+        (id, epoch): (&str, u64),
+        change: (&[Vec<u8>], usize),
+    ) -> Result<u64, Fault> {
+        let before = match self.committed.get(id) {
+            Some(mark) => mark.said,
+            None => Numbers::of(tables, id)?,
+        };
+        let said = history::append(tables, id, &before, change)?;
+        let first = said.first();
+        self.committed.insert(id.to_owned(), Mark { epoch, said });
+        Ok(first)
+    }
+
+    /// Lanes with work that nobody has held since `before`, the longest abandoned first.
+    pub(super) fn abandoned(&self, before: Timestamp, limit: usize) -> Vec<AbandonedLane> {
+        let open = self.open();
+        let mut lanes: Vec<&Session> = open.values().filter(|session| lane::is_abandoned(session, before)).collect();
+        lanes.sort_by_key(|session| lane::free_since(session));
+        let lane = |session: &&Session| AbandonedLane { session_id: session.session_id.clone(), epoch: session.epoch };
+        lanes.iter().take(limit).map(lane).collect()
+    }
+}
+
+/// Which message the turn on record was for that has the id of this job, which the session may have forgotten.
+fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Option<TurnMark>, Fault> {
+    if !session.forgets_jobs() {
+        return Ok(None);
+    }
+    let id = session.session_id.as_str();
+    match tables.turns.get((id, job_id))? {
+        Some(row) => decode(|| queries::turn_name(id, job_id), row.value().1).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Removes the lane of a run that is forgotten, unless it has work or a holder.
+pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), Fault> {
+    let ended = match tables.sessions.get(run_id)? {
+        Some(row) if tables.lanes.get(run_id)?.is_none() => {
+            let lane: Session = decode(|| queries::session_name(run_id), row.value().3)?;
+            lane.kind == Kind::Run
+        }
+        _ => false,
+    };
+    if ended {
+        tables.sessions.remove(run_id)?;
+    }
+    Ok(())
+}
+
+/// True for a conversation that waits for its user, and for nothing else.
+pub(super) fn is_idle(session: &Session) -> bool {
+    session.kind == Kind::Chat
+        && session.closed_at.is_none()
+        && matches!(session.workflow_state.status, Status::Ready | Status::Cancelled)
+        && session.timers.is_empty()
+        && session.waiting.is_none()
+}

@@ -1,0 +1,208 @@
+//! The tables of the file. Documents are JSON, which keeps every value and key exactly as it came.
+//!
+//! A row costs the writer several microseconds, whatever is in it. So what belongs together is one row; what is read only when
+//! the file is opened, or when it has expired, is one row for all that share a commit ([`super::gathered`]).
+
+use super::fault::Fault;
+use super::gathered::Gathered;
+use crate::base::clock::Clock;
+use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A table by its key and value.
+pub(crate) type Definition<K, V> = TableDefinition<'static, K, V>;
+/// Bytes in a table.
+pub(crate) type Bytes = &'static [u8];
+/// Text in a table.
+pub(crate) type Text = &'static str;
+/// Steps of a turn by their keys.
+pub(crate) type Steps = Vec<(Text, Bytes)>;
+/// (Sequence, session, message id).
+pub(crate) type IndexedEvent = (u64, Text, Option<Text>);
+
+/// Counters and times, by name.
+pub(crate) const META: Definition<Text, u64> = TableDefinition::new("meta");
+/// Session → (`updated_at`, flags, number of the first entry of its history, the session without it, as it was left).
+pub(crate) const SESSIONS: Definition<Text, (i64, u8, u64, Bytes)> = TableDefinition::new("sessions");
+/// Session → its open lane, which tells what has changed since the session was left.
+pub(crate) const LANES: Definition<Text, Bytes> = TableDefinition::new("lanes");
+/// (Session, number) → entries of its history, from that number on. Those before the session's first one are over, and are
+/// deleted some time.
+pub(crate) const HISTORY: Definition<(Text, u64), Vec<Bytes>> = TableDefinition::new("history");
+/// (Session, turn, key) → step that was recorded while the turn went on.
+pub(crate) const STEPS: Definition<(Text, Text, Text), Bytes> = TableDefinition::new("steps");
+/// (Session, turn) → (`committed_at`, record, steps that came with it, by key). They come before those of `STEPS`.
+pub(crate) const TURNS: Definition<(Text, Text), (i64, Bytes, Steps)> = TableDefinition::new("turns");
+/// (When, number) → (session, turn) of a commit: what `prune` looks at.
+pub(crate) const TURN_AGES: Definition<(i64, u64), Vec<(Text, Text)>> = TableDefinition::new("turn_ages");
+/// (Due, session, timer).
+pub(crate) const TIMERS: Definition<(i64, Text, Text), ()> = TableDefinition::new("timers");
+/// (Workflow, hash) → plan.
+pub(crate) const PLANS: Definition<(Text, Text), Bytes> = TableDefinition::new("plan_cache");
+/// Agent → stored agent.
+pub(crate) const AGENTS: Definition<Text, Bytes> = TableDefinition::new("agents");
+/// (Agent, hash) → stored agent.
+pub(crate) const AGENT_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("agent_versions");
+/// (Agent, source) → the source without its passages.
+pub(crate) const KNOWLEDGE: Definition<(Text, Text), Bytes> = TableDefinition::new("knowledge");
+/// (Agent, source) → its passages.
+pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::new("passages");
+/// Workflow → stored workflow.
+pub(crate) const WORKFLOWS: Definition<Text, Bytes> = TableDefinition::new("workflows");
+/// (Workflow, hash) → stored workflow.
+pub(crate) const WORKFLOW_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("workflow_versions");
+/// Run → (epoch that it was written under, run).
+pub(crate) const RUNS: Definition<Text, (u64, Bytes)> = TableDefinition::new("workflow_runs");
+/// (When it was asked for, run).
+pub(crate) const RUN_TIMES: Definition<(i64, Text), ()> = TableDefinition::new("run_times");
+/// (When it ended, run): what `prune` looks at.
+pub(crate) const RUN_ENDS: Definition<(i64, Text), ()> = TableDefinition::new("run_ends");
+/// (Day, agent) → tokens that its turns have used.
+pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::new("agent_days");
+/// Role → (owner, until).
+pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
+/// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
+pub(crate) const JOBS: Definition<u64, (i64, Text, Option<Text>, Bytes)> = TableDefinition::new("jobs");
+/// First sequence → (at, (sequence, message id) of a commit's jobs) within the window, also of acknowledged ones.
+pub(crate) const JOB_IDS: Definition<u64, (i64, Vec<(u64, Text)>)> = TableDefinition::new("job_ids");
+/// First sequence → (channel, type, payload) of events that follow each other.
+pub(crate) const EVENTS: Definition<u64, Vec<(Text, Text, Bytes)>> = TableDefinition::new("events");
+/// First sequence → (at, (sequence, session, message id) of a commit's events): what is read of all when the file is opened.
+pub(crate) const EVENT_INDEX: Definition<u64, (i64, Vec<IndexedEvent>)> = TableDefinition::new("event_index");
+/// Sequence → (at, message id, headers, payload).
+pub(crate) const DEAD: Definition<u64, (i64, Text, Bytes, Bytes)> = TableDefinition::new("dead");
+
+macro_rules! tables {
+    ($($name:ident: $key:ty => $value:ty = $definition:ident;)*) => {
+        /// All tables, open for writing.
+        pub(crate) struct Tables<'t> {
+            $(pub(crate) $name: Table<'t, $key, $value>,)*
+            /// The clock of the file.
+            pub(crate) clock: Clock,
+            /// What the operations of this commit write together at its end.
+            pub(crate) gathered: Gathered,
+        }
+
+        impl<'t> Tables<'t> {
+            /// Opens all of them, creating what is missing.
+            pub(crate) fn open(transaction: &'t WriteTransaction, clock: &Clock) -> Result<Self, Fault> {
+                let (clock, gathered) = (clock.clone(), Gathered::default());
+                Ok(Self { $($name: transaction.open_table($definition)?,)* clock, gathered })
+            }
+        }
+    };
+}
+
+tables! {
+    meta: Text => u64 = META;
+    sessions: Text => (i64, u8, u64, Bytes) = SESSIONS;
+    lanes: Text => Bytes = LANES;
+    history: (Text, u64) => Vec<Bytes> = HISTORY;
+    steps: (Text, Text, Text) => Bytes = STEPS;
+    turns: (Text, Text) => (i64, Bytes, Steps) = TURNS;
+    turn_ages: (i64, u64) => Vec<(Text, Text)> = TURN_AGES;
+    timers: (i64, Text, Text) => () = TIMERS;
+    plans: (Text, Text) => Bytes = PLANS;
+    agents: Text => Bytes = AGENTS;
+    agent_versions: (Text, Text) => Bytes = AGENT_VERSIONS;
+    knowledge: (Text, Text) => Bytes = KNOWLEDGE;
+    passages: (Text, Text) => Bytes = PASSAGES;
+    workflows: Text => Bytes = WORKFLOWS;
+    workflow_versions: (Text, Text) => Bytes = WORKFLOW_VERSIONS;
+    runs: Text => (u64, Bytes) = RUNS;
+    run_times: (i64, Text) => () = RUN_TIMES;
+    run_ends: (i64, Text) => () = RUN_ENDS;
+    agent_days: (Text, Text) => u64 = AGENT_DAYS;
+    leaders: Text => (Text, i64) = LEADERS;
+    jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
+    job_ids: u64 => (i64, Vec<(u64, Text)>) = JOB_IDS;
+    events: u64 => Vec<(Text, Text, Bytes)> = EVENTS;
+    event_index: u64 => (i64, Vec<IndexedEvent>) = EVENT_INDEX;
+    dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
+}
+
+/// The layout of all these tables. A change of a table's key or value raises it.
+pub(crate) const LAYOUT: u64 = 2;
+/// Where `meta` has it.
+const LAYOUT_NAME: &str = "layout";
+
+/// The layout of the file, which is this one's if it is new.
+pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
+    let transaction = database.begin_write()?;
+    let layout = {
+        let mut meta = transaction.open_table(META)?;
+        if meta.is_empty()? {
+            meta.insert(LAYOUT_NAME, LAYOUT)?;
+        }
+        // The first layout was not written down.
+        meta.get(LAYOUT_NAME)?.map_or(1, |known| known.value())
+    };
+    transaction.commit()?;
+    Ok(layout)
+}
+
+/// Creates what is missing, so that readers find every table, and ends the leaderships of the last process.
+pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
+    let transaction = database.begin_write()?;
+    Tables::open(&transaction, &Clock::system())?.leaders.retain(|_, _| false)?;
+    Ok(transaction.commit()?)
+}
+
+/// The deepest nesting that is stored: the JSON reader takes 128 levels, and a document that cannot be read again must
+/// never be written.
+const MAX_DEPTH: usize = 120;
+
+/// A document as bytes.
+pub(crate) fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, Fault> {
+    let bytes = serde_json::to_vec(document).map_err(|error| Fault::Refused(format!("{what}: {error}")))?;
+    match depth(&bytes) {
+        deep if deep > MAX_DEPTH => Err(Fault::Refused(format!(
+            "{what} is nested {deep} levels deep; at most {MAX_DEPTH} can be stored: flatten what the action or channel sends"
+        ))),
+        _ => Ok(bytes),
+    }
+}
+
+/// A document from its bytes.
+pub(crate) fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| Fault::Damaged { what: what(), problem: error.to_string() })
+}
+
+/// The depth of nesting; at most that many levels where it does not matter.
+fn depth(json: &[u8]) -> usize {
+    // Counted without looking at what is text: nearly always enough, and a fraction of the work.
+    let opened = json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    if opened <= MAX_DEPTH {
+        return opened;
+    }
+    let (mut deep, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => {
+                deep += 1;
+                deepest = deepest.max(deep);
+            }
+            b'}' | b']' if !in_text => deep = deep.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn refuses_what_could_not_be_read_again() {
+        let nested = |levels: usize| (0..levels).fold(json!("]]}} \\\""), |inner, _| json!([inner]));
+        let bytes = encode("a document", &nested(MAX_DEPTH)).unwrap();
+        assert_eq!(decode::<Value>(String::new, &bytes).unwrap(), nested(MAX_DEPTH));
+        assert!(matches!(encode("a document", &nested(MAX_DEPTH + 1)), Err(Fault::Refused(_))));
+    }
+}

@@ -1,0 +1,254 @@
+//! Recording steps, committing turns, and deleting them when they have expired.
+
+use super::fault::Fault;
+use super::publisher::{Publisher, StoredEvent};
+use super::queries::turn_name;
+use super::runs;
+use super::sessions::Sessions;
+use super::tables::{Tables, decode, encode};
+use crate::storage::store::lane;
+use crate::storage::store::records::{Change, Commit, Committed, DAYS_KEPT, Record, Recorded};
+use crate::types::session::Session;
+use crate::types::step::StepRecord;
+use crate::types::timer::Timer;
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::DayUse;
+use redb::ReadableTable;
+use std::sync::Arc;
+
+/// How many turns one operation deletes, so that others get between.
+const PRUNE_BATCH: usize = 256;
+
+/// See [`Store::record`](crate::storage::store::Store::record); `steps` are the request's.
+pub(super) fn record(
+    tables: &mut Tables<'_>,
+    sessions: &Sessions,
+    request: &Record,
+    steps: &[Vec<u8>],
+) -> Result<Vec<Recorded>, Fault> {
+    let now = tables.clock.now();
+    let turn = (request.session_id.as_str(), request.turn_id.as_str());
+    let recorded = record_steps(tables, turn, &request.steps, steps, now)?;
+    if let Some(status) = request.status {
+        sessions.change(tables, &request.session_id, |session| {
+            let held = session.epoch == request.epoch && session.lease.is_some();
+            if held {
+                session.workflow_state.status = status;
+                session.updated_at = now;
+            }
+            held
+        })?;
+    }
+    Ok(recorded)
+}
+
+/// Steps as they are stored.
+pub(super) fn encode_steps(steps: &[Arc<StepRecord>]) -> Result<Vec<Vec<u8>>, Fault> {
+    steps.iter().map(|step| encode("a step's output", step)).collect()
+}
+
+/// First writer wins.
+fn record_steps(
+    tables: &mut Tables<'_>,
+    turn: (&str, &str),
+    steps: &[Arc<StepRecord>],
+    encoded: &[Vec<u8>],
+    now: Timestamp,
+) -> Result<Vec<Recorded>, Fault> {
+    if !steps.is_empty() && !has_steps(tables, turn)? {
+        // A turn that never commits expires like one that does.
+        tables.gathered.turn(now, turn.0, turn.1);
+    }
+    let committed = tables.turns.get(turn)?.map(|row| owned(&row.value().2)).unwrap_or_default();
+    let mut recorded = Vec::with_capacity(steps.len());
+    for (step, bytes) in steps.iter().zip(encoded) {
+        let key = (turn.0, turn.1, step.key.as_str());
+        let name = || format!("step `{}` of {}", step.key, turn_name(turn.0, turn.1));
+        let existing = match (committed.iter().find(|(key, _)| *key == step.key), tables.steps.get(key)?) {
+            (Some((_, found)), _) => Some(decode(name, found)?),
+            (None, Some(found)) => Some(decode(name, found.value())?),
+            (None, None) => None,
+        };
+        recorded.push(match existing {
+            Some(existing) => Recorded::Existing(Arc::new(existing)),
+            None => {
+                tables.steps.insert(key, bytes.as_slice())?;
+                Recorded::New
+            }
+        });
+    }
+    Ok(recorded)
+}
+
+fn owned(steps: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
+    steps.iter().map(|(key, step)| ((*key).to_owned(), step.to_vec())).collect()
+}
+
+fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool, Fault> {
+    match tables.steps.range((session, turn, "")..)?.next() {
+        Some(row) => {
+            let (key, _) = row?;
+            let key = key.value();
+            Ok((key.0, key.1) == (session, turn))
+        }
+        None => Ok(false),
+    }
+}
+
+/// What a change writes beside the session. It is encoded before anything is written: a refused document leaves no half of
+/// an operation behind, and the writer has less to do.
+pub(super) struct Encoded {
+    steps: Vec<Vec<u8>>,
+    turn: Vec<u8>,
+    history: Vec<Vec<u8>>,
+}
+
+impl Encoded {
+    pub(super) fn of(change: &Change) -> Result<Self, Fault> {
+        Ok(Self {
+            steps: encode_steps(&change.steps)?,
+            turn: encode("the turn's record", &change.turn)?,
+            history: change.history.iter().map(|entry| encode("a history entry", entry)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// What a commit leaves.
+pub(super) struct Left {
+    pub(super) committed: Committed,
+    /// The time that it counts from.
+    pub(super) now: Timestamp,
+    /// What it has published.
+    pub(super) published: Vec<StoredEvent>,
+}
+
+/// See [`Store::commit`](crate::storage::store::Store::commit); `encoded` is the request's change. With the queue in the same file
+/// the outbox is published by the commit itself, and nothing of it is left to be published.
+pub(super) fn commit(
+    tables: &mut Tables<'_>,
+    (sessions, publisher): (&Sessions, Option<&dyn Publisher>),
+    request: &Commit,
+    encoded: Option<&Encoded>,
+) -> Result<Left, Fault> {
+    let now = tables.clock.now();
+    let id = request.session_id.as_str();
+    let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
+    let Some(mut session) = sessions.get(tables, id)?.filter(holds) else {
+        return Ok(Left { committed: Committed::Fenced, now, published: Vec::new() });
+    };
+    let armed = session.timers.clone();
+    match &request.change {
+        Some(change) => {
+            lane::apply(&mut session, change, now);
+            session.outbox = if publisher.is_some() { Vec::new() } else { change.outbox.to_vec() };
+            session.outbox_unread = false;
+        }
+        None => lane::pass(&mut session),
+    }
+    let committed = lane::finish(&mut session, request, now);
+    let bytes = encode("the session", &session)?;
+    if let (Some(change), Some(encoded)) = (&request.change, encoded) {
+        if let Some(run) = &change.run {
+            runs::update(tables, run, request.epoch)?;
+        }
+        write_change(tables, id, change, encoded)?;
+        write_timers(tables, &armed, &session)?;
+    }
+    let (said, dropped) = match (&request.change, encoded) {
+        (Some(change), Some(encoded)) => (encoded.history.as_slice(), change.history_drop),
+        _ => (&[][..], 0),
+    };
+    let first = sessions.append_history(tables, (id, request.epoch), (said, dropped))?;
+    sessions.put(tables, session, (first, &bytes))?;
+    let published = match (publisher, &request.change) {
+        (Some(publisher), Some(change)) => publisher.emit(tables, &change.outbox)?,
+        _ => Vec::new(),
+    };
+    Ok(Left { committed, now, published })
+}
+
+fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), Fault> {
+    let key = (id, change.turn.turn_id.as_str());
+    // Whatever a holder that lost its lease has recorded under these keys: this is what counts.
+    let steps: Vec<(&str, &[u8])> =
+        change.steps.iter().zip(&encoded.steps).map(|(step, bytes)| (step.key.as_str(), bytes.as_slice())).collect();
+    let at = change.turn.committed_at;
+    tables.turns.insert(key, (at.as_millis(), encoded.turn.as_slice(), steps))?;
+    tables.gathered.turn(at, key.0, key.1);
+    change.days.iter().try_for_each(|used| add_to_day(tables, used))
+}
+
+fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), Fault> {
+    let key = (used.day.as_str(), used.agent_id.as_str());
+    let before = tables.agent_days.get(key)?.map_or(0, |tokens| tokens.value());
+    tables.agent_days.insert(key, before.saturating_add(used.tokens))?;
+    Ok(())
+}
+
+/// Forgets what was used on days long gone.
+pub(super) fn prune_days(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), Fault> {
+    let first = now.minus(DAYS_KEPT).day();
+    tables.agent_days.retain_in(..(first.as_str(), ""), |_, _| false)?;
+    Ok(())
+}
+
+fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) -> Result<(), Fault> {
+    let id = session.session_id.as_str();
+    let due = |timer: &Timer| timer.due_at.as_millis();
+    for timer in before {
+        tables.timers.remove((due(timer), id, timer.timer_id.as_str()))?;
+    }
+    for timer in &session.timers {
+        tables.timers.insert((due(timer), id, timer.timer_id.as_str()), ())?;
+    }
+    Ok(())
+}
+
+/// Deletes some of the turns that were last touched before `before`; answers how many, and whether there may be more.
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, bool), Fault> {
+    let before = before.as_millis();
+    let mut old = Vec::new();
+    let (mut marks, mut more) = (Vec::new(), false);
+    for row in tables.turn_ages.range(..(before, 0))? {
+        more = old.len() >= PRUNE_BATCH;
+        if more {
+            break;
+        }
+        let (mark, turns) = row?;
+        marks.push(mark.value());
+        old.extend(turns.value().into_iter().map(|(session, turn)| (session.to_owned(), turn.to_owned())));
+    }
+    for mark in marks {
+        tables.turn_ages.remove(mark)?;
+    }
+    let mut pruned = 0;
+    for (session, turn) in &old {
+        let key = (session.as_str(), turn.as_str());
+        let committed_at = tables.turns.get(key)?.map(|turn| turn.value().0);
+        if committed_at.is_some_and(|at| at >= before) {
+            // Committed later than this mark: its later one counts.
+            continue;
+        }
+        remove_steps(tables, key)?;
+        if tables.turns.remove(key)?.is_some() {
+            pruned += 1;
+        }
+    }
+    Ok((pruned, more))
+}
+
+fn remove_steps(tables: &mut Tables<'_>, (session, turn): (&str, &str)) -> Result<(), Fault> {
+    let mut keys = Vec::new();
+    for row in tables.steps.range((session, turn, "")..)? {
+        let (key, _) = row?;
+        let key = key.value();
+        if (key.0, key.1) != (session, turn) {
+            break;
+        }
+        keys.push(key.2.to_owned());
+    }
+    for key in keys {
+        tables.steps.remove((session, turn, key.as_str()))?;
+    }
+    Ok(())
+}

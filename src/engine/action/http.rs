@@ -1,0 +1,301 @@
+//! The HTTP calls of skills, tools and handoffs.
+
+use super::ActionResult;
+use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
+use crate::base::config::mask::MASK;
+use crate::base::http_client::private::{BadEntry, Guard, GuardedResolver};
+use crate::base::http_client::retry::{Fault, Policy, retry, within};
+use crate::base::http_client::{self, bounded, key_header, read_bounded};
+use crate::base::telemetry::trace_context;
+use crate::types::agent::HttpCall;
+use crate::types::depth;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, redirect};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use url::Url;
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_RETRIES: u32 = 2;
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The most bytes that an answer may have.
+const MAX_ANSWER: usize = 1024 * 1024;
+/// The most bytes of a failure's body that its error repeats.
+const MAX_ERROR: usize = 2 * 1024;
+/// The most bytes of a failure's body that are read.
+const MAX_REFUSAL: usize = 128 * 1024;
+/// No secret is longer, so that a longer text can be cut without half a secret at its end.
+const LONGEST_SECRET: usize = 64 * 1024;
+const MAX_REDIRECTS: usize = 5;
+
+/// Fills `${NAME}` in an operator's text.
+pub type Fill = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+/// Replaces the values of secrets in a text.
+pub type Mask = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// How secrets come into a call, and are kept out of errors.
+#[derive(Clone)]
+pub struct SecretFill {
+    fill: Fill,
+    mask: Mask,
+}
+
+impl SecretFill {
+    /// Both ways.
+    pub fn new(fill: Fill, mask: Mask) -> Self {
+        Self { fill, mask }
+    }
+
+    /// No secret is allowed.
+    pub fn none() -> Self {
+        Self::new(
+            Arc::new(|token| Err(format!("{token} is not allowed; list its name in `secrets.allow`"))),
+            Arc::new(str::to_owned),
+        )
+    }
+}
+
+/// Why there is no caller.
+#[derive(Debug, Error)]
+pub enum HttpCallerError {
+    /// `http.allow_private` cannot be read.
+    #[error(transparent)]
+    AllowPrivate(#[from] BadEntry),
+    /// Such as a machine without root certificates.
+    #[error("the HTTP client for skills and tools cannot start: {0}")]
+    Client(String),
+}
+
+/// Makes the HTTP calls of skills, tools and handoffs. Cheap to clone.
+///
+/// It takes no proxy from the environment: behind one, nobody could tell which address a call reaches.
+#[derive(Clone)]
+pub struct HttpCaller {
+    client: Client,
+    guard: Arc<Guard>,
+    secrets: SecretFill,
+}
+
+struct Prepared {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: Option<Vec<u8>>,
+}
+
+impl HttpCaller {
+    /// A caller that reaches the private targets of `allow_private` and all public ones.
+    pub fn new(secrets: SecretFill, allow_private: &[String]) -> Result<Self, HttpCallerError> {
+        let guard = Arc::new(Guard::new(allow_private)?);
+        let client = http_client::builder()
+            .no_proxy()
+            .referer(false)
+            .dns_resolver(GuardedResolver::new(Arc::clone(&guard)))
+            .redirect(redirects(Arc::clone(&guard)))
+            .build()
+            .map_err(|error| HttpCallerError::Client(Fault::from(error).problem))?;
+        Ok(Self { client, guard, secrets })
+    }
+
+    /// Makes the call with its own body template.
+    pub async fn call(&self, call: &HttpCall, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult {
+        // A function that is called in its place does not need the room.
+        Box::pin(self.perform(call, params, None, idempotency_key)).await
+    }
+
+    /// Makes the call with `body` as it is, in place of the template.
+    pub async fn post(
+        &self,
+        call: &HttpCall,
+        params: &Map<String, Value>,
+        body: &Value,
+        idempotency_key: &str,
+    ) -> ActionResult {
+        Box::pin(self.perform(call, params, Some(body), idempotency_key)).await
+    }
+
+    async fn perform(
+        &self,
+        call: &HttpCall,
+        params: &Map<String, Value>,
+        body: Option<&Value>,
+        idempotency_key: &str,
+    ) -> ActionResult {
+        let mut prepared = match self.prepare(call, params, body) {
+            Ok(prepared) => prepared,
+            Err(problem) => return ActionResult::failed((self.secrets.mask)(&problem)),
+        };
+        prepared.headers.insert("idempotency-key", key_header(idempotency_key));
+        trace_context::pass_on(&mut prepared.headers);
+        let policy =
+            Policy { retries: call.retries.unwrap_or(DEFAULT_RETRIES), longest_retry_after: LONGEST_RETRY_AFTER };
+        let limit = call.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
+        let (outcome, attempts) = retry(policy, "action", || within(limit, self.attempt(&prepared))).await;
+        let result = outcome.unwrap_or_else(|fault| ActionResult {
+            status: fault.status,
+            ..ActionResult::failed((self.secrets.mask)(&fault.problem))
+        });
+        ActionResult { attempts, ..result }
+    }
+
+    async fn attempt(&self, prepared: &Prepared) -> Result<ActionResult, Fault> {
+        let mut request =
+            self.client.request(prepared.method.clone(), prepared.url.clone()).headers(prepared.headers.clone());
+        if let Some(body) = &prepared.body {
+            request = request.body(body.clone());
+        }
+        let mut response = request.send().await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        if !status.is_success() {
+            // The status decides, even when its body breaks off.
+            let (bytes, cut) = read_bounded(&mut response, MAX_REFUSAL).await.unwrap_or_default();
+            let message = self.refusal(http_client::decode(&headers, bytes).await, cut);
+            let transient = status.as_u16() == 429 || status.is_server_error();
+            return Err(Fault::status(status, &headers, transient, &message));
+        }
+        let (bytes, cut) = read_bounded(&mut response, MAX_ANSWER).await?;
+        if cut {
+            let problem = format!("the answer is larger than {} MiB and was not read", MAX_ANSWER >> 20);
+            return Err(Fault { status: Some(status.as_u16()), ..Fault::permanent(problem) });
+        }
+        let text = http_client::decode(&headers, bytes).await;
+        // Null stands for no content, as it does after a way through the journal. What no store takes stays text.
+        let result = match serde_json::from_str(&text) {
+            Ok(Value::Null) => None,
+            Ok(value) if depth::is_legal(&value) => Some(self.masked(value)),
+            Ok(_) | Err(_) => Some(self.masked(Value::String(text))).filter(|text| text != ""),
+        };
+        Ok(ActionResult { ok: true, result, error: None, status: Some(status.as_u16()), attempts: 1 })
+    }
+
+    /// What a refusal says, without secrets: masked before it is cut, since half a secret is not recognised.
+    fn refusal(&self, mut said: String, cut: bool) -> String {
+        if cut {
+            said.truncate(said.floor_char_boundary(said.len().saturating_sub(LONGEST_SECRET)));
+        }
+        bounded(&(self.secrets.mask)(&said), MAX_ERROR)
+    }
+
+    /// An answer in which no secret is repeated: it goes to the model, into prompts and steps.
+    fn masked(&self, value: Value) -> Value {
+        let mask = |text: &str| (self.secrets.mask)(text);
+        match value {
+            Value::String(text) => Value::String(mask(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.masked(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(name, field)| (mask(&name), self.masked(field))).collect()
+            }
+            Value::Number(number) => match mask(&number.to_string()) {
+                masked if masked == MASK => Value::String(masked),
+                _ => Value::Number(number),
+            },
+            Value::Null | Value::Bool(_) => value,
+        }
+    }
+
+    fn prepare(&self, call: &HttpCall, params: &Map<String, Value>, given: Option<&Value>) -> Result<Prepared, String> {
+        let secret = |token: &str| (self.secrets.fill)(token);
+        let filler = Filler { value: &|path| lookup(params, path).cloned(), secret: &secret, missing: Missing::Omit };
+        let method = method(call, given.is_some())?;
+        let mut url = fill_url(&call.url, params, &secret)?;
+        self.guard.check(&url).map_err(|refusal| refusal.to_string())?;
+        append_query(&mut url, call, &filler)?;
+        let mut headers = headers(call, &filler)?;
+        // A body in another format is one text, in which a value must stay within its place.
+        let escape = call.body.as_ref().filter(|body| body.is_string()).and_then(|_| escape_for(declared(&headers)));
+        let in_body = |path: &str| {
+            let value = lookup(params, path)?;
+            Some(escape.map_or_else(|| value.clone(), |escape| Value::String(escape(&text(value)))))
+        };
+        let filler = Filler { value: &in_body, secret: &secret, missing: Missing::Omit };
+        let template = call.body.as_ref().map(|body| filler.json(body)).transpose()?.flatten();
+        let sends_params = matches!(method, Method::POST | Method::PUT | Method::PATCH) && call.body.is_none();
+        let body = given.cloned().or(template).or_else(|| sends_params.then(|| Value::Object(params.clone())));
+        let body = body.map(|body| encode(body, &mut headers));
+        Ok(Prepared { method, url, headers, body })
+    }
+}
+
+/// A given body needs a method that has one.
+fn method(call: &HttpCall, with_body: bool) -> Result<Method, String> {
+    let method = Method::from_bytes(call.method.trim().to_ascii_uppercase().as_bytes())
+        .map_err(|_| format!("`{}` is not an HTTP method; use GET, POST, PUT, PATCH or DELETE", call.method))?;
+    Ok(if with_body && matches!(method, Method::GET | Method::HEAD) { Method::POST } else { method })
+}
+
+fn append_query(url: &mut Url, call: &HttpCall, filler: &Filler<'_>) -> Result<(), String> {
+    for (name, template) in &call.query {
+        let values = match filler.json(template)? {
+            Some(Value::Array(list)) => list,
+            Some(value) => vec![value],
+            None => continue,
+        };
+        for value in values.iter().filter(|value| !value.is_null()) {
+            url.query_pairs_mut().append_pair(name, &text(value));
+        }
+    }
+    Ok(())
+}
+
+fn headers(call: &HttpCall, filler: &Filler<'_>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, template) in &call.headers {
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header's name"))?;
+        let Some(value) = filler.text(template)? else { continue };
+        // From bytes, since values may be Chinese; line breaks and other control characters are refused.
+        let mut value = HeaderValue::from_bytes(value.trim().as_bytes())
+            .map_err(|_| format!("the value of the header `{name}` holds a line break or another control character"))?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    Ok(headers)
+}
+
+fn declared(headers: &HeaderMap) -> &str {
+    headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+}
+
+/// JSON, unless the operator declares another type and writes the body as one text.
+fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
+    match body {
+        Value::String(text) if !declared(headers).is_empty() && !declared(headers).contains("json") => {
+            text.into_bytes()
+        }
+        body => {
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+            body.to_string().into_bytes()
+        }
+    }
+}
+
+/// Five at most, each checked like the first address, none from `https` down to `http`, and none to another server: the
+/// headers and the body, secrets and all, would go with it.
+fn redirects(guard: Arc<Guard>) -> redirect::Policy {
+    redirect::Policy::custom(move |attempt| {
+        let downgrade = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+        if attempt.previous().len() > MAX_REDIRECTS {
+            attempt.error(format!("more than {MAX_REDIRECTS} redirects"))
+        } else if !matches!(attempt.url().scheme(), "http" | "https") || downgrade && attempt.url().scheme() == "http" {
+            attempt.error("a redirect away from https is not followed")
+        } else if let Err(refusal) = guard.check(attempt.url()) {
+            attempt.error(refusal)
+        } else if let Some(from) = attempt.previous().last().filter(|from| !same_server(from, attempt.url())) {
+            let (from, to) = (from.host_str().unwrap_or_default(), attempt.url().host_str().unwrap_or_default());
+            let problem = format!(
+                "`{from}` redirects to another server, `{to}`, which is not followed, since the call's headers and body \
+                 would go there; write that address into the agent file"
+            );
+            attempt.error(problem)
+        } else {
+            attempt.follow()
+        }
+    })
+}
+
+/// The same host and port, or its way up to `https`.
+fn same_server(from: &Url, to: &Url) -> bool {
+    let upgrade = from.scheme() == "http" && to.scheme() == "https";
+    from.host() == to.host() && (upgrade || from.port_or_known_default() == to.port_or_known_default())
+}

@@ -1,0 +1,52 @@
+//! SKILL: an intent of the agent's action books, served by its API (E-26) or by a function registered in Rust.
+
+use super::http::HttpCaller;
+use super::outcome::{self, Called};
+use super::tool::Tools;
+use super::{ActionResult, params};
+use crate::types::action::Action;
+use crate::types::agent::{AgentConfig, Skill};
+use std::time::Instant;
+
+/// Calls the skill that `action` names. Every failure is a result for the model to read (OP-E18).
+pub async fn run(
+    http: &HttpCaller,
+    functions: &Tools,
+    agent: &AgentConfig,
+    action: &Action,
+    idempotency_key: &str,
+) -> ActionResult {
+    let (begun, skill) = (Instant::now(), agent.skills.iter().find(|skill| skill.id == action.target));
+    let result = match skill {
+        Some(skill) => call(http, functions, skill, action, idempotency_key).await,
+        None => {
+            let known: Vec<&str> = agent.skills.iter().map(|skill| skill.id.as_str()).collect();
+            let known = known.join(", ");
+            ActionResult::failed(format!("there is no skill `{}`; the skills are: {known}", action.target))
+        }
+    };
+    let called = Called { kind: "skill", target: &action.target, known: skill.is_some() };
+    outcome::of_result(called, &result, begun.elapsed());
+    result
+}
+
+async fn call(
+    http: &HttpCaller,
+    functions: &Tools,
+    skill: &Skill,
+    action: &Action,
+    idempotency_key: &str,
+) -> ActionResult {
+    if let Err(problem) = params::check(&skill.params, &action.params) {
+        return ActionResult::failed(format!("invalid params: {problem}"));
+    }
+    match &skill.http {
+        Some(call) => http.call(call, &action.params, idempotency_key).await,
+        None => functions.call(&skill.id, &action.params, idempotency_key).await.unwrap_or_else(|| {
+            ActionResult::failed(format!(
+                "skill `{}` has no `http` in the agent file, and no function is registered under its id",
+                skill.id
+            ))
+        }),
+    }
+}

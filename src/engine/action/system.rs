@@ -1,0 +1,29 @@
+//! SYSTEM: the engine's own operations, silent towards user and model (E-29, E-30).
+
+use crate::types::action::{Action, ActionKind};
+
+/// A system operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Closes the conversation.
+    CloseConversation,
+    /// Hands it to a human.
+    Handoff,
+    /// Merges the params into the session's profile.
+    UpdateProfile,
+}
+
+impl Operation {
+    /// The operation that an action names.
+    pub fn of(action: &Action) -> Option<Self> {
+        if action.kind != ActionKind::System {
+            return None;
+        }
+        match action.target.as_str() {
+            "close_conversation" => Some(Self::CloseConversation),
+            "handoff" => Some(Self::Handoff),
+            "update_profile" => Some(Self::UpdateProfile),
+            _ => None,
+        }
+    }
+}

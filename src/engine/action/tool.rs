@@ -1,0 +1,128 @@
+//! TOOL: an API, a builtin of the engine, or a function registered in Rust (E-27).
+
+use super::function::IntoTool;
+use super::http::HttpCaller;
+use super::outcome::{self, Called};
+use super::{ActionResult, params};
+use crate::base::clock;
+use crate::engine::model::ToolSpec;
+use crate::types::action::Action;
+use crate::types::agent::{AgentConfig, Tool};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A function registered in Rust, for the tool or skill of its id. Async functions of a typed parameter become one by
+/// themselves: see [`IntoTool`].
+#[async_trait]
+pub trait ToolFunction: Send + Sync + 'static {
+    /// Runs it. The idempotency key is the same however often the turn is repeated.
+    async fn call(&self, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult;
+
+    /// The JSON Schema of its params: checked before every call, and shown to the model where the agent file has none.
+    fn params(&self) -> Option<&Value> {
+        None
+    }
+}
+
+/// The registered functions by id, of tools and of skills.
+#[derive(Clone, Default)]
+pub struct Tools {
+    by_id: BTreeMap<String, Arc<dyn ToolFunction>>,
+}
+
+impl Tools {
+    /// Adds a function, or replaces the one of that id.
+    pub fn with<Shape>(mut self, id: impl Into<String>, tool: impl IntoTool<Shape>) -> Self {
+        self.by_id.insert(id.into(), Arc::new(tool.into_tool()));
+        self
+    }
+
+    /// All ids.
+    pub fn ids(&self) -> Vec<String> {
+        self.by_id.keys().cloned().collect()
+    }
+
+    /// The JSON Schema of a function's params, if it has one.
+    pub fn params(&self, id: &str) -> Option<&Value> {
+        self.by_id.get(id)?.params()
+    }
+
+    /// Calls the function of that id, if its params fit; `None` when there is no such function.
+    pub async fn call(&self, id: &str, params: &Map<String, Value>, idempotency_key: &str) -> Option<ActionResult> {
+        let function = self.by_id.get(id)?;
+        if let Some(Err(problem)) = function.params().map(|schema| params::check(schema, params)) {
+            return Some(ActionResult::failed(format!("invalid params: {problem}")));
+        }
+        Some(function.call(params, idempotency_key).await)
+    }
+}
+
+/// The agent's tools as they are offered to a model.
+pub fn specs(agent: &AgentConfig, functions: &Tools) -> Vec<ToolSpec> {
+    let specs = agent.tools.iter().map(|tool| {
+        let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
+        let (description, params) = described(&tool.description, &tool.params, function);
+        let parameters = Arc::new(params.into_owned());
+        ToolSpec { name: tool.id.clone(), description: description.to_owned(), parameters }
+    });
+    specs.collect()
+}
+
+/// Description and params as the file has them; where it is silent, those of the function that is registered in Rust.
+pub(crate) fn described<'v>(
+    description: &'v str,
+    params: &'v Value,
+    function: Option<&'v Value>,
+) -> (&'v str, Cow<'v, Value>) {
+    let Some(schema) = function else { return (description, Cow::Borrowed(params)) };
+    let own = schema["description"].as_str().unwrap_or_default();
+    let description = if description.is_empty() { own } else { description };
+    if params.as_object().is_some_and(|params| !params.is_empty()) {
+        return (description, Cow::Borrowed(params));
+    }
+    let mut schema = schema.clone();
+    schema.as_object_mut().map(|schema| schema.remove("description"));
+    (description, Cow::Owned(schema))
+}
+
+/// Calls the tool that `action` names. Every failure is a result for the model to read (OP-E18).
+pub async fn run(
+    http: &HttpCaller,
+    tools: &Tools,
+    agent: &AgentConfig,
+    action: &Action,
+    idempotency_key: &str,
+) -> ActionResult {
+    let (begun, tool) = (Instant::now(), agent.tools.iter().find(|tool| tool.id == action.target));
+    let result = match tool {
+        Some(tool) => call(http, tools, tool, action, idempotency_key).await,
+        None => {
+            let known: Vec<&str> = agent.tools.iter().map(|tool| tool.id.as_str()).collect();
+            ActionResult::failed(format!("there is no tool `{}`; the tools are: {}", action.target, known.join(", ")))
+        }
+    };
+    let called = Called { kind: "tool", target: &action.target, known: tool.is_some() };
+    outcome::of_result(called, &result, begun.elapsed());
+    result
+}
+
+async fn call(http: &HttpCaller, tools: &Tools, tool: &Tool, action: &Action, idempotency_key: &str) -> ActionResult {
+    if let Err(problem) = params::check(&tool.params, &action.params) {
+        return ActionResult::failed(format!("invalid params: {problem}"));
+    }
+    match (&tool.http, tool.builtin.as_deref()) {
+        (Some(call), _) => http.call(call, &action.params, idempotency_key).await,
+        (None, Some("now")) => ActionResult::ok(json!({ "now": clock::now() })),
+        (None, Some(other)) => ActionResult::failed(format!("there is no builtin `{other}`; the builtins are: now")),
+        (None, None) => tools.call(&tool.id, &action.params, idempotency_key).await.unwrap_or_else(|| {
+            ActionResult::failed(format!(
+                "tool `{}` has neither `http` nor `builtin` in the agent file, and no function is registered under its id",
+                tool.id
+            ))
+        }),
+    }
+}

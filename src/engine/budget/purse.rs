@@ -1,0 +1,112 @@
+//! What one turn, or one run in a lane of its own, may still use.
+
+use super::Budgets;
+use crate::base::metrics::metrics;
+use crate::engine::journal::{Journal, Spending};
+use crate::engine::model::{ModelError, ModelRequest};
+use crate::storage::store::StoreError;
+use crate::types::agent::AgentConfig;
+use crate::types::budget::{Limit, Limits};
+use crate::types::turn::DayUse;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{debug, warn};
+
+/// How long until a store that is away is asked again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Whose turn it is.
+struct Own {
+    agent_id: String,
+    limits: Limits,
+    /// What the conversation has used before the turn.
+    before: u64,
+}
+
+/// See the module.
+pub struct Purse {
+    budgets: Arc<Budgets>,
+    journal: Journal,
+    own: Option<Own>,
+}
+
+impl Purse {
+    /// That of a turn of `agent`, whose conversation has used so much `before`.
+    pub(crate) fn of_turn(budgets: &Arc<Budgets>, journal: Journal, agent: &AgentConfig, before: u64) -> Arc<Self> {
+        let own = Own { agent_id: agent.id.clone(), limits: budgets.limits(agent.budget), before };
+        Arc::new(Self { budgets: Arc::clone(budgets), journal, own: Some(own) })
+    }
+
+    /// That of a run in a lane of its own: the days of its task agents are looked at.
+    pub(crate) fn of_run(budgets: &Arc<Budgets>, journal: Journal) -> Arc<Self> {
+        Arc::new(Self { budgets: Arc::clone(budgets), journal, own: None })
+    }
+
+    /// Whether a question may be asked; answers the task agent whose day it counts against, beside that of the turn.
+    pub(crate) async fn admit(&self, request: &ModelRequest) -> Result<Option<String>, ModelError> {
+        if let Some(own) = &self.own {
+            let spent = self.journal.spending().total;
+            check(own.limits.turn, spent, Limit::Turn, &own.agent_id)?;
+            check(own.limits.session, own.before.saturating_add(spent), Limit::Session, &own.agent_id)?;
+            self.check_day(own.limits.day, &own.agent_id, |spending| spending.total).await?;
+        }
+        let Some(agent) = request.facts.agent.as_deref().filter(|agent| agent.is_task_agent()) else { return Ok(None) };
+        let most = self.budgets.limits(agent.budget).day;
+        self.check_day(most, &agent.id, |spending| spending.agents.get(&agent.id).copied().unwrap_or(0)).await?;
+        Ok(most.map(|_| agent.id.clone()))
+    }
+
+    /// What the turn adds to the day of each agent that has a limit for it.
+    pub(crate) fn days(&self, spending: &Spending) -> Vec<DayUse> {
+        let own = self.own.as_ref().filter(|own| own.limits.day.is_some());
+        let own = own.map(|own| (own.agent_id.clone(), spending.total));
+        let agents = spending.agents.iter().map(|(agent_id, tokens)| (agent_id.clone(), *tokens));
+        let day = self.journal.clock().now().day();
+        let used = own.into_iter().chain(agents).filter(|(_, tokens)| *tokens > 0);
+        let days: Vec<_> = used.map(|(agent_id, tokens)| DayUse { agent_id, day: day.clone(), tokens }).collect();
+        self.budgets.note(&days);
+        days
+    }
+
+    async fn check_day(
+        &self,
+        most: Option<u64>,
+        agent_id: &str,
+        of: impl Fn(&Spending) -> u64,
+    ) -> Result<(), ModelError> {
+        if most.is_none() {
+            return Ok(());
+        }
+        let before = self.used(agent_id).await?;
+        check(most, before.saturating_add(of(&self.journal.spending())), Limit::Day, agent_id)
+    }
+
+    /// What the day has used. While the store is away this waits: whoever asks loses the lane when that is for long.
+    async fn used(&self, agent_id: &str) -> Result<u64, ModelError> {
+        loop {
+            match self.budgets.used(agent_id, self.journal.clock().now().day()).await {
+                Ok(tokens) => return Ok(tokens),
+                Err(StoreError::Unavailable(problem)) => {
+                    debug!(agent_id, "the day's tokens are not known yet: {problem}")
+                }
+                Err(error) => {
+                    let problem = format!("the tokens that `{agent_id}` has used today cannot be read: {error}");
+                    return Err(ModelError::Unavailable { model: agent_id.to_owned(), attempts: 0, problem });
+                }
+            }
+            self.journal.clock().sleep(AGAIN).await;
+        }
+    }
+}
+
+fn check(most: Option<u64>, used: u64, limit: Limit, agent_id: &str) -> Result<(), ModelError> {
+    match most {
+        Some(most) if used >= most => {
+            metrics().budget_refusal(limit);
+            let spent = ModelError::Spent { limit, agent: agent_id.to_owned(), used, most };
+            warn!("no model is asked: {spent}");
+            Err(spent)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,41 @@
+//! A running step as a span: what the journal keeps of it, for those who trace.
+
+use super::{Done, Label};
+use crate::base::telemetry::trace_context;
+use tracing::field::Empty;
+use tracing::{Span, debug_span};
+
+/// The span of a step that begins now.
+pub(super) fn begin(key: &str, label: Label<'_>) -> Span {
+    let Label { kind, target } = label;
+    let span = debug_span!(
+        "step",
+        key,
+        kind,
+        target,
+        ok = Empty,
+        attempts = Empty,
+        model = Empty,
+        prompt_tokens = Empty,
+        completion_tokens = Empty,
+    );
+    trace_context::name(&span, || format!("{kind} {target}"));
+    span
+}
+
+/// Notes what came of it.
+pub(super) fn end<O, E>(span: &Span, ended: &Result<Done<O>, E>) {
+    if span.is_disabled() {
+        return;
+    }
+    let Ok(done) = ended else { return trace_context::failed(span) };
+    span.record("ok", done.ok);
+    if !done.ok {
+        trace_context::failed(span);
+    }
+    done.attempts.map(|attempts| span.record("attempts", attempts));
+    done.model.as_deref().map(|model| span.record("model", model));
+    if let Some(tokens) = done.tokens {
+        span.record("prompt_tokens", tokens.prompt).record("completion_tokens", tokens.completion);
+    }
+}

@@ -1,0 +1,55 @@
+//! What the steps of a turn have used.
+
+use super::lock;
+use crate::types::step::StepRecord;
+use crate::types::timestamp::Timestamp;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+/// Tokens of prompts and answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// All of them.
+    pub total: u64,
+    /// Those that count against the day of a task agent, by agent.
+    pub agents: BTreeMap<String, u64>,
+}
+
+/// What each step has used, by its turn and key: whichever record of it counts, it counts once.
+#[derive(Default)]
+pub(super) struct Spent(Mutex<HashMap<(String, String), Cost>>);
+
+struct Cost {
+    tokens: u64,
+    charged: Option<String>,
+    at: Timestamp,
+}
+
+impl Spent {
+    pub(super) fn add(&self, turn_id: &str, step: &StepRecord) {
+        let key = (turn_id.to_owned(), step.key.clone());
+        let Some(tokens) = step.tokens else {
+            lock(&self.0).remove(&key);
+            return;
+        };
+        let tokens = tokens.prompt.saturating_add(tokens.completion);
+        let cost = Cost { tokens, charged: step.charged.clone(), at: step.at };
+        lock(&self.0).insert(key, cost);
+    }
+
+    pub(super) fn forget(&self, before: Timestamp) {
+        lock(&self.0).retain(|_, cost| cost.at >= before);
+    }
+
+    pub(super) fn sum(&self) -> Spending {
+        let mut sum = Spending::default();
+        for cost in lock(&self.0).values() {
+            sum.total = sum.total.saturating_add(cost.tokens);
+            if let Some(agent) = &cost.charged {
+                let of_agent = sum.agents.entry(agent.clone()).or_default();
+                *of_agent = of_agent.saturating_add(cost.tokens);
+            }
+        }
+        sum
+    }
+}

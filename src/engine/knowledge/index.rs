@@ -1,0 +1,185 @@
+//! An agent's passages, found by their words and ranked by BM25.
+
+use super::words;
+use crate::definitions::knowledge::source::{Passage, Source};
+use crate::types::canonical;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tantivy::collector::TopDocs;
+use tantivy::directory::RamDirectory;
+use tantivy::query::{BooleanQuery, BoostQuery, Occur, Query, TermQuery};
+use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
+use tantivy::tokenizer::TokenizerManager;
+use tantivy::{DocId, DocSet, ReloadPolicy, Searcher, TantivyDocument, Term};
+use utoipa::ToSchema;
+
+/// How many passages a reply is written from.
+pub const TOP: usize = 4;
+
+/// What a passage must have of a question to be a hit: the share of its words, the rare ones counting more. A score is no
+/// measure of that: what BM25 makes of one word depends on how many passages there are.
+const FLOOR: f64 = 0.2;
+/// What a word of the decided response counts beside one of the question.
+const RESPONSE_WEIGHT: f32 = 0.25;
+/// How many passages are looked at for each that is wanted: some are below the floor.
+const LOOKED_AT: usize = 4;
+/// In fewer passages than this no word is called common.
+const FEW: u64 = 50;
+/// What tantivy may take at first for the words of one index.
+const MEMORY: usize = 20_000_000;
+
+/// A passage that answers a question, or may do so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Hit {
+    /// The source that it stands in.
+    pub source: String,
+    /// The headings above it.
+    pub heading: String,
+    /// The line that it begins on.
+    pub line: u32,
+    /// Its text as written.
+    pub text: String,
+    /// BM25; comparable within one search alone.
+    pub score: f32,
+}
+
+/// Why there is no index.
+#[derive(Debug, thiserror::Error)]
+#[error("the knowledge of agent `{agent_id}` cannot be indexed: {problem}")]
+pub struct IndexError {
+    /// The agent.
+    pub agent_id: String,
+    /// What tantivy says.
+    pub problem: String,
+}
+
+/// See the module.
+pub struct Index {
+    version: String,
+    /// By the number that the index has for each.
+    passages: Vec<(Arc<str>, Passage)>,
+    searcher: Searcher,
+    text: Field,
+}
+
+impl Index {
+    /// The index of an agent's sources, which must be in the order of their names. Takes seconds for a hundred thousand
+    /// passages.
+    pub fn build(agent_id: &str, sources: Vec<Source>) -> Result<Self, IndexError> {
+        let version = version(sources.iter().map(|source| (source.entry.source.as_str(), source.entry.hash.as_str())));
+        let mut passages = Vec::new();
+        for Source { entry, passages: of_source } in sources {
+            let name: Arc<str> = entry.source.into();
+            passages.extend(of_source.into_iter().map(|passage| (Arc::clone(&name), passage)));
+        }
+        let (searcher, text) = searcher(&passages)
+            .map_err(|error| IndexError { agent_id: agent_id.to_owned(), problem: error.to_string() })?;
+        Ok(Self { version, passages, searcher, text })
+    }
+
+    /// Differs when the sources do.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How many passages it has.
+    pub fn len(&self) -> usize {
+        self.passages.len()
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.passages.is_empty()
+    }
+
+    /// The best passages for a question, best first, equal ones in the order of their places; none that lacks what the
+    /// question is about. The words of `response`, the answer in mind, help to choose among them.
+    pub fn search(&self, question: &str, response: &str, limit: usize) -> Vec<Hit> {
+        let asked: Vec<Term> = self.terms(question);
+        if asked.is_empty() || self.is_empty() || limit == 0 {
+            return Vec::new();
+        }
+        let known: HashSet<&Term> = asked.iter().collect();
+        let meant = self.terms(response).into_iter().filter(|term| !known.contains(term));
+        let of = |term: Term| -> Box<dyn Query> { Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs)) };
+        let meant = meant.map(|term| -> Box<dyn Query> { Box::new(BoostQuery::new(of(term), RESPONSE_WEIGHT)) });
+        let words = asked.iter().cloned().map(of).chain(meant).map(|query| (Occur::Should, query)).collect();
+        let top = TopDocs::with_limit(limit.saturating_mul(LOOKED_AT)).order_by_score();
+        // An index in memory has nothing to fail at.
+        let found = self.searcher.search(&BooleanQuery::new(words), &top).unwrap_or_default();
+        let mut found: Vec<(f32, DocId)> = found.into_iter().map(|(score, address)| (score, address.doc_id)).collect();
+        found.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
+        let covered = self.covered(&asked, &found);
+        let hits = found.iter().zip(covered).filter(|(_, share)| *share >= FLOOR);
+        hits.filter_map(|((score, number), _)| self.hit(*number, *score)).take(limit).collect()
+    }
+
+    fn terms(&self, text: &str) -> Vec<Term> {
+        words::terms(text).iter().map(|word| Term::from_field_text(self.text, word)).collect()
+    }
+
+    fn hit(&self, number: DocId, score: f32) -> Option<Hit> {
+        let (source, passage) = self.passages.get(number as usize)?;
+        let Passage { heading, line, text } = passage.clone();
+        Some(Hit { source: source.to_string(), heading, line, text, score: (score * 100.0).round() / 100.0 })
+    }
+
+    /// Of each passage, what share of the question it has.
+    fn covered(&self, asked: &[Term], found: &[(f32, DocId)]) -> Vec<f64> {
+        let (mut shares, mut total) = (vec![0.0; found.len()], 0.0);
+        for term in asked {
+            let of_term = self.searcher.segment_readers().iter().filter_map(|segment| {
+                let words = segment.inverted_index(self.text).ok()?;
+                words.read_postings(term, IndexRecordOption::Basic).ok()?
+            });
+            let mut weight = rarity(0, self.passages.len() as u64);
+            // One segment, see `searcher`.
+            if let Some(mut postings) = of_term.into_iter().next() {
+                weight = rarity(u64::from(postings.doc_freq()), self.passages.len() as u64);
+                let mut in_order: Vec<usize> = (0..found.len()).collect();
+                in_order.sort_by_key(|at| found[*at].1);
+                for at in in_order {
+                    let number = found[at].1;
+                    if postings.doc() <= number && postings.seek(number) == number {
+                        shares[at] += weight;
+                    }
+                }
+            }
+            total += weight;
+        }
+        shares.iter().map(|share| share / total).collect()
+    }
+}
+
+/// What a word tells of a subject: more, the fewer passages have it.
+#[allow(clippy::cast_precision_loss, reason = "no index has 2^52 passages")]
+fn rarity(with_it: u64, all: u64) -> f64 {
+    let all = all.max(FEW) as f64;
+    let with_it = with_it as f64;
+    (1.0 + (all - with_it + 0.5) / (with_it + 0.5)).ln()
+}
+
+/// Of these sources (name, hash) in order.
+pub(super) fn version<'s>(sources: impl Iterator<Item = (&'s str, &'s str)>) -> String {
+    canonical::hash(&json!(sources.collect::<Vec<_>>()))
+}
+
+fn searcher(passages: &[(Arc<str>, Passage)]) -> tantivy::Result<(Searcher, Field)> {
+    let cutting = TextFieldIndexing::default().set_tokenizer("mixed").set_index_option(IndexRecordOption::WithFreqs);
+    let mut schema = Schema::builder();
+    let text = schema.add_text_field("text", TextOptions::default().set_indexing_options(cutting));
+    let tokenizers = TokenizerManager::new();
+    tokenizers.register("mixed", words::analyzer());
+    let index = tantivy::Index::builder().schema(schema.build()).tokenizers(tokenizers);
+    // One segment, so that a passage's number is its place, and equal scores have one order.
+    let mut writer = index.single_segment_index_writer(RamDirectory::create(), MEMORY)?;
+    for (_, passage) in passages {
+        let mut document = TantivyDocument::new();
+        document.add_text(text, format!("{}\n{}", passage.heading, passage.text));
+        writer.add_document(document)?;
+    }
+    let reader = writer.finalize()?.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
+    Ok((reader.searcher(), text))
+}

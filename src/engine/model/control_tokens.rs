@@ -1,0 +1,55 @@
+//! Control tokens of chat templates. A server that reads them within a message takes the rest of it for another speaker's words.
+
+use crate::engine::model::PromptRole;
+use std::borrow::Cow;
+
+/// True for the speakers whose words may come from anywhere: a user, or an API that a tool has asked.
+pub(super) fn is_foreign(role: PromptRole) -> bool {
+    matches!(role, PromptRole::User | PromptRole::Tool)
+}
+
+/// The text with a blank behind the first character of each control token.
+pub(crate) fn defused(text: &str) -> Cow<'_, str> {
+    let begins = |at: &usize| is_control_token(&text.as_bytes()[*at..]);
+    let mut found = memchr::memchr2_iter(b'<', b'[', text.as_bytes()).filter(begins).peekable();
+    if found.peek().is_none() {
+        return Cow::Borrowed(text);
+    }
+    let (mut safe, mut done) = (String::with_capacity(text.len() + 8), 0);
+    for at in found {
+        safe.push_str(&text[done..=at]);
+        safe.push(' ');
+        done = at + 1;
+    }
+    safe.push_str(&text[done..]);
+    Cow::Owned(safe)
+}
+
+/// How control tokens begin in ChatML and Llama 3 (`<|…|>`) and in DeepSeek's templates (`<｜…｜>`).
+const TOKEN_BEGINNINGS: [&str; 2] = ["<|", "<｜"];
+/// Control tokens of Llama 2, Mistral and Gemma.
+pub(crate) const CONTROL_TOKENS: [&str; 16] = [
+    "[INST]",
+    "[/INST]",
+    "<<SYS>>",
+    "<</SYS>>",
+    "<s>",
+    "</s>",
+    "<bos>",
+    "<eos>",
+    "<pad>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+];
+
+/// True for bytes that begin with a control token, in any case.
+fn is_control_token(bytes: &[u8]) -> bool {
+    let begins =
+        |token: &&str| bytes.get(..token.len()).is_some_and(|found| found.eq_ignore_ascii_case(token.as_bytes()));
+    TOKEN_BEGINNINGS.iter().chain(&CONTROL_TOKENS).any(begins)
+}

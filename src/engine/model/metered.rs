@@ -1,0 +1,59 @@
+//! A model whose calls are counted, under the name that the settings give it.
+
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
+use crate::base::metrics::ModelMetrics;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// See the module.
+pub(super) struct Metered {
+    name: String,
+    model: Arc<dyn Model>,
+    metrics: ModelMetrics,
+}
+
+impl Metered {
+    pub(super) fn new(name: &str, model: Arc<dyn Model>) -> Self {
+        Self { name: name.to_owned(), model, metrics: ModelMetrics::of(name) }
+    }
+
+    /// Counts a call, and warns of one that failed; the span around it names session and turn.
+    fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
+        match answer {
+            Ok(reply) => self.metrics.answered(took, (reply.tokens.prompt, reply.tokens.completion)),
+            Err(ModelError::Unavailable { .. }) => self.metrics.unavailable(took),
+            Err(_) => self.metrics.refused(took),
+        }
+        if let Err(error) = answer {
+            let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            warn!(model = self.name, attempts = error.attempts(), ms, "model call failed: {error}");
+        }
+    }
+
+    fn named(&self, answer: Result<ModelReply, ModelError>) -> Result<ModelReply, ModelError> {
+        answer.map(|reply| ModelReply { name: Some(self.name.clone()), ..reply })
+    }
+}
+
+#[async_trait]
+impl Model for Metered {
+    async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        let begun = Instant::now();
+        let answer = self.model.complete(request).await;
+        self.asked(begun.elapsed(), &answer);
+        self.named(answer)
+    }
+
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        let begun = Instant::now();
+        let answer = self.model.stream(request, deltas.clone()).await;
+        self.asked(begun.elapsed(), &answer);
+        // A first piece from before is another model's.
+        if let Some(took) = deltas.first().and_then(|first| first.checked_duration_since(begun)) {
+            self.metrics.first_chunk(took);
+        }
+        self.named(answer)
+    }
+}

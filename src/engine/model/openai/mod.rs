@@ -1,0 +1,266 @@
+//! The OpenAI-compatible chat completions protocol (CONTRACT.md, "Model calls"): [`body`] is the question on the wire,
+//! [`reply`] the answer, [`stream`] an answer in pieces with its [`calls`].
+//!
+//! Servers differ in what they know of `response_format`. The client begins with `json_schema`; when that is refused it
+//! asks again with `json_object`, then without, the schema written into the prompt, and remembers what worked ([`form`]). So it
+//! does with `stream_options` and `stream`. [`refusal`] reads the reason of a refusal.
+
+mod body;
+mod calls;
+mod form;
+mod refusal;
+mod reply;
+mod stream;
+
+use super::registry::ModelSettingsError;
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
+use crate::base::config;
+use crate::base::config::mask::Masker;
+use crate::base::config::secrets::{in_address, masked_address};
+use crate::base::http_client::retry::{Fault, Policy, retry, within};
+use crate::base::http_client::{self, bounded, key_header, read_bounded};
+use crate::base::telemetry::trace_context;
+use async_trait::async_trait;
+use body::Names;
+use form::{Known, Streaming};
+use refusal::{Refusal, own_fields};
+use reply::{Asked, Found};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Response, StatusCode};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stream::{Patience, Reader};
+use tracing::debug;
+use url::Url;
+
+/// The most bytes that an answer may have.
+const MAX_ANSWER: usize = 8 * 1024 * 1024;
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Parts of the names of models whose chat templates open a thought themselves.
+const THINKERS: &[&str] = &["think", "reason", "qwq"];
+/// The header of a key at Azure OpenAI.
+const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
+
+/// One model behind an OpenAI-compatible server.
+pub struct OpenAi {
+    name: String,
+    client: Client,
+    url: Url,
+    /// The header that carries the key.
+    key: Option<(HeaderName, HeaderValue)>,
+    /// Whatever the server or a library says, the key is not repeated.
+    masker: Masker,
+    settings: config::Model,
+    known: Known,
+    /// Its answers begin with a thought that has no opening tag.
+    thinks_first: AtomicBool,
+}
+
+/// One question as it is sent.
+struct Question<'q> {
+    body: Value,
+    key: &'q str,
+    asked: Asked<'q>,
+    deltas: Option<&'q DeltaSink>,
+}
+
+impl OpenAi {
+    /// The model `name` of the settings; `key` is the value of `api_key_env`.
+    pub fn new(name: &str, settings: &config::Model, key: Option<String>) -> Result<Self, ModelSettingsError> {
+        let wrong = |setting: &str, problem: String| ModelSettingsError {
+            model: name.to_owned(),
+            setting: setting.to_owned(),
+            problem,
+        };
+        let mut url = Url::parse(&settings.base_url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| {
+                let found = bounded(&masked_address(&settings.base_url), 200);
+                wrong("base_url", format!("`{found}` is not an address such as `https://api.example.com/v1`"))
+            })?;
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(["chat", "completions"]);
+        }
+        if settings.model.is_empty() {
+            return Err(wrong("model", "is missing; give the model's name at its server".into()));
+        }
+        let header = key_name(settings, &url).map_err(|problem| wrong("api_key_header", problem))?;
+        let key_value = key.as_deref().map(|key| secret_value(&header, key.trim())).transpose().map_err(|()| {
+            let variable = settings.api_key_env.as_deref().unwrap_or_default();
+            wrong("api_key_env", format!("the key in `{variable}` is empty or holds characters that no header can"))
+        })?;
+        let client = http_client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| wrong("base_url", format!("the HTTP client cannot start: {}", Fault::from(error))))?;
+        let masker = Masker::new(key.into_iter().chain(in_address(&settings.base_url)));
+        let settings = settings.clone();
+        let (key, thinks_first) =
+            (key_value.map(|value| (header, value)), AtomicBool::new(is_thinker(&settings.model)));
+        Ok(Self { name: name.to_owned(), client, url, key, masker, settings, known: Known::default(), thinks_first })
+    }
+
+    /// Asks until there is an answer, or no hope of one. With `deltas`, in pieces.
+    async fn ask(&self, request: &ModelRequest, deltas: Option<&DeltaSink>) -> Result<ModelReply, ModelError> {
+        let policy = Policy { retries: self.settings.max_retries, longest_retry_after: LONGEST_RETRY_AFTER };
+        let (names, unread) = (Names::of(request), DeltaSink::unread());
+        let mut form = self.known.form(deltas.is_some());
+        let mut attempts = 0;
+        loop {
+            let question = Question {
+                body: self.body(request, &names, &form),
+                key: &request.idempotency_key,
+                asked: self.asked(request, &names),
+                deltas: deltas.or(Some(&unread)).filter(|_| form.streaming != Streaming::Not),
+            };
+            let (outcome, made) = retry(policy, &self.name, || self.attempt(&question)).await;
+            attempts += made;
+            let fault = match outcome {
+                Ok(reply) => {
+                    self.known.worked(&form, request, deltas.is_some());
+                    if let Some(deltas) = deltas.filter(|_| question.deltas.is_none()) {
+                        deltas.whole(&reply.content);
+                    }
+                    debug!(model = %self.name, attempts, tokens = ?reply.tokens, "answered");
+                    return Ok(ModelReply { attempts, ..reply });
+                }
+                Err(fault) => fault,
+            };
+            let refusal = Refusal::of(&fault);
+            let next = refusal
+                .as_ref()
+                .and_then(|refusal| form.after(refusal, request, &own_fields(&self.settings), deltas.is_some()));
+            let Some(next) = next else { return Err(self.gives_up(&fault, refusal.as_ref(), attempts)) };
+            debug!(model = %self.name, refused = ?form, ?next, "asks again in another form: {}", fault.problem);
+            form = next;
+        }
+    }
+
+    fn asked<'q>(&'q self, request: &ModelRequest, names: &'q Names<'q>) -> Asked<'q> {
+        let earlier_calls = request.messages.iter().map(|message| message.tool_calls.len()).sum();
+        let structured = request.schema.is_some();
+        Asked { name: &self.name, settings: &self.settings, names, structured, earlier_calls }
+    }
+
+    fn gives_up(&self, fault: &Fault, refusal: Option<&Refusal>, attempts: u32) -> ModelError {
+        let (model, mut problem) = (self.name.clone(), self.masker.mask(&fault.problem));
+        if fault.transient {
+            return ModelError::Unavailable { model, attempts, problem };
+        }
+        if let Some(remedy) = refusal.and_then(|refusal| refusal.remedy(&self.name, &self.settings)) {
+            problem = format!("{problem}; {remedy}");
+        }
+        ModelError::Refused { model, problem }
+    }
+
+    /// One attempt. In pieces, what an earlier one has sent is void: a server cannot go on with an answer that broke off, and
+    /// to give up would make long answers less sure than short ones.
+    async fn attempt(&self, question: &Question<'_>) -> Result<ModelReply, Fault> {
+        let limit = self.settings.timeout.0;
+        let found = match question.deltas {
+            None => within(limit, self.whole(question)).await?,
+            Some(deltas) => {
+                deltas.restart();
+                let response = within(limit, self.send(question)).await?;
+                let thinks_first = self.thinks_first.load(Ordering::Relaxed);
+                let reader = Reader { structured: question.asked.structured, thinks_first };
+                stream::read(response, self.patience(), &self.masker, (deltas, reader)).await?
+            }
+        };
+        self.thinks_first.fetch_or(found.thoughts.untagged(), Ordering::Relaxed);
+        let mut reply = reply::judge(found, &question.asked)?;
+        // Once more without the answer's own escapes.
+        reply.content = self.masker.mask(&reply.content);
+        for call in &mut reply.tool_calls {
+            call.arguments = self.masker.mask(&call.arguments);
+            call.extra.values_mut().for_each(|field| reply::masked(field, &self.masker));
+        }
+        reply.extra.values_mut().for_each(|field| reply::masked(field, &self.masker));
+        Ok(reply)
+    }
+
+    fn patience(&self) -> Patience {
+        let timeout = self.settings.timeout.0;
+        Patience { first: timeout, between: self.settings.idle_timeout.0.min(timeout) }
+    }
+
+    async fn whole(&self, question: &Question<'_>) -> Result<Found, Fault> {
+        let mut response = self.send(question).await?;
+        let headers = response.headers().clone();
+        let (bytes, cut) = read_bounded(&mut response, MAX_ANSWER).await?;
+        if cut {
+            return Err(too_large());
+        }
+        reply::read_whole(&self.text(&headers, bytes).await, question.asked.structured)
+    }
+
+    /// Sends the question; answers what comes back if that is no refusal.
+    async fn send(&self, question: &Question<'_>) -> Result<Response, Fault> {
+        let mut trace = HeaderMap::new();
+        trace_context::pass_on(&mut trace);
+        let request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(question.key));
+        let mut request = request.headers(trace).json(&question.body);
+        if let Some((name, value)) = &self.key {
+            request = request.header(name, value);
+        }
+        let mut response = request.send().await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        if status.is_success() {
+            return Ok(response);
+        }
+        // The status decides, even when its body breaks off.
+        let (bytes, _) = read_bounded(&mut response, MAX_ANSWER).await.unwrap_or_default();
+        let text = self.text(&headers, bytes).await;
+        Err(Fault::status(status, &headers, is_transient(status), &reply::message_of(&text)))
+    }
+
+    /// A body as text, masked before anything is cut, logged or recorded: half a key is no longer recognised.
+    async fn text(&self, headers: &HeaderMap, bytes: Vec<u8>) -> String {
+        self.masker.mask(&http_client::decode(headers, bytes).await)
+    }
+}
+
+#[async_trait]
+impl Model for OpenAi {
+    async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        self.ask(&request, None).await
+    }
+
+    async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
+        self.ask(&request, Some(&deltas)).await
+    }
+}
+
+/// The header for the key: `api_key_header`, else that of Azure OpenAI where the address has its `api-version`, else that of
+/// all others.
+fn key_name(settings: &config::Model, url: &Url) -> Result<HeaderName, String> {
+    match &settings.api_key_header {
+        Some(name) => name.parse().map_err(|_| format!("`{}` is not the name of a header", bounded(name, 50))),
+        None if url.query_pairs().any(|(name, _)| name == "api-version") => Ok(AZURE_KEY),
+        None => Ok(AUTHORIZATION),
+    }
+}
+
+fn secret_value(header: &HeaderName, key: &str) -> Result<HeaderValue, ()> {
+    let text = if *header == AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
+    let mut value = HeaderValue::from_str(&text).map_err(|_| ())?;
+    value.set_sensitive(true);
+    if key.is_empty() { Err(()) } else { Ok(value) }
+}
+
+/// True when a model's name says that it thinks before it answers.
+fn is_thinker(model: &str) -> bool {
+    let name = model.to_lowercase();
+    THINKERS.iter().any(|word| name.contains(word))
+        || name.split(|c: char| !c.is_alphanumeric()).any(|part| part == "r1")
+}
+
+fn is_transient(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+fn too_large() -> Fault {
+    Fault::permanent(format!("the answer is larger than {} MiB", MAX_ANSWER >> 20))
+}

@@ -1,0 +1,148 @@
+//! The part of a request that a server has refused, as far as its error message names it.
+
+use crate::base::config;
+use crate::base::http_client::retry::Fault;
+
+/// Words of servers that do not know a `response_format`.
+const FORMAT_WORDS: &[&str] = &[
+    "response_format",
+    "json_schema",
+    "json_object",
+    "json mode",
+    "response_schema",
+    "structured output",
+    "structured outputs",
+    "guided_json",
+    "grammar",
+];
+/// Words that may mean the format where nothing else is named.
+const VAGUE_WORDS: &[&str] =
+    &["schema", "unsupported", "not support", "not supported", "extra_forbidden", "unknown name"];
+/// Parts of a request that are not its format.
+const OTHER_PARTS: &[&str] = &[
+    "tool",
+    "tools",
+    "tool_choice",
+    "function",
+    "functions",
+    "image",
+    "images",
+    "image_url",
+    "vision",
+    "audio",
+    "stream",
+    "stream_options",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+];
+const STREAM_WORDS: &[&str] = &["stream", "streaming", "stream_options", "include_usage"];
+
+/// A response whose status blames the request.
+pub(super) struct Refusal {
+    /// The server's words in lower case.
+    problem: String,
+}
+
+impl Refusal {
+    pub(super) fn of(fault: &Fault) -> Option<Self> {
+        let refused = matches!(fault.status, Some(400 | 404 | 415 | 422 | 501));
+        refused.then(|| Self { problem: fault.problem.to_lowercase() })
+    }
+
+    /// True when one of its words is this: `stream` is not in `upstream`.
+    pub(super) fn names(&self, word: &str) -> bool {
+        let word = word.to_lowercase();
+        let inside = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+        self.problem.match_indices(word.as_str()).any(|(at, _)| {
+            !inside(self.problem[..at].chars().next_back()) && !inside(self.problem[at + word.len()..].chars().next())
+        })
+    }
+
+    fn names_any(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.names(word))
+    }
+
+    pub(super) fn is_of_format(&self) -> bool {
+        self.names_any(FORMAT_WORDS)
+    }
+
+    /// True when it may be the format, and nothing else is named.
+    pub(super) fn may_be_of_format(&self) -> bool {
+        self.names_any(VAGUE_WORDS) && !self.names_any(OTHER_PARTS)
+    }
+
+    pub(super) fn is_of_stream(&self) -> bool {
+        self.names_any(STREAM_WORDS)
+    }
+
+    /// True when the server seems to miss something, rather than to refuse it.
+    pub(super) fn demands(&self) -> bool {
+        self.names_any(&["missing", "must", "only", "required", "enable"])
+    }
+
+    /// True when the server seems to miss the field. The words alone may mislead: see [`super::form::Form::after`].
+    pub(super) fn wants(&self, field: &str) -> bool {
+        self.names(field) && self.demands()
+    }
+
+    /// What to change in the settings of the model `name`, where a field that they add is named.
+    pub(super) fn remedy(&self, name: &str, settings: &config::Model) -> Option<String> {
+        let field = own_fields(settings).into_iter().find(|field| self.names(field))?;
+        Some(match field {
+            "max_tokens" if !settings.extra.contains_key(field) => format!(
+                "`models.{name}.max_tokens` sends it; take it out, or write `models.{name}.max_completion_tokens` in its place"
+            ),
+            "temperature" | "max_completion_tokens" if !settings.extra.contains_key(field) => {
+                format!("`models.{name}.{field}` sends it; change it or take it out")
+            }
+            field => format!("`models.{name}.extra` sends `{field}`; change it or take it out"),
+        })
+    }
+}
+
+/// The fields that the settings add to each request.
+pub(super) fn own_fields(settings: &config::Model) -> Vec<&str> {
+    let config::Model { temperature, max_tokens, max_completion_tokens, extra, .. } = settings;
+    let given = [
+        ("temperature", temperature.is_some()),
+        ("max_tokens", max_tokens.is_some()),
+        ("max_completion_tokens", max_completion_tokens.is_some()),
+    ];
+    let given = given.into_iter().filter(|(_, given)| *given).map(|(field, _)| field);
+    given.chain(extra.keys().map(String::as_str)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(problem: &str) -> Refusal {
+        Refusal::of(&Fault { status: Some(400), ..Fault::permanent(problem) }).unwrap()
+    }
+
+    #[test]
+    fn a_refusal_is_of_what_it_names() {
+        let format = |problem| (refusal(problem).is_of_format(), refusal(problem).may_be_of_format());
+        for (problem, expected) in [
+            (
+                "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
+                (true, true),
+            ),
+            ("This response_format type is unavailable now", (true, false)),
+            ("Json mode response is not supported when enable_thinking is true", (true, true)),
+            ("this feature is unsupported", (false, true)),
+            ("Unsupported parameter: 'max_tokens' is not supported with this model.", (false, false)),
+            ("Unsupported value: 'temperature' does not support 0.3 with this model.", (false, false)),
+            ("Invalid schema for function 'eta'", (false, false)),
+            ("the model does not support image input", (false, false)),
+            ("the model does not support tools", (false, false)),
+            ("the prompt is too long", (false, false)),
+        ] {
+            assert_eq!(format(problem), expected, "{problem}");
+        }
+        assert!(!refusal("the upstream server refused").is_of_stream());
+        assert!(refusal("This model only support stream mode, please enable the stream parameter").demands());
+        assert!(Refusal::of(&Fault { status: Some(401), ..Fault::permanent("stream") }).is_none());
+    }
+}

@@ -1,0 +1,309 @@
+//! What an answer looks like on the wire, whole or in pieces.
+
+use super::body::Names;
+use crate::base::config;
+use crate::base::config::mask::Masker;
+use crate::base::http_client::bounded;
+use crate::base::http_client::retry::Fault;
+use crate::engine::model::thoughts::{self, Thoughts};
+use crate::engine::model::{ModelReply, ToolCall, answer};
+use crate::types::depth;
+use crate::types::step::Tokens;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use tracing::warn;
+
+/// The most bytes of a server's message that an error repeats.
+pub(super) const MAX_MESSAGE: usize = 1_000;
+
+/// Fields that only describe an answer and do not go back.
+const ABOUT: [&str; 7] = ["role", "type", "annotations", "audio", "function_call", "logprobs", "token_ids"];
+
+/// A server's own words in an error's body: `error.message` or one of its relatives, else the body. Gemini puts its error into a
+/// list. OpenAI names the refused parameter in a field of its own, which is added if the message does not contain it.
+pub(super) fn message_of(body: &str) -> String {
+    let parsed: Value = serde_json::from_str(body).unwrap_or_default();
+    let parsed = parsed.get(0).unwrap_or(&parsed);
+    let candidates = [&parsed["error"]["message"], &parsed["error"], &parsed["message"], &parsed["detail"]];
+    let said = candidates.into_iter().find_map(|value| value.as_str()).unwrap_or(body);
+    let said = bounded(said, MAX_MESSAGE);
+    match parsed["error"]["param"].as_str().or(parsed["param"].as_str()) {
+        Some(param) if !said.contains(param) => format!("{said} (parameter `{}`)", bounded(param, 100)),
+        _ => said,
+    }
+}
+
+/// Some servers write null for an absent field.
+pub(super) fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default, deserialize_with = "or_null")]
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    model: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+/// A message, or with `stream` a piece of one.
+#[derive(Default, Deserialize)]
+pub(super) struct Message {
+    #[serde(default)]
+    content: Value,
+    #[serde(default)]
+    pub(super) refusal: Option<String>,
+    #[serde(default)]
+    pub(super) tool_calls: Option<Vec<CallPart>>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl Message {
+    /// Content is a text, or with some servers a list of parts.
+    pub(super) fn text(&self) -> String {
+        match &self.content {
+            Value::String(text) => text.clone(),
+            Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+        }
+    }
+
+    /// The fields that go back with the results of its calls.
+    pub(super) fn extra(&mut self) -> Map<String, Value> {
+        own(std::mem::take(&mut self.extra))
+    }
+}
+
+/// Drops fields that only describe an answer, and fields that are nested too deep for the stores.
+fn own(mut extra: Map<String, Value>) -> Map<String, Value> {
+    extra.retain(|name, value| !value.is_null() && !ABOUT.contains(&name.as_str()) && depth::is_legal(value));
+    extra
+}
+
+/// Adds the next piece of a field: appends to texts and lists, replaces the fields of objects.
+pub(super) fn grow(extra: &mut Map<String, Value>, name: String, piece: Value) {
+    match (extra.get_mut(&name), piece) {
+        (Some(Value::String(known)), Value::String(piece)) => known.push_str(&piece),
+        (Some(Value::Array(known)), Value::Array(piece)) => known.extend(piece),
+        (Some(Value::Object(known)), Value::Object(piece)) => known.extend(piece),
+        (_, piece) => drop(extra.insert(name, piece)),
+    }
+}
+
+/// A call, or with `stream` a piece of one.
+#[derive(Default, Deserialize)]
+pub(super) struct CallPart {
+    #[serde(default)]
+    pub(super) index: Option<u64>,
+    #[serde(default)]
+    pub(super) id: Option<String>,
+    #[serde(default, deserialize_with = "or_null")]
+    pub(super) function: FunctionPart,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl CallPart {
+    /// The fields that go back with its result.
+    pub(super) fn extra(&mut self) -> Map<String, Value> {
+        own(std::mem::take(&mut self.extra))
+    }
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct FunctionPart {
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    arguments: Value,
+}
+
+impl FunctionPart {
+    /// A text, or with some servers the object itself.
+    pub(super) fn arguments(&self) -> String {
+        match &self.arguments {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Usage {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+    #[serde(default)]
+    total_tokens: Option<u64>,
+}
+
+impl From<Usage> for Tokens {
+    /// Gemini counts thoughts only in the total.
+    fn from(Usage { prompt_tokens, completion_tokens, total_tokens }: Usage) -> Self {
+        let prompt = prompt_tokens.unwrap_or(0);
+        let rest = total_tokens.unwrap_or(0).saturating_sub(prompt);
+        Self { prompt, completion: completion_tokens.unwrap_or(0).max(if prompt > 0 { rest } else { 0 }) }
+    }
+}
+
+/// An answer as it was found, before it is judged.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) content: String,
+    pub(super) calls: Vec<ToolCall>,
+    pub(super) extra: Map<String, Value>,
+    /// The thoughts that were removed from the words.
+    pub(super) thoughts: Thoughts,
+    pub(super) refusal: Option<String>,
+    pub(super) finish_reason: Option<String>,
+    pub(super) usage: Option<Usage>,
+    pub(super) model: Option<String>,
+}
+
+/// An answer that cannot be read is a passing fault: overloaded servers cut their answers short.
+pub(super) fn read_whole(text: &str, structured: bool) -> Result<Found, Fault> {
+    let completion: Completion = serde_json::from_str(text).map_err(|error| {
+        Fault::transient(format!("the answer is not a chat completion ({error}): {}", bounded(text, 200)))
+    })?;
+    let Some(choice) = completion.choices.into_iter().next() else {
+        return Err(Fault::transient(format!("the answer has no choices: {}", message_of(text))));
+    };
+    let Choice { mut message, finish_reason } = choice;
+    let mut calls = Vec::new();
+    for mut call in message.tool_calls.take().into_iter().flatten() {
+        let extra = call.extra();
+        let (id, name) = (call.id.unwrap_or_default(), call.function.name.take().unwrap_or_default());
+        calls.push(ToolCall { extra, ..ToolCall::new(id, name, call.function.arguments()) });
+    }
+    let said = message.text();
+    let (words, thoughts) = thoughts::split(&said);
+    Ok(Found {
+        content: if structured { thoughts::before_structure(&said).into_owned() } else { words },
+        thoughts,
+        calls,
+        extra: message.extra(),
+        refusal: message.refusal,
+        finish_reason: finish_reason.and_then(reason),
+        usage: completion.usage,
+        model: completion.model,
+    })
+}
+
+/// Some servers write an empty text, or the word `null`, before there is a reason.
+pub(super) fn reason(written: String) -> Option<String> {
+    Some(written).filter(|reason| !reason.is_empty() && reason != "null")
+}
+
+/// The question and the settings by which an answer is judged.
+pub(super) struct Asked<'q> {
+    /// The model's name in the settings.
+    pub(super) name: &'q str,
+    pub(super) settings: &'q config::Model,
+    pub(super) names: &'q Names<'q>,
+    pub(super) structured: bool,
+    /// The calls of earlier answers of the same conversation.
+    pub(super) earlier_calls: usize,
+}
+
+/// The answer, if it is one.
+pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault> {
+    let Found { content, mut calls, mut extra, thoughts, refusal, finish_reason, usage, model } = found;
+    if let Some(refusal) = refusal.filter(|refusal| !refusal.is_empty()) {
+        return Err(Fault::permanent(format!("the model declined: {}", bounded(&refusal, MAX_MESSAGE))));
+    }
+    if asked.names.is_empty() {
+        calls.clear();
+    }
+    let is_empty = content.trim().is_empty() && calls.is_empty();
+    match finish_reason.as_deref() {
+        Some("length") if !asked.structured || is_empty => return Err(asked.cut_off(is_empty)),
+        // The caller corrects a structure that is not whole: small models often repeat a word until they are stopped, and
+        // seldom do so twice.
+        Some("length") if !answer::is_json(&content) => warn!(model = asked.name, "{}", asked.cut_off(false)),
+        Some("content_filter") if is_empty => {
+            return Err(Fault::permanent("the server's content filter withheld the answer"));
+        }
+        Some("content_filter") => return Err(Fault::permanent("the server's content filter cut the answer off")),
+        Some(reason @ ("insufficient_system_resource" | "error" | "abort")) => {
+            return Err(Fault::transient(format!("the server broke the answer off (finish_reason `{reason}`)")));
+        }
+        _ => {}
+    }
+    if is_empty {
+        let holds = if thoughts.found() { "nothing but thoughts" } else { "no content" };
+        let reason = bounded(finish_reason.as_deref().unwrap_or("none"), 50);
+        return Err(Fault::transient(format!("the answer has {holds} (finish_reason `{reason}`)")));
+    }
+    number(&mut calls, asked);
+    if calls.is_empty() {
+        // Only calls are followed by another question of the same conversation.
+        extra.clear();
+    }
+    Ok(ModelReply {
+        tool_calls: calls,
+        extra,
+        tokens: usage.map(Tokens::from).unwrap_or_default(),
+        ..ModelReply::text(
+            content,
+            model.filter(|model| !model.is_empty()).unwrap_or_else(|| asked.settings.model.clone()),
+        )
+    })
+}
+
+/// Gives each call the tool's own name, and an id of its own if the server gave it none, or one that an earlier call of the
+/// answer has.
+fn number(calls: &mut [ToolCall], asked: &Asked<'_>) {
+    for at in 0..calls.len() {
+        calls[at].name = asked.names.id_of(&calls[at].name).to_owned();
+        let is_taken = calls[..at].iter().any(|other| other.id == calls[at].id);
+        if calls[at].id.is_empty() || is_taken {
+            let mut id = format!("call_{}", asked.earlier_calls + at + 1);
+            while calls.iter().any(|other| other.id == id) {
+                id.push('_');
+            }
+            calls[at].id = id;
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// A repeat would be cut off, too, and cost as much again.
+    fn cut_off(&self, is_empty: bool) -> Fault {
+        let name = self.name;
+        let config::Model { max_tokens, max_completion_tokens, .. } = self.settings;
+        let what = if is_empty { "used up its tokens before its first word" } else { "was cut off" };
+        let remedy = match (max_tokens, max_completion_tokens) {
+            (Some(most), _) => format!("raise `max_tokens` of [models.{name}], which is {most}"),
+            (_, Some(most)) => format!("raise `max_completion_tokens` of [models.{name}], which is {most}"),
+            (None, None) => format!(
+                "the limit is the server's own: set `max_tokens` or `max_completion_tokens` of [models.{name}], or \
+                 give the server a longer context"
+            ),
+        };
+        Fault::permanent(format!("the answer {what} (finish_reason `length`); {remedy}"))
+    }
+}
+
+/// `value` with secrets masked in all its texts.
+pub(super) fn masked(value: &mut Value, masker: &Masker) {
+    match value {
+        Value::String(text) => *text = masker.mask(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| masked(item, masker)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| masked(field, masker)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

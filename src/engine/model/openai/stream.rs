@@ -1,0 +1,276 @@
+//! Reading an answer that comes in pieces, as server-sent events.
+//!
+//! The limits are for the wait before the first words and for that between two events, so that a long answer may take its time;
+//! a server's comments, which only keep a connection open, do not count. A server that does not know `stream` answers in one piece: that is read as such.
+
+use super::calls::Calls;
+use super::reply::{Found, Message, Usage, grow, message_of, or_null, read_whole, reason};
+use super::{MAX_ANSWER, too_large};
+use crate::base::config::mask::Masker;
+use crate::base::config::mask::pieces::Pieces;
+use crate::base::http_client::retry::Fault;
+use crate::base::http_client::{self, bounded};
+use crate::engine::model::DeltaSink;
+use crate::engine::model::thoughts::{self, Shown, Thoughts};
+use crate::types::duration;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use reqwest::Response;
+use serde::Deserialize;
+use serde_json::Value;
+use sse_stream::SseStream;
+use std::future::Future;
+use std::time::Duration;
+
+/// What a stream's last event holds.
+const DONE: &str = "[DONE]";
+
+/// How long to wait for what comes next, each with the setting that says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Until there are words, or a tool is called.
+    pub(super) first: Duration,
+    /// After that.
+    pub(super) between: Duration,
+}
+
+impl Patience {
+    fn limit(self, begun: bool) -> (Duration, &'static str) {
+        if begun && self.between < self.first { (self.between, "idle_timeout") } else { (self.first, "timeout") }
+    }
+}
+
+/// Reads an answer to a question that asked for a stream.
+pub(super) async fn read(
+    mut response: Response,
+    patience: Patience,
+    masker: &Masker,
+    (deltas, reader): (&DeltaSink, Reader),
+) -> Result<Found, Fault> {
+    let (headers, limit) = (response.headers().clone(), patience.limit(false));
+    let (mut head, mut first) = (Vec::new(), None);
+    while first.is_none()
+        && let Some(chunk) = within(limit, async { Ok(response.chunk().await?) }).await?
+    {
+        first = chunk.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+        head.extend_from_slice(&chunk);
+        if head.len() > MAX_ANSWER {
+            return Err(too_large());
+        }
+    }
+    let body = body(head, response);
+    // No event begins like this, but a JSON document or a page does.
+    if matches!(first, None | Some(b'{' | b'[' | b'<')) {
+        let bytes = within(
+            limit,
+            body.try_fold(Vec::new(), async |mut whole, chunk| {
+                whole.extend_from_slice(&chunk);
+                Ok(whole)
+            }),
+        );
+        let text = masker.mask(&http_client::decode(&headers, bytes.await?).await);
+        let found = read_whole(&text, reader.structured)?;
+        deltas.whole(&masker.mask(&found.content));
+        return Ok(found);
+    }
+    let mut answer = Answer::new(masker, deltas, reader);
+    match events(body, patience, &mut answer).await {
+        // What comes after the reason is no part of the answer, and some servers leave it out.
+        Err(_) if answer.found.finish_reason.is_some() => Ok(answer.finish()),
+        Err(fault) => Err(fault),
+        Ok(()) => Ok(answer.finish()),
+    }
+}
+
+/// The whole body, within its bound.
+fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, Fault>> {
+    let head = stream::once(async move { Ok(Bytes::from(head)) });
+    let mut size = 0;
+    head.chain(response.bytes_stream().map_err(Fault::from)).map(move |chunk| {
+        let chunk = chunk?;
+        size += chunk.len();
+        if size > MAX_ANSWER { Err(too_large()) } else { Ok(chunk) }
+    })
+}
+
+/// Takes every event up to the last one. A stream that ends without it has broken off.
+async fn events(
+    body: impl Stream<Item = Result<Bytes, Fault>>,
+    patience: Patience,
+    answer: &mut Answer<'_>,
+) -> Result<(), Fault> {
+    let mut events = Box::pin(SseStream::from_bytes_stream(body));
+    loop {
+        let next = within(patience.limit(answer.has_begun()), async {
+            loop {
+                match events.next().await.transpose().map_err(unreadable)? {
+                    Some(event) if event.data.as_deref().is_none_or(|data| data.trim().is_empty()) => {}
+                    event => return Ok(event.and_then(|event| event.data)),
+                }
+            }
+        });
+        match next.await? {
+            None => return Err(Fault::transient("the stream broke off before its end")),
+            Some(data) if data.trim() == DONE => return Ok(()),
+            Some(data) => answer.take(&data)?,
+        }
+    }
+}
+
+fn unreadable(error: sse_stream::Error) -> Fault {
+    match error {
+        sse_stream::Error::Body(cause) => match cause.downcast::<Fault>() {
+            Ok(fault) => *fault,
+            Err(cause) => Fault::transient(cause.to_string()),
+        },
+        other => Fault::transient(format!("the stream cannot be read: {other}")),
+    }
+}
+
+async fn within<T>(
+    (limit, setting): (Duration, &str),
+    next: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(limit, next).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let limit = duration::format(limit);
+            Err(Fault::transient(format!("the stream stands still: nothing came for {limit}, the model's `{setting}`")))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default, deserialize_with = "or_null")]
+    choices: Vec<ChunkChoice>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    error: Value,
+}
+
+#[derive(Deserialize)]
+struct ChunkChoice {
+    #[serde(default, deserialize_with = "or_null")]
+    delta: Message,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+/// How an answer's words are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader {
+    /// They are to be a structure.
+    pub(super) structured: bool,
+    /// They begin with a thought that has no opening tag, as far as is known of the model.
+    pub(super) thinks_first: bool,
+}
+
+/// An answer as far as it has come.
+struct Answer<'a> {
+    masker: &'a Masker,
+    pieces: Pieces<'a>,
+    deltas: &'a DeltaSink,
+    reader: Reader,
+    thoughts: Thoughts,
+    /// Words that may be a thought yet.
+    held: Option<String>,
+    /// All words as they came, of an answer that is to be a structure.
+    raw: String,
+    found: Found,
+    calls: Calls,
+}
+
+impl<'a> Answer<'a> {
+    fn new(masker: &'a Masker, deltas: &'a DeltaSink, reader: Reader) -> Self {
+        let held = reader.thinks_first.then(String::new);
+        let (pieces, thoughts, found, calls) =
+            (Pieces::new(masker), Thoughts::default(), Found::default(), Calls::default());
+        Self { masker, pieces, deltas, reader, thoughts, held, raw: String::new(), found, calls }
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.found.content.is_empty() || !self.calls.is_empty()
+    }
+
+    fn take(&mut self, data: &str) -> Result<(), Fault> {
+        let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
+            let piece = bounded(&self.masker.mask(data), 200);
+            Fault::transient(format!("a piece of the stream cannot be read ({error}): {piece}"))
+        })?;
+        if !chunk.error.is_null() {
+            return Err(told(&chunk.error, &self.masker.mask(data)));
+        }
+        self.found.usage = chunk.usage.or(self.found.usage.take());
+        self.found.model = chunk.model.or(self.found.model.take());
+        let Some(ChunkChoice { mut delta, finish_reason }) = chunk.choices.into_iter().next() else { return Ok(()) };
+        for (name, piece) in delta.extra() {
+            // A server that takes the thoughts out by itself leaves none among the words.
+            if name.contains("reason") {
+                self.let_go();
+            }
+            grow(&mut self.found.extra, name, piece);
+        }
+        let text = delta.text();
+        if self.reader.structured {
+            self.raw.push_str(&text);
+        }
+        let shown = self.thoughts.push(&text);
+        self.say(shown);
+        if let Some(refusal) = delta.refusal {
+            self.found.refusal.get_or_insert_default().push_str(&refusal);
+        }
+        delta.tool_calls.into_iter().flatten().for_each(|part| self.calls.take(part));
+        self.found.finish_reason = finish_reason.and_then(reason).or(self.found.finish_reason.take());
+        Ok(())
+    }
+
+    fn say(&mut self, Shown { text, void }: Shown) {
+        if void {
+            self.found.content.clear();
+            self.held = None;
+            self.pieces = Pieces::new(self.masker);
+            self.deltas.restart();
+        } else if self.thoughts.found() {
+            self.let_go();
+        }
+        self.found.content.push_str(&text);
+        match &mut self.held {
+            Some(held) => held.push_str(&text),
+            None => self.deltas.send(&self.pieces.push(&text)),
+        }
+    }
+
+    /// Sends the words that were held back: they are no thought.
+    fn let_go(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.deltas.send(&self.pieces.push(&held));
+        }
+    }
+
+    fn finish(mut self) -> Found {
+        let last = self.thoughts.finish();
+        self.say(last);
+        self.let_go();
+        self.deltas.send(&self.pieces.finish());
+        if self.reader.structured {
+            self.found.content = thoughts::before_structure(&self.raw).into_owned();
+        }
+        let refusal = self.found.refusal.map(|refusal| self.masker.mask(&refusal));
+        Found { calls: self.calls.finish(), thoughts: self.thoughts, refusal, ..self.found }
+    }
+}
+
+/// An error in the midst of a stream. What it says of itself decides whether a repeat may help.
+fn told(error: &Value, data: &str) -> Fault {
+    let problem = format!("the server ended the stream with an error: {}", message_of(data));
+    let code = error["code"].as_u64().or(error["status"].as_u64()).unwrap_or_default();
+    if (400..500).contains(&code) && !matches!(code, 408 | 429) {
+        Fault::permanent(problem)
+    } else {
+        Fault::transient(problem)
+    }
+}

@@ -1,0 +1,208 @@
+//! A model call as a step of the journal, with model, tokens and attempts in its record. That a model did not answer is a
+//! result like any other: a turn that has gone on without the answer, and is repeated, goes on without it again.
+
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
+use crate::engine::journal::{Done, Journal, JournalError, Label, StepError, Stepped};
+use crate::types::step::Tokens;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::convert::Infallible;
+
+/// What is recorded: the answer as it is, or why there is none.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Outcome {
+    Content(String),
+    Spoken(Spoken),
+    Failed(ModelError),
+}
+
+/// An answer of a model that may call tools.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spoken {
+    /// The words; may be empty beside calls.
+    pub content: String,
+    /// What it wants called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// The model's own fields of an answer that calls tools. Recorded, so that a repeated run sends them back, too.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
+    /// What it used; here, too, since a repeated run counts it against its limits.
+    pub tokens: Tokens,
+}
+
+/// Like [`ask_last`], recorded in any case.
+pub async fn ask(
+    journal: &Journal,
+    key: &str,
+    model: (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    request: ModelRequest,
+) -> Result<Stepped<String>, StepError<ModelError>> {
+    ask_last(journal, key, model, input, request, |_| false).await
+}
+
+/// Asks `model`, unless the step is recorded; answers the text. `target` is its name in the settings; of several names the record
+/// has the one that answered. `input` is what the
+/// question depends on, not the rendered prompt, so that a prompt may be edited while turns are in hand. An answer that
+/// `is_last` says the turn ends with is left to the commit ([`Journal::last_step`]).
+pub async fn ask_last(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    mut request: ModelRequest,
+    is_last: impl FnOnce(&str) -> bool,
+) -> Result<Stepped<String>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.complete(request).await
+    };
+    said(journal, (key, target), input, answer, is_last).await
+}
+
+/// Like [`ask_last`] for an answer in pieces, of which there are none when the step is recorded.
+pub async fn say_last(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    (mut request, deltas): (ModelRequest, DeltaSink),
+    is_last: impl FnOnce(&str) -> bool,
+) -> Result<Stepped<String>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.stream(request, deltas).await
+    };
+    said(journal, (key, target), input, answer, is_last).await
+}
+
+async fn said<Fut: Future<Output = Result<ModelReply, ModelError>>>(
+    journal: &Journal,
+    (key, target): (&str, &str),
+    input: &(impl Serialize + ?Sized),
+    answer: impl FnOnce(String) -> Fut,
+    is_last: impl FnOnce(&str) -> bool,
+) -> Result<Stepped<String>, StepError<ModelError>> {
+    let label = Label { kind: "model", target };
+    let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
+    let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
+        Ok::<_, Infallible>(done(answer(idempotency_key).await, |reply| Outcome::Content(reply.content)))
+    });
+    text(recorded(step.await)?)
+}
+
+/// Asks `model`, which may call tools, for an answer in pieces, unless the step is recorded: then there are no pieces. What
+/// follows from it counts at once ([`Journal::deferred_step`]).
+pub async fn converse(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    mut request: ModelRequest,
+    deltas: DeltaSink,
+) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.stream(request, deltas).await
+    };
+    spoken(journal, (key, target), input, answer).await
+}
+
+/// Like [`converse`], for an answer in one piece.
+pub async fn consult(
+    journal: &Journal,
+    key: &str,
+    (target, model): (&str, &dyn Model),
+    input: &(impl Serialize + ?Sized),
+    mut request: ModelRequest,
+) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+    let answer = |idempotency_key| async move {
+        request.idempotency_key = idempotency_key;
+        model.complete(request).await
+    };
+    spoken(journal, (key, target), input, answer).await
+}
+
+async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
+    journal: &Journal,
+    (key, target): (&str, &str),
+    input: &(impl Serialize + ?Sized),
+    answer: impl FnOnce(String) -> Fut,
+) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+    let label = Label { kind: "model", target };
+    let step = journal.deferred_step(key, label, input, |idempotency_key| async move {
+        let spoken = |ModelReply { content, tool_calls, extra, tokens, .. }| {
+            Outcome::Spoken(Spoken { content, tool_calls, extra, tokens })
+        };
+        Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
+    });
+    let Stepped { output, ok, ms, key, target } = recorded(step.await)?;
+    match output {
+        Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key, target }),
+        Outcome::Content(content) => {
+            let output = Spoken { content, tool_calls: Vec::new(), extra: Map::new(), tokens: Tokens::default() };
+            Ok(Stepped { output, ok, ms, key, target })
+        }
+        Outcome::Failed(error) => Err(StepError::Operation(error)),
+    }
+}
+
+/// The words of an answer.
+fn text(Stepped { output, ok, ms, key, target }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
+    match output {
+        Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
+            Ok(Stepped { output, ok, ms, key, target })
+        }
+        Outcome::Failed(error) => Err(StepError::Operation(error)),
+    }
+}
+
+/// What is recorded of an answer, or of its absence.
+fn done(answer: Result<ModelReply, ModelError>, outcome: impl FnOnce(ModelReply) -> Outcome) -> Done<Outcome> {
+    match answer {
+        Ok(reply) => {
+            let (tokens, attempts) = (Some(reply.tokens), Some(reply.attempts));
+            let (target, charged, model) = (reply.name.clone(), reply.charged.clone(), Some(reply.model.clone()));
+            Done { model, tokens, attempts, target, charged, ..Done::ok(outcome(reply)) }
+        }
+        Err(error) => Done { ok: false, ..Done::ok(Outcome::Failed(error)) },
+    }
+}
+
+fn recorded<O>(step: Result<Stepped<O>, StepError<Infallible>>) -> Result<Stepped<O>, JournalError> {
+    step.map_err(|error| match error {
+        StepError::Journal(error) => error,
+        StepError::Operation(never) => match never {},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn answers_are_read_as_they_were_recorded_also_those_of_plain_text() {
+        let call = ToolCall::new("c1", "eta", "{}");
+        let extra = Map::from_iter([("reasoning_content".to_owned(), json!("想"))]);
+        let tokens = Tokens { prompt: 3, completion: 2 };
+        let failed = ModelError::Refused { model: "m".into(), problem: "no".into() };
+        for (outcome, record) in [
+            (Outcome::Content("好".into()), json!("好")),
+            (
+                Outcome::Spoken(Spoken { content: "好".into(), tool_calls: Vec::new(), extra: Map::new(), tokens }),
+                json!({"content": "好", "tokens": {"prompt": 3, "completion": 2}}),
+            ),
+            (
+                Outcome::Spoken(Spoken { content: String::new(), tool_calls: vec![call.clone()], extra, tokens }),
+                json!({"content": "", "tool_calls": [json!(call)], "extra": {"reasoning_content": "想"}, "tokens": {"prompt": 3, "completion": 2}}),
+            ),
+            (Outcome::Failed(failed), json!({"refused": {"model": "m", "problem": "no"}})),
+        ] {
+            assert_eq!(json!(outcome), record);
+            assert_eq!(serde_json::from_value::<Outcome>(record).unwrap(), outcome);
+        }
+    }
+}

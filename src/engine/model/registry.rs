@@ -1,0 +1,234 @@
+//! Models by name: those of the settings, `offline`, and those added from Rust.
+
+use super::budgeted::Budgeted;
+use super::chain::Chain;
+use super::circuit::{CircuitState, Guarded};
+use super::metered::Metered;
+use super::offline::Offline;
+use super::openai::OpenAi;
+use super::{Model, ModelError};
+use crate::base::config::{Provider, Settings};
+use crate::engine::budget::Purse;
+use crate::types::model_names::ModelNames;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thiserror::Error;
+use tracing::warn;
+use utoipa::ToSchema;
+
+/// A `[models.<name>]` that cannot work.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("models.{model}.{setting}: {problem}")]
+pub struct ModelSettingsError {
+    /// Its name.
+    pub model: String,
+    /// The setting in question.
+    pub setting: String,
+    /// What is wrong with it, and the remedy.
+    pub problem: String,
+}
+
+/// What a listing shows of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModelInfo {
+    /// What agents call it.
+    pub name: String,
+    /// `openai`, `offline`, or `rust` for one added from Rust.
+    pub provider: String,
+    /// Its name at its server.
+    pub model: String,
+    /// Whether this process asks it; null where it asks no models, and of one that has no circuit.
+    #[serde(default)]
+    pub circuit: Option<CircuitState>,
+}
+
+impl ModelInfo {
+    fn new(name: &str, provider: &str, at_server: &str) -> Self {
+        Self { name: name.into(), provider: provider.into(), model: at_server.into(), circuit: None }
+    }
+
+    /// Of a model that was added from Rust.
+    pub fn of_rust(name: &str) -> Self {
+        Self::new(name, "rust", name)
+    }
+
+    /// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
+    pub fn of_settings(settings: &Settings) -> Vec<Self> {
+        let offline = |name: &str| Self::new(name, "offline", "offline");
+        let mut models: Vec<Self> = settings
+            .models
+            .iter()
+            .map(|(name, model)| match model.provider {
+                Provider::Offline => offline(name),
+                Provider::Openai => Self::new(name, "openai", &model.model),
+            })
+            .collect();
+        for name in ["default", "offline"] {
+            if !settings.models.contains_key(name) {
+                models.push(offline(name));
+            }
+        }
+        models.sort_by(|a, b| a.name.cmp(&b.name));
+        models
+    }
+}
+
+#[derive(Clone)]
+struct Entry {
+    model: Arc<dyn Model>,
+    info: ModelInfo,
+    guarded: Option<Arc<Guarded>>,
+}
+
+/// Models by name. Cheap to clone.
+#[derive(Clone)]
+pub struct Models {
+    entries: Arc<BTreeMap<String, Entry>>,
+    /// What they may cost where they are asked.
+    purse: Option<Arc<Purse>>,
+}
+
+impl Models {
+    /// Only `offline`, and `default`, which is the same.
+    pub fn offline() -> Self {
+        let offline: Arc<dyn Model> = Arc::new(Offline::new());
+        Self { entries: Arc::default(), purse: None }
+            .insert("offline", (Arc::clone(&offline), None), "offline", "offline")
+            .insert("default", (offline, None), "offline", "offline")
+    }
+
+    /// Those of the settings; `key_of` gives the value of an environment variable. `offline` always exists, and is also
+    /// `default` when the settings have none.
+    pub fn from_settings(
+        settings: &Settings,
+        key_of: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ModelSettingsError> {
+        let mut models = Self::offline();
+        let offline: Arc<dyn Model> = Arc::new(Offline::new());
+        for (name, entry) in &settings.models {
+            let wrong = |setting: &str, problem: String| ModelSettingsError {
+                model: name.clone(),
+                setting: setting.to_owned(),
+                problem,
+            };
+            models = match entry.provider {
+                Provider::Offline => models.insert(name, (Arc::clone(&offline), None), "offline", "offline"),
+                Provider::Openai if name == "offline" => {
+                    return Err(wrong("provider", "`offline` is always the offline model; choose another name".into()));
+                }
+                Provider::Openai => {
+                    let key = match &entry.api_key_env {
+                        None => None,
+                        Some(variable) => Some(key_of(variable).ok_or_else(|| {
+                            let problem =
+                                format!("the environment variable `{variable}` is not set; set it to the key");
+                            wrong("api_key_env", problem)
+                        })?),
+                    };
+                    let guarded = Arc::new(Guarded::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
+                    let model: Arc<dyn Model> = Arc::<Guarded>::clone(&guarded);
+                    models.insert(name, (model, Some(guarded)), "openai", &entry.model)
+                }
+            };
+        }
+        Ok(models)
+    }
+
+    /// These and `model` under `name`, in place of one that had the name.
+    pub fn with(self, name: &str, model: Arc<dyn Model>) -> Self {
+        self.insert(name, (model, None), "rust", name)
+    }
+
+    /// These, asked only as far as `purse` lasts.
+    pub fn within(&self, purse: Arc<Purse>) -> Self {
+        Self { entries: Arc::clone(&self.entries), purse: Some(purse) }
+    }
+
+    fn insert(
+        mut self,
+        name: &str,
+        (model, guarded): (Arc<dyn Model>, Option<Arc<Guarded>>),
+        provider: &str,
+        at_server: &str,
+    ) -> Self {
+        let info = ModelInfo::new(name, provider, at_server);
+        let model = Arc::new(Metered::new(name, model));
+        Arc::make_mut(&mut self.entries).insert(name.to_owned(), Entry { model, info, guarded });
+        self
+    }
+
+    /// The model of that name.
+    pub fn get(&self, name: &str) -> Result<Arc<dyn Model>, ModelError> {
+        self.chain(&name.into())
+    }
+
+    /// The models of these names as one: see [`ModelNames`]. A name that is not known is passed over where another one is.
+    pub fn chain(&self, names: &ModelNames) -> Result<Arc<dyn Model>, ModelError> {
+        let mut links = Vec::new();
+        for name in names.iter() {
+            match self.entries.get(name) {
+                Some(entry) => links.push(Arc::clone(&entry.model)),
+                None if names.is_chain() => warn!("{}; it is passed over", ModelError::Unknown(name.to_owned())),
+                None => {}
+            }
+        }
+        let model: Arc<dyn Model> = match links.len() {
+            0 => return Err(ModelError::Unknown(names.first().to_owned())),
+            1 => links.remove(0),
+            _ => Arc::new(Chain::new(links)),
+        };
+        Ok(match &self.purse {
+            Some(purse) => Arc::new(Budgeted::new(model, Arc::clone(purse))),
+            None => model,
+        })
+    }
+
+    /// All of them, by name.
+    pub fn names(&self) -> Vec<ModelInfo> {
+        let info = |entry: &Entry| {
+            let circuit = entry.guarded.as_deref().map(Guarded::state);
+            ModelInfo { circuit, ..entry.info.clone() }
+        };
+        self.entries.values().map(info).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(toml: &str) -> Settings {
+        use figment::providers::{Format, Serialized, Toml};
+        figment::Figment::from(Serialized::defaults(Settings::default())).merge(Toml::string(toml)).extract().unwrap()
+    }
+
+    #[test]
+    fn offline_is_always_there_and_is_the_default() {
+        let models = Models::from_settings(&Settings::default(), |_| None).unwrap();
+        models.get("offline").unwrap();
+        models.get("default").unwrap();
+        let error = models.get("gpt").err().unwrap().to_string();
+        assert!(error.contains("[models.gpt]") && error.contains("`offline`"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_work_is_named_with_its_setting() {
+        let good = "[models.default]\nprovider='openai'\nbase_url='https://api.example.com/v1'\nmodel='m'\n";
+        for (toml, key, place) in [
+            (format!("{good}api_key_env='K'"), None, "models.default.api_key_env: the environment variable `K`"),
+            (format!("{good}api_key_env='K'"), Some("a\nb"), "models.default.api_key_env: the key in `K`"),
+            (good.replace("https://", ""), None, "models.default.base_url: `api.example.com/v1`"),
+            (good.replace("'m'", "''"), None, "models.default.model: is missing"),
+            (good.replace("models.default", "models.offline"), None, "models.offline.provider"),
+        ] {
+            let error = Models::from_settings(&settings(&toml), |_| key.map(Into::into)).err().unwrap().to_string();
+            assert!(error.starts_with(place), "{error}");
+            assert!(!error.contains("a\nb"));
+        }
+        let models = Models::from_settings(&settings(good), |_| None).unwrap();
+        let listed = models.names();
+        assert_eq!(listed[0].provider, "openai");
+        assert_eq!((listed[0].name.as_str(), listed[0].model.as_str()), ("default", "m"));
+    }
+}

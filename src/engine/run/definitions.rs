@@ -1,0 +1,141 @@
+//! Workflows and task agents by id: those of the store, then those that come with the program, which need no apply.
+
+use crate::definitions::agent::{AgentRecord, load};
+use crate::definitions::workflow::definition::WorkflowRecord;
+use crate::definitions::workflow::read;
+use crate::engine::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
+use crate::storage::store::{self, Listed, Store, StoreError};
+use async_trait::async_trait;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use tracing::error;
+
+/// The compiled-in workflows by id.
+static WORKFLOWS: LazyLock<BTreeMap<String, Arc<WorkflowRecord>>> = LazyLock::new(|| {
+    let good = read::builtin().into_iter().filter_map(|(path, workflow)| {
+        let workflow = workflow.inspect_err(|problem| error!("{}: {problem}", path.display())).ok()?;
+        Some((workflow.id().to_owned(), Arc::new(workflow)))
+    });
+    good.collect()
+});
+
+/// The compiled-in agents by id.
+static AGENTS: LazyLock<BTreeMap<String, Arc<AgentRecord>>> = LazyLock::new(|| {
+    let good = load::builtin().into_iter().filter_map(|(path, agent)| {
+        let agent = agent.inspect_err(|problem| error!("{}: {problem}", path.display())).ok()?;
+        Some((agent.id().to_owned(), Arc::new(agent)))
+    });
+    good.collect()
+});
+
+/// The ids of the workflows that come with the program.
+pub fn builtin_workflows() -> impl Iterator<Item = String> {
+    WORKFLOWS.keys().cloned()
+}
+
+/// The workflow of that id: as registered last, or as it comes with the program.
+pub async fn workflow(store: &dyn Store, id: &str) -> store::Result<Option<Arc<WorkflowRecord>>> {
+    Ok(store.workflow(id).await?.or_else(|| WORKFLOWS.get(id).cloned()))
+}
+
+/// The hash of what runs under an id: that of the workflow, else that of a task agent by itself (O-03).
+pub async fn runs(store: &dyn Store, id: &str) -> store::Result<Option<String>> {
+    if let Some(workflow) = workflow(store, id).await? {
+        return Ok(Some(workflow.hash.clone()));
+    }
+    let agent = store.agent(id).await?.or_else(|| AGENTS.get(id).cloned());
+    Ok(agent.filter(|agent| agent.config.is_task_agent()).map(|agent| agent.hash.clone()))
+}
+
+/// All of them that can be read, by id. A stored one goes before that of the program even when it cannot be read: the program's
+/// own does not run instead.
+pub async fn workflows(store: &dyn Store) -> store::Result<Listed<WorkflowRecord>> {
+    let Listed { good, damaged } = store.workflows().await?;
+    let mut by_id = WORKFLOWS.clone();
+    by_id.extend(good.into_iter().map(|workflow| (workflow.id().to_owned(), workflow)));
+    damaged.iter().for_each(|damaged| drop(by_id.remove(&damaged.id)));
+    Ok(Listed { good: by_id.into_values().collect(), damaged })
+}
+
+/// All agents that are applied, by id, and after them the task agents that come with the program.
+pub async fn agents(store: &dyn Store) -> store::Result<Listed<AgentRecord>> {
+    let mut agents = store.agents().await?;
+    let read = agents.good.iter().map(|agent| agent.id().to_owned());
+    let applied: HashSet<String> = read.chain(agents.damaged.iter().map(|damaged| damaged.id.clone())).collect();
+    let own = AGENTS.values().filter(|agent| agent.config.is_task_agent() && !applied.contains(agent.id()));
+    agents.good.extend(own.cloned());
+    Ok(agents)
+}
+
+/// See the module.
+pub struct StoredDefinitions {
+    store: Arc<dyn Store>,
+    /// Ids and hashes of versions that the store surely has.
+    kept: Mutex<HashSet<(String, String)>>,
+}
+
+impl StoredDefinitions {
+    /// Those that runs on `store` see.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, kept: Mutex::default() }
+    }
+
+    /// Makes sure that the store has what a run begins with: a program of another version has other definitions in it.
+    pub(super) async fn keep(&self, pinned: &Pinned) -> store::Result<()> {
+        let (workflows, agents) = pinned.definitions();
+        for workflow in workflows {
+            if !self.has_kept(workflow.id(), &workflow.hash) {
+                self.store.put_workflow_version(workflow).await?;
+                self.note(workflow.id(), &workflow.hash);
+            }
+        }
+        for agent in agents {
+            if !self.has_kept(agent.id(), &agent.hash) {
+                self.store.put_agent_version(agent).await?;
+                self.note(agent.id(), &agent.hash);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_kept(&self, id: &str, hash: &str) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.contains(&(id.to_owned(), hash.to_owned()))
+    }
+
+    fn note(&self, id: &str, hash: &str) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert((id.to_owned(), hash.to_owned()));
+    }
+}
+
+/// One that cannot be read does not become readable by waiting: the run that names it fails.
+fn why(error: &StoreError) -> PinError {
+    match error {
+        StoreError::Damaged { .. } => {
+            PinError::Unfit(format!("{error}; put it again, or run the version that wrote it"))
+        }
+        StoreError::Unavailable(_) | StoreError::Refused(_) => PinError::Unavailable(error.to_string()),
+    }
+}
+
+#[async_trait]
+impl Definitions for StoredDefinitions {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+        workflow(self.store.as_ref(), id).await.map_err(|error| why(&error))
+    }
+
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+        let kept = self.store.workflow_version(id, hash).await.map_err(|error| why(&error))?;
+        Ok(kept.or_else(|| WORKFLOWS.get(id).filter(|workflow| workflow.hash == hash).cloned()))
+    }
+
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+        let applied = self.store.agent(id).await.map_err(|error| why(&error))?;
+        Ok(applied.or_else(|| AGENTS.get(id).cloned()))
+    }
+
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+        let kept = self.store.agent_version(id, hash).await.map_err(|error| why(&error))?;
+        Ok(kept.or_else(|| AGENTS.get(id).filter(|agent| agent.hash == hash).cloned()))
+    }
+}

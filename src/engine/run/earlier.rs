@@ -1,0 +1,334 @@
+//! Which recorded steps of an earlier turn a run goes on with: all but failures when it is resumed, those before a stage
+//! when it is restarted from there.
+
+use super::beginning::BEGIN;
+use crate::definitions::workflow::definition::{Shape, Target, Workflow};
+use crate::definitions::workflow::node::Node;
+use crate::engine::workflow::dynamic::order;
+use crate::types::step::StepRecord;
+use std::sync::Arc;
+
+/// The last segment of the key under which an attempt of a stage has failed.
+const FAILED: &str = "failed";
+
+/// Finds the workflow that a stage names.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
+
+/// The steps of a run, whose keys begin with `prefix` in its turn, under keys of its own.
+pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
+    if prefix.is_empty() {
+        return steps;
+    }
+    let own = |step: StepRecord| {
+        let key = step.key.strip_prefix(prefix)?.strip_prefix('/')?.to_owned();
+        Some(StepRecord { key, ..step })
+    };
+    steps.into_iter().filter_map(own).collect()
+}
+
+/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed, and the model
+/// calls that failed without being tried again since.
+pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
+    let failed: Vec<_> = path.split('/').collect();
+    let is_around = |stage: &str| {
+        let stage: Vec<_> = stage.trim_end_matches('/').split('/').map(without_attempt).collect();
+        stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b))
+    };
+    let is_within = |key: &str| {
+        let mut place = key.split('/').map(without_attempt);
+        failed.iter().all(|segment| place.next().is_some_and(|found| found == *segment))
+    };
+    // Attempts whose failure stays: with a slash at their end.
+    let failures = steps.iter().filter(|step| step.kind == "stage" && !step.ok);
+    let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED)).filter(|stage| !is_around(stage));
+    let attempts: Vec<String> = attempts.map(str::to_owned).collect();
+    let stays = |step: &StepRecord| match step.kind.as_str() {
+        _ if step.ok => true,
+        "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED) == Some(attempt.as_str())),
+        // What a function has gone on without stays, unless it failed by it.
+        "model" => {
+            let asked_by_function = !step.key.ends_with("/model") && !is_within(&step.key);
+            asked_by_function || attempts.iter().any(|attempt| step.key.starts_with(attempt.as_str()))
+        }
+        _ => true,
+    };
+    steps.into_iter().filter(stays).collect()
+}
+
+/// True when both are the same stage; one around a loop has no iteration.
+fn names(stage: &str, failed: &str) -> bool {
+    stage == failed || failed.strip_prefix(stage).is_some_and(|rest| rest.starts_with('['))
+}
+
+/// What a run begins with that repeats another one of `workflow` from the stage `from` on.
+pub(super) fn restarted(
+    steps: Vec<StepRecord>,
+    workflow: &Workflow,
+    lookup: Lookup<'_>,
+    from: &str,
+) -> Vec<StepRecord> {
+    let from = segments(from);
+    let asked = steps.iter().flat_map(|step| segments(&step.key)).filter(|segment| segment.id == Node::Clarify.id());
+    let clarified = asked.map(|segment| segment.iteration.unwrap_or(1)).max().unwrap_or(0);
+    let seen = Seen { lookup, clarified };
+    let before = |step: &StepRecord| step.key == BEGIN || comes_before(workflow, seen, &segments(&step.key), &from);
+    steps.into_iter().filter(before).collect()
+}
+
+/// Why `from` names no stage of `workflow`, if it does not.
+pub(crate) fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
+    let path = segments(from);
+    let rest = match path.first() {
+        Some(first) if is_root(workflow, first) => &path[1..],
+        _ => &path[..],
+    };
+    if rest.len() < path.len() {
+        within_loop(workflow, &path[0])?;
+    }
+    let mut here = Some((Arc::new(workflow.clone()), workflow.id.clone()));
+    for segment in rest {
+        let Some((workflow, name)) = here else {
+            return Err(format!("`{from}`: there is nothing within the stage before `{}`", segment.id));
+        };
+        if let Shape::Dynamic(dynamic) = &workflow.shape {
+            let deeper = path.last().is_some_and(|last| !std::ptr::eq(last, segment));
+            return order::check(dynamic, segment.place(), deeper);
+        }
+        let stages = workflow.shape.stages();
+        let Some(stage) = stages.iter().find(|stage| stage.id == segment.id) else {
+            let known: Vec<_> = stages.iter().map(|stage| stage.id.as_str()).collect();
+            return Err(format!("`{name}` has no stage `{}`; it has: {}", segment.id, known.join(", ")));
+        };
+        here = inner(&stage.runnable, lookup).map(|inner| (inner, stage.id.clone()));
+        match &here {
+            Some((inner, _)) => within_loop(inner, segment)?,
+            None if segment.iteration.is_some() => return Err(format!("stage `{}` runs no loop", segment.id)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Why `segment` names no iteration of `workflow`, which runs there, if it names one.
+fn within_loop(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), String> {
+    match (&workflow.shape, segment.iteration) {
+        (_, None) => Ok(()),
+        (Shape::Loop { max_iterations, .. }, Some(iteration)) if (1..=*max_iterations).contains(&iteration) => Ok(()),
+        (Shape::Loop { max_iterations, .. }, Some(_)) => {
+            Err(format!("the loop in `{}` has the iterations 1 to {max_iterations}", segment.id))
+        }
+        (_, Some(_)) => Err(format!("stage `{}` runs no loop", segment.id)),
+    }
+}
+
+/// `outer_loop~2[3]`: a stage, its second attempt, the third iteration of the loop in it.
+struct Segment<'k> {
+    id: &'k str,
+    iteration: Option<u32>,
+}
+
+impl<'k> Segment<'k> {
+    fn place(&self) -> order::Place<'k> {
+        (self.id, self.iteration)
+    }
+}
+
+fn segments(path: &str) -> Vec<Segment<'_>> {
+    let parse = |segment| {
+        let id = str::split(segment, ['~', '[']).next().unwrap_or_default();
+        let iteration = segment.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok());
+        Segment { id, iteration }
+    };
+    path.split('/').map(parse).collect()
+}
+
+/// A segment without its attempt.
+fn without_attempt(segment: &str) -> String {
+    match segment.split_once('~') {
+        Some((id, rest)) => format!("{id}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit())),
+        None => segment.to_owned(),
+    }
+}
+
+/// True for the segment with which the keys of a root loop begin.
+fn is_root(workflow: &Workflow, segment: &Segment<'_>) -> bool {
+    matches!(workflow.shape, Shape::Loop { .. }) && segment.id == workflow.id && segment.iteration.is_some()
+}
+
+/// What a run's steps are looked at with.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    lookup: Lookup<'a>,
+    /// How often a dynamic workflow in it has asked its user.
+    clarified: u32,
+}
+
+/// True for the key of a step that does not depend on the stage `from`, which runs in `workflow`: by position in a
+/// pipeline, by iteration in a loop, by the order of nodes in a dynamic workflow; branches are independent of one another.
+fn comes_before(workflow: &Workflow, seen: Seen<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
+    let (Some(at), Some(wanted)) = (key.first(), from.first()) else { return false };
+    if matches!(workflow.shape, Shape::Dynamic(_)) {
+        return order::comes_before(at.place(), wanted.place(), seen.clarified);
+    }
+    if is_root(workflow, at) {
+        let (named, first) = (is_root(workflow, wanted), wanted.iteration);
+        let wanted = if named { first.unwrap_or(1) } else { 1 };
+        let rest = if named { &from[1..] } else { from };
+        let iteration = at.iteration.unwrap_or(1);
+        return iteration < wanted || (iteration == wanted && comes_before(workflow, seen, &key[1..], rest));
+    }
+    let stages = workflow.shape.stages();
+    let place = |id: &str| stages.iter().position(|stage| stage.id == id);
+    let (Some(here), Some(there)) = (place(at.id), place(wanted.id)) else { return false };
+    if here != there {
+        let ordered = matches!(workflow.shape, Shape::Pipeline { .. } | Shape::Loop { .. });
+        return !ordered || here < there;
+    }
+    if let Some(iteration) = at.iteration {
+        let wanted = wanted.iteration.unwrap_or(1);
+        if iteration != wanted {
+            return iteration < wanted;
+        }
+    }
+    let inner = inner(&stages[here].runnable, seen.lookup);
+    inner.is_some_and(|inner| comes_before(&inner, seen, &key[1..], &from[1..]))
+}
+
+fn inner(target: &Target, lookup: Lookup<'_>) -> Option<Arc<Workflow>> {
+    match target {
+        Target::Inline(workflow) => Some(Arc::new(Workflow::clone(workflow))),
+        Target::Reference(id) => lookup(id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+    use crate::definitions::workflow::definition::WorkflowRecord;
+    use crate::types::timestamp::Timestamp;
+    use serde_json::{Value, json};
+
+    fn workflow(document: Value) -> Arc<Workflow> {
+        WorkflowRecord::from_document(document, clock::now()).unwrap().workflow
+    }
+
+    fn stage(id: &str, runnable: &Value) -> Value {
+        json!({"id": id, "runnable": runnable, "input": "{query}"})
+    }
+
+    /// plan, outer_loop of (parallel_result of (inner_loop of (retrieve, verify), meta)), summary.
+    fn research() -> Arc<Workflow> {
+        let inner = json!({"type": "loop", "id": "inner", "stages": [stage("retrieve", &json!("a")), stage("verify", &json!("b"))]});
+        let parallel = json!({"type": "parallel", "id": "both", "branches": [stage("inner_loop", &inner), stage("meta", &json!("c"))]});
+        let outer = json!({"type": "loop", "id": "outer", "stages": [stage("parallel_result", &parallel)]});
+        workflow(json!({"id": "research", "stages": [
+            stage("plan", &json!("p")), stage("outer_loop", &outer), stage("summary", &json!("s")),
+        ]}))
+    }
+
+    fn step(key: &str, kind: &str, ok: bool) -> StepRecord {
+        StepRecord {
+            key: key.into(),
+            kind: kind.into(),
+            target: String::new(),
+            input_hash: String::new(),
+            output: Value::Null,
+            ok,
+            ms: 0,
+            model: None,
+            tokens: None,
+            attempts: None,
+            charged: None,
+            at: Timestamp::from_millis(0),
+        }
+    }
+
+    fn keys(steps: &[StepRecord]) -> Vec<&str> {
+        steps.iter().map(|step| step.key.as_str()).collect()
+    }
+
+    #[test]
+    fn a_restart_keeps_what_comes_before_the_stage() {
+        let all = [
+            "begin",
+            "plan/0/model",
+            "outer_loop[1]/parallel_result/inner_loop[1]/retrieve/0/model",
+            "outer_loop[1]/parallel_result/inner_loop[1]/verify~2/0/model",
+            "outer_loop[1]/parallel_result/meta/0/model",
+            "outer_loop[2]/parallel_result/inner_loop[1]/retrieve/0/model",
+            "outer_loop[2]/parallel_result/meta/0/model",
+            "summary/0/model",
+        ];
+        let kept = |from: &str| {
+            let steps = all.iter().map(|key| step(key, "model", true)).collect();
+            let kept = restarted(steps, &research(), &|_| None, from);
+            all.iter().map(|key| u8::from(keys(&kept).contains(key))).collect::<Vec<_>>()
+        };
+        assert_eq!(kept("plan"), [1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(kept("outer_loop"), [1, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(kept("outer_loop[2]"), [1, 1, 1, 1, 1, 0, 0, 0]);
+        assert_eq!(kept("outer_loop[2]/parallel_result/meta"), [1, 1, 1, 1, 1, 1, 0, 0], "branches are independent");
+        assert_eq!(kept("outer_loop[1]/parallel_result/inner_loop[1]/verify"), [1, 1, 1, 0, 1, 0, 0, 0]);
+        assert_eq!(kept("summary"), [1, 1, 1, 1, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn the_iterations_of_a_root_loop_are_told_apart() {
+        let again = workflow(
+            json!({"type": "loop", "id": "again", "stages": [stage("x", &json!("a")), stage("y", &json!("part"))]}),
+        );
+        let part = workflow(json!({"id": "part", "stages": [stage("z", &json!("b"))]}));
+        let lookup = |id: &str| (id == "part").then(|| Arc::clone(&part));
+        let all = ["again[1]/x/0/model", "again[1]/y/z/0/model", "again[2]/x/0/model", "again[2]/y/z/0/model"];
+        let kept = |from: &str| {
+            let steps = all.iter().map(|key| step(key, "model", true)).collect();
+            restarted(steps, &again, &lookup, from).len()
+        };
+        assert_eq!((kept("again[2]"), kept("again[2]/y"), kept("again[2]/y/z"), kept("y")), (2, 3, 3, 1));
+        assert!(check(&again, &lookup, "again[2]/y/z").is_ok() && check(&again, &lookup, "y").is_ok());
+        let wrong = check(&again, &lookup, "again[2]/y/other").unwrap_err();
+        assert!(wrong.contains("`y` has no stage `other`; it has: z"), "{wrong}");
+        assert!(check(&again, &lookup, "x/y").unwrap_err().contains("nothing within"));
+        assert_eq!(check(&again, &lookup, "again[11]").unwrap_err(), "the loop in `again` has the iterations 1 to 10");
+        for no_loop in ["x[1]", "y[1]/z"] {
+            assert!(check(&again, &lookup, no_loop).unwrap_err().contains("runs no loop"), "{no_loop}");
+        }
+    }
+
+    #[test]
+    fn a_resumed_run_forgets_how_its_stage_failed_and_nothing_else() {
+        let all = [
+            ("begin", "begin", true),
+            ("plan/failed", "stage", false),
+            ("plan/0/model", "model", false),
+            ("plan~2/0/model", "model", true),
+            ("outer_loop/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta~2/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/0/model", "model", true),
+            ("outer_loop[1]/parallel_result/meta/0/tool[1]", "tool", false),
+            ("outer_loop[1]/parallel_result/meta~2/1/model", "model", false),
+            ("outer_loop[1]/parallel_result/inner_loop[1]/verify/0/model", "model", false),
+            ("outer_loop~2[1]/parallel_result/meta/failed", "stage", false),
+            ("outer_loop[1]/parallel_result/meta/ask", "model", false),
+            ("outer_loop[1]/parallel_result/other/0/model", "model", false),
+            ("other/ask", "model", false),
+        ];
+        let steps: Vec<_> = all.iter().map(|(key, kind, ok)| step(key, kind, *ok)).collect();
+        let kept = resumed(steps.clone(), "outer_loop[1]/parallel_result/meta");
+        let expected = [
+            "begin",
+            "plan/failed",
+            "plan/0/model",
+            "plan~2/0/model",
+            "outer_loop[1]/parallel_result/meta/0/model",
+            "outer_loop[1]/parallel_result/meta/0/tool[1]",
+            "other/ask",
+        ];
+        assert_eq!(keys(&kept), expected);
+        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "a cancelled run has only not tried again");
+        let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
+        assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
+
+use super::speech::Output;
+use crate::engine::journal::Guard;
+use crate::engine::turn::{Services, TurnError, read_back};
+use crate::engine::workflow::orchestration::EventSink;
+use crate::engine::workflow::orchestration::event::RunEvent;
+use crate::storage::queue::Queue;
+use crate::types::event::{Event, EventType, OutEvent, StepEvent};
+use crate::types::session::history;
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The key of the step event that marks the end of what is read back.
+const MARK: &str = "resumed";
+/// Room in a payload's limit for its headers.
+const HEADERS: usize = 4 * 1024;
+/// No event is larger, whatever the queue takes: a run's last one goes through its lane's document.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// A run's place among the streams of events.
+#[derive(Clone)]
+pub(super) struct Outlet {
+    pub(super) channel: String,
+    /// The session that asked for the run, or the run.
+    pub(super) stream: String,
+    pub(super) run_id: String,
+    pub(super) turn_id: String,
+}
+
+impl Outlet {
+    /// An event as it is published. One that the queue would not take loses its texts.
+    pub(super) fn publication(&self, event: &RunEvent, limit: usize) -> OutEvent {
+        OutEvent {
+            channel: self.channel.clone(),
+            session_id: self.stream.clone(),
+            event_type: EventType::Run,
+            msg_id: Some(event.event_id.clone()),
+            payload: payload(event, limit.saturating_sub(HEADERS).min(MAX_BYTES)).into(),
+        }
+    }
+}
+
+fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
+    // Plain data with text keys always serialises.
+    let bytes = serde_json::to_vec(event).unwrap_or_default();
+    if bytes.len() <= limit {
+        return bytes;
+    }
+    let mut event = event.clone();
+    let data = event.data.get_or_insert_with(Map::new);
+    data.retain(|name, _| !matches!(name.as_str(), "output" | "branch_outputs"));
+    data.insert("truncated".into(), Value::Bool(true));
+    data.insert("bytes".into(), bytes.len().into());
+    if let Some(snapshot) = &mut event.snapshot {
+        // Escaped, a byte takes six at most.
+        snapshot.content = history::cut(&snapshot.content, limit / 8).into_owned();
+        snapshot.tool_calls = None;
+    }
+    if let Some(error) = &mut event.error {
+        *error = history::cut(error, limit / 8).into_owned();
+    }
+    serde_json::to_vec(&event).unwrap_or_default()
+}
+
+/// What a run has published before.
+#[derive(Clone, Default)]
+pub(super) struct Published {
+    ids: HashSet<String>,
+    /// What was told before the run waited, as [`brief`] has it.
+    told: HashSet<String>,
+    /// By step, the last stream of its answer's pieces.
+    streams: HashMap<String, String>,
+}
+
+impl Published {
+    pub(super) fn has(&self, event: &RunEvent) -> bool {
+        self.ids.contains(&event.event_id) || self.told.contains(&brief(&event.event_id))
+    }
+
+    /// Takes in what was told before, as [`brief`] has it.
+    pub(super) fn recall(&mut self, told: &[String]) {
+        self.told.extend(told.iter().cloned());
+    }
+
+    fn add(&mut self, event: &Value) {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        self.ids.extend(text(&event["event_id"]));
+        if let (Some(step), Some(stream)) = (text(&event["step_id"]), text(&event["delta"]["stream_id"])) {
+            self.streams.insert(step, stream);
+        }
+    }
+}
+
+/// What of a run is on the stream, up to a mark that is put there now: the stream's own window for repeats ends.
+pub(super) async fn published(
+    services: &Services,
+    outlet: &Outlet,
+    (epoch, guard): (u64, &Guard),
+) -> Result<Published, TurnError> {
+    let mark = StepEvent {
+        session_id: outlet.stream.clone(),
+        turn_id: outlet.turn_id.clone(),
+        key: format!("{}/{MARK}", outlet.run_id),
+        kind: MARK.into(),
+        target: epoch.to_string(),
+        ok: true,
+        ms: 0,
+    };
+    let event = OutEvent {
+        channel: outlet.channel.clone(),
+        session_id: outlet.stream.clone(),
+        event_type: EventType::Step,
+        msg_id: Some(format!("{}/{}/step/{MARK}-{epoch}", outlet.run_id, outlet.turn_id)),
+        payload: serde_json::to_vec(&mark).unwrap_or_default().into(),
+    };
+    if !guard.holds().await? {
+        return Err(TurnError::Lost);
+    }
+    services.queue.emit([event].into()).await?;
+    let of_run = |event| match event {
+        Event::Run(event) if event["root_run_id"] == outlet.run_id.as_str() => Some(event),
+        _ => None,
+    };
+    let mut published = Published::default();
+    read_back(services.queue.as_ref(), &mark, of_run).await?.iter().for_each(|event| published.add(event));
+    Ok(published)
+}
+
+/// See the module.
+pub(super) struct QueueSink {
+    queue: Arc<dyn Queue>,
+    outlet: Outlet,
+    guard: Guard,
+    published: Published,
+    /// What went through here, as [`brief`] has it, but for pieces of answers: they never come again.
+    told: Mutex<HashSet<String>>,
+    /// By step, the stream of its answer's pieces that is told.
+    streams: Mutex<HashMap<String, String>>,
+    said: Option<Output>,
+    problem: Mutex<Option<TurnError>>,
+}
+
+/// An event's id, shorter: what a run that waits remembers of those that it has told.
+pub(super) fn brief(event_id: &str) -> String {
+    format!("{:.16}", format!("{:x}", md5::compute(event_id)))
+}
+
+impl QueueSink {
+    pub(super) fn new(
+        services: &Services,
+        outlet: Outlet,
+        guard: Guard,
+        (mut published, said): (Published, Option<Output>),
+    ) -> Self {
+        let (queue, streams) = (Arc::clone(&services.queue), Mutex::new(std::mem::take(&mut published.streams)));
+        let (told, problem) = (Mutex::default(), Mutex::default());
+        Self { queue, outlet, guard, published, told, streams, said, problem }
+    }
+
+    /// What the run has told so far, in this turn and those before it.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told: Vec<_> = self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        told.sort_unstable();
+        told
+    }
+
+    /// Notes that the run tells this; true when nobody has seen it yet.
+    fn is_fresh(&self, event: &RunEvent) -> bool {
+        if event.delta.is_none() {
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(brief(&event.event_id));
+        }
+        !self.published.has(event)
+    }
+
+    /// What a publication came to that failed with this `problem`.
+    pub(super) fn why(&self, problem: String) -> TurnError {
+        let known = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take();
+        known.unwrap_or(TurnError::Infrastructure(problem))
+    }
+
+    async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
+        let limit = self.queue.max_payload();
+        let mut publications = Vec::with_capacity(events.len());
+        for mut event in events {
+            if self.is_fresh(&event) {
+                self.note_stream(&mut event);
+                publications.push(self.outlet.publication(&event, limit));
+                publications.extend(self.said.as_ref().and_then(|said| said.piece(&event)));
+            }
+        }
+        match publications.is_empty() {
+            true => Ok(()),
+            false if !self.guard.holds().await? => Err(TurnError::Lost),
+            false => Ok(self.queue.emit(publications.into()).await?),
+        }
+    }
+}
+
+impl QueueSink {
+    /// A stream that takes the place of another one, here or of an earlier worker, names it.
+    fn note_stream(&self, event: &mut RunEvent) {
+        let (Some(delta), Some(step_id)) = (&mut event.delta, &event.step_id) else { return };
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.get(step_id) != Some(&delta.stream_id) {
+            delta.supersedes = streams.insert(step_id.clone(), delta.stream_id.clone());
+        }
+    }
+}
+
+#[async_trait]
+impl EventSink for QueueSink {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+        self.emit(events).await.map_err(|error| {
+            let problem = error.to_string();
+            *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            problem
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::workflow::orchestration::broken_off;
+    use crate::engine::workflow::orchestration::event::Snapshot;
+
+    #[test]
+    fn an_event_that_is_too_large_says_so_in_place_of_its_texts() {
+        let mut event = broken_off("r", "x");
+        event.data =
+            Some(Map::from_iter([("output".into(), "长".repeat(10_000).into()), ("iterations".into(), 2.into())]));
+        event.snapshot = Some(Snapshot { role: "assistant".into(), content: "\u{1}".repeat(10_000), tool_calls: None });
+        assert_eq!(payload(&event, 1_000_000), serde_json::to_vec(&event).unwrap());
+        let cut = payload(&event, 8_000);
+        assert!(cut.len() <= 8_000, "{}", cut.len());
+        let cut: RunEvent = serde_json::from_slice(&cut).unwrap();
+        let data = cut.data.unwrap();
+        assert_eq!((data.get("output"), &data["truncated"], &data["iterations"]), (None, &true.into(), &2.into()));
+        assert!(data["bytes"].as_u64().unwrap() > 30_000 && cut.event_id == event.event_id);
+    }
+}

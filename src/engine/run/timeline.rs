@@ -1,0 +1,84 @@
+//! What has happened in a run, for those who look at it: its steps are repeated over the definitions that it began with.
+
+use super::definitions::StoredDefinitions;
+use super::{Beginning, earlier};
+use crate::engine::action::http::{HttpCaller, SecretFill};
+use crate::engine::action::tool::Tools;
+use crate::engine::journal::Journal;
+use crate::engine::model::Models;
+use crate::engine::workflow::Flows;
+use crate::engine::workflow::orchestration::pinned::{PinError, Pinned};
+use crate::engine::workflow::orchestration::timeline::{StageStatus, timeline};
+use crate::engine::workflow::orchestration::{RunServices, TimelineEntry};
+use crate::storage::store::{Result, Store, StoreError};
+use crate::types::run::RunRecord;
+use crate::types::run_outcome::RunFailure;
+use std::sync::{Arc, LazyLock};
+use tracing::debug;
+
+/// Nothing is called: a step that is not recorded does not run. It takes a while to be made.
+static HTTP: LazyLock<Option<HttpCaller>> = LazyLock::new(|| HttpCaller::new(SecretFill::none(), &[]).ok());
+
+/// The stages of a run as far as they have been begun; none before it has begun, or when what it began with is gone.
+/// `flows` are those registered in Rust.
+pub async fn of(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Result<Vec<TimelineEntry>> {
+    if run.turn_id.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids = (run.lane.as_str(), run.turn_id.as_str());
+    let steps = earlier::of_run(store.steps(ids.0, ids.1).await?, &run.prefix);
+    let (Some(beginning), Some(http)) = (Beginning::of(&steps, ""), HTTP.clone()) else { return Ok(Vec::new()) };
+    let definitions = StoredDefinitions::new(Arc::clone(store));
+    let pinned = match Pinned::load(&definitions, flows, &beginning.manifest).await {
+        Ok(pinned) => pinned,
+        Err(PinError::Unavailable(problem)) => return Err(StoreError::Unavailable(problem)),
+        Err(PinError::Unfit(problem)) => {
+            debug!(run_id = run.run_id, "the run has no timeline: {problem}");
+            return Ok(Vec::new());
+        }
+    };
+    let services = RunServices { models: Models::offline(), http, tools: Tools::default() };
+    let journal = Journal::looked_at(Arc::clone(store), ids, steps);
+    let mut entries = timeline(pinned, journal, services, (beginning.input, beginning.request)).await;
+    if let Some(failure) = &run.error {
+        entries.iter_mut().for_each(|entry| note(entry, failure));
+    }
+    Ok(entries)
+}
+
+/// A failure that may be tried again is no step: the run's record has it.
+fn note(entry: &mut TimelineEntry, failure: &RunFailure) {
+    let Some(within) = failure.path.strip_prefix(&entry.path) else { return };
+    if entry.status == StageStatus::Running && (within.is_empty() || within.starts_with(['/', '['])) {
+        entry.status = StageStatus::Failed;
+        entry.error = Some(failure.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_stage_that_failed_and_those_around_it_have_failed() {
+        let failure = RunFailure { path: "outer[2]/all/verify".into(), cause: "no answer".into(), attempts: 1 };
+        let noted = |path: &str, status: &str| {
+            let mut entry: TimelineEntry = serde_json::from_value(json!({
+                "path": path, "runnable": "r", "attempt": 1, "depth": 0, "status": status, "input": "", "output": null,
+                "error": null, "started_at": null, "ended_at": null, "ms": null, "model": null,
+                "tokens": {"prompt": 0, "completion": 0}, "model_calls": 0,
+            }))
+            .unwrap();
+            note(&mut entry, &failure);
+            entry.status
+        };
+        for around in ["outer", "outer[2]/all", "outer[2]/all/verify"] {
+            assert_eq!(noted(around, "running"), StageStatus::Failed, "{around}");
+        }
+        for other in ["out", "outer[2]/all/verify2", "outer[2]/all/plan", "outer[1]/all"] {
+            assert_eq!(noted(other, "running"), StageStatus::Running, "{other}");
+        }
+        assert_eq!(noted("outer[2]/all/verify", "completed"), StageStatus::Completed);
+    }
+}

@@ -1,0 +1,293 @@
+//! One leadership of the scheduler. What takes time (a sweep, publishing, renewing, looking after lanes) runs beside the
+//! loop that awaits due times, so that none of it makes a timer late.
+
+use super::housekeeping;
+use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler};
+use crate::base::clock::{Clock, Moment};
+use crate::base::metrics::{metrics, observe};
+use crate::base::telemetry::TraceContext;
+use crate::storage::queue::{Publish, Queue, QueueError};
+use crate::storage::store::StoreError;
+use crate::storage::store::records::{DueTimer, DueTimers};
+use crate::types::job::{Job, JobBody};
+use crate::types::timestamp::Timestamp;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::pending;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug_span, warn};
+
+/// The most timers of one sweep; the next one sees the rest.
+const BATCH: usize = 50_000;
+/// After this a timer that is still there is published again: its job was lost, or waits in a long lane.
+const REPUBLISH: Duration = Duration::from_secs(300);
+/// How long a timer waits that could not be published.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Jobs on their way to the queue at once.
+const PUBLISHING: usize = 512;
+/// Sweeps that hints ask for are so far apart at least: many turns that arm short timers at once are one sweep.
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(50);
+
+/// What is done again and again, by the time that passes: a wall clock that is set back must not stop it.
+struct Ticks {
+    clock: Clock,
+    /// When each comes next.
+    next: [(Moment, Duration, Tick); 4],
+}
+
+#[derive(Clone, Copy)]
+enum Tick {
+    Renewal,
+    Sweep,
+    Lanes,
+    Housekeeping,
+}
+
+impl Ticks {
+    fn begin(clock: Clock) -> Self {
+        let (now, seconds) = (clock.moment(), Duration::from_secs);
+        let next = [
+            (now, LEASE / 4, Tick::Renewal),
+            (now, seconds(1), Tick::Sweep),
+            (now, seconds(5), Tick::Lanes),
+            (now, seconds(60), Tick::Housekeeping),
+        ];
+        Self { clock, next }
+    }
+
+    /// Waits for the next one; after a pause one makes up for all that were missed. Nothing is lost when this is dropped.
+    async fn next(&mut self) -> Tick {
+        let Self { clock, next } = self;
+        let [first, others @ ..] = next;
+        let first = others.iter_mut().fold(first, |first, other| if other.0 < first.0 { other } else { first });
+        clock.sleep_until(first.0).await;
+        first.0 = clock.moment() + first.1;
+        first.2
+    }
+}
+
+/// What a timer is remembered by: a hash of session, timer and generation, since there may be millions. Two that share
+/// one would make the later of them wait until it is published again.
+type TimerKey = u64;
+
+/// See the module. Its memory ends with it.
+pub(super) struct Term<'a> {
+    scheduler: &'a Scheduler,
+    hasher: RandomState,
+    /// By when they are due.
+    due: BTreeMap<(Moment, TimerKey), DueTimer>,
+    /// In `due`, or on their way to the queue.
+    waiting: HashSet<TimerKey>,
+    /// Published, and still in the store as far as is known.
+    published: HashMap<TimerKey, Moment>,
+    publishing: FuturesUnordered<BoxFuture<'a, (DueTimer, Result<(), QueueError>)>>,
+    /// At most one sweep, since when.
+    sweeping: FuturesUnordered<BoxFuture<'a, (Moment, Result<DueTimers, StoreError>)>>,
+    /// A sweep is wanted after the one that is under way.
+    sweep_again: bool,
+    /// Renewing and looking after lanes.
+    chores: FuturesUnordered<BoxFuture<'a, Option<Moment>>>,
+    /// Not led any more after this, whatever the store says later, also after a suspend of the machine.
+    led_until: Moment,
+    /// The store's time at its last answer.
+    store_time: Option<(Timestamp, Moment)>,
+}
+
+impl<'a> Term<'a> {
+    /// A leadership that was won just now.
+    pub(super) fn begin(scheduler: &'a Scheduler) -> Self {
+        Self {
+            scheduler,
+            hasher: RandomState::new(),
+            due: BTreeMap::new(),
+            waiting: HashSet::new(),
+            published: HashMap::new(),
+            publishing: FuturesUnordered::new(),
+            sweeping: FuturesUnordered::new(),
+            sweep_again: false,
+            chores: FuturesUnordered::new(),
+            led_until: scheduler.clock.moment() + LEASE,
+            store_time: None,
+        }
+    }
+
+    /// Leads until `stop`, or until the leadership is lost.
+    pub(super) async fn serve(&mut self, stop: &CancellationToken) {
+        let mut hints = match self.scheduler.queue.timer_hints().await {
+            Ok(hints) => hints.fuse(),
+            Err(error) => {
+                warn!("no hints from the queue, short timers wait for the sweep: {error}");
+                futures::stream::pending().boxed().fuse()
+            }
+        };
+        let scheduler = self.scheduler;
+        let mut ticks = Ticks::begin(scheduler.clock.clone());
+        while self.scheduler.clock.moment() < self.led_until {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                tick = ticks.next() => self.tick(tick),
+                Some(_) = hints.next() => self.sweep(BETWEEN_SWEEPS),
+                () = first_due(&scheduler.clock, &self.due), if self.publishing.len() < PUBLISHING => {
+                    if let Some((_, due)) = self.due.pop_first() {
+                        self.publish(due);
+                    }
+                }
+                Some((due, outcome)) = self.publishing.next() => self.published(due, outcome),
+                Some((begun, due)) = self.sweeping.next() => self.swept(begun, due),
+                Some(led_until) = self.chores.next() => self.led_until = led_until.unwrap_or(self.led_until),
+                () = self.scheduler.clock.sleep_until(self.led_until) => {}
+            }
+        }
+        warn!(owner = self.scheduler.owner, "this scheduler leads no longer");
+    }
+
+    fn renew(&self) {
+        let (asked, Scheduler { store, owner, .. }) = (self.scheduler.clock.moment(), self.scheduler);
+        let renewed = async move {
+            match store.lead(ROLE, owner, LEASE).await {
+                Ok(true) => Some(asked + LEASE),
+                Ok(false) => Some(asked),
+                Err(error) => {
+                    warn!("the scheduler cannot renew its leadership: {error}");
+                    None
+                }
+            }
+        };
+        self.chores.push(renewed.boxed());
+    }
+
+    fn tick(&mut self, tick: Tick) {
+        let Scheduler { queue, store, idle_after, woken, .. } = self.scheduler;
+        match tick {
+            Tick::Renewal => self.renew(),
+            Tick::Sweep => self.sweep(Duration::ZERO),
+            Tick::Lanes => {
+                self.chores.push(woken.wake_lanes(queue.as_ref(), store.as_ref()).map(|()| None).boxed());
+            }
+            Tick::Housekeeping => {
+                let clean = housekeeping::clean(queue.as_ref(), store.as_ref(), *idle_after);
+                self.chores.push(clean.map(|()| None).boxed());
+            }
+        }
+    }
+
+    /// Reads what is due soon, after `pause`; once more if that is being done already.
+    fn sweep(&mut self, pause: Duration) {
+        if !self.sweeping.is_empty() {
+            self.sweep_again = true;
+            return;
+        }
+        let Scheduler { store, clock, .. } = self.scheduler;
+        let sweep = async move {
+            clock.sleep(pause).await;
+            (clock.moment(), store.due_timers(HORIZON, BATCH).await)
+        };
+        self.sweeping.push(sweep.boxed());
+    }
+
+    /// Delays count from the store's clock as of its answer, so no timer is early.
+    fn swept(&mut self, begun: Moment, due: Result<DueTimers, StoreError>) {
+        match due {
+            Ok(due) => self.adopt(begun, due),
+            Err(error) => warn!("the sweep for due timers fails: {error}"),
+        }
+        if std::mem::take(&mut self.sweep_again) {
+            self.sweep(BETWEEN_SWEEPS);
+        }
+    }
+
+    fn adopt(&mut self, begun: Moment, due: DueTimers) {
+        let whole = due.timers.len() < BATCH;
+        let now = self.scheduler.clock.moment();
+        self.store_time = Some((due.now, due.at));
+        let mut seen = HashSet::with_capacity(if whole { self.published.len() } else { 0 });
+        for timer in due.timers {
+            let key = self.key(&timer);
+            if self.published.get(&key).is_some_and(|at| at.until(now) < REPUBLISH) {
+                seen.insert(key);
+            } else if self.waiting.insert(key) {
+                let delay = delay(due.now, timer.timer.due_at);
+                self.due.insert((due.at + delay, key), timer);
+            }
+        }
+        if whole {
+            // What the store has no more needs no memory.
+            self.published.retain(|key, at| *at >= begun || seen.contains(key));
+        }
+    }
+
+    fn publish(&self, due: DueTimer) {
+        let queue = Arc::clone(&self.scheduler.queue);
+        let published = async move {
+            let DueTimer { session_id, timer } = &due;
+            let (timer_id, generation) = (&timer.timer_id, timer.generation);
+            let span = debug_span!(parent: None, "timer", session_id, timer_id, generation, timer = timer.name);
+            if let Some(trace) = timer.traceparent.as_deref().and_then(|parent| TraceContext::parse(parent, None)) {
+                trace.adopt(&span);
+            }
+            let outcome = publish(queue.as_ref(), &due).instrument(span).await;
+            (due, outcome)
+        };
+        self.publishing.push(published.boxed());
+    }
+
+    fn published(&mut self, due: DueTimer, outcome: Result<(), QueueError>) {
+        let (key, moment) = (self.key(&due), self.scheduler.clock.moment());
+        match outcome {
+            Ok(()) => {
+                if let Some((then, at)) = self.store_time {
+                    let now = then.plus(at.until(moment));
+                    observe(&metrics().timer_lateness, due.timer.due_at.until(now));
+                }
+                self.waiting.remove(&key);
+                self.published.insert(key, moment);
+            }
+            Err(error) => {
+                let (session_id, timer_id) = (&due.session_id, &due.timer.timer_id);
+                warn!(session_id, timer_id, "a due timer is not published, again in 1 s: {error}");
+                self.due.insert((moment + AGAIN, key), due);
+            }
+        }
+    }
+
+    fn key(&self, due: &DueTimer) -> TimerKey {
+        self.hasher.hash_one((&due.session_id, &due.timer.timer_id, due.timer.generation))
+    }
+}
+
+/// Returns when the first of them is due.
+async fn first_due(clock: &Clock, due: &BTreeMap<(Moment, TimerKey), DueTimer>) {
+    match due.first_key_value() {
+        Some(((at, _), _)) => clock.sleep_until(*at).await,
+        None => pending().await,
+    }
+}
+
+/// How long until `due_at`. Both clocks count whole milliseconds: one more keeps the promise.
+fn delay(now: Timestamp, due_at: Timestamp) -> Duration {
+    match now.until(due_at) {
+        Duration::ZERO => Duration::ZERO,
+        delay => delay + Duration::from_millis(1),
+    }
+}
+
+async fn publish(queue: &dyn Queue, due: &DueTimer) -> Result<(), QueueError> {
+    let DueTimer { session_id, timer } = due;
+    let job_id = format!("{}-{}", timer.timer_id, timer.generation);
+    let body = JobBody::Timer {
+        timer_id: timer.timer_id.clone(),
+        generation: timer.generation,
+        name: timer.name.clone(),
+        due_at: timer.due_at,
+        action: timer.action.clone(),
+        message: timer.message.clone(),
+    };
+    let msg_id = Some(format!("{session_id}:{job_id}"));
+    let job = Job { session_id: session_id.clone(), job_id, body };
+    queue.publish(Publish { session_id: session_id.clone(), msg_id, payload: job.encode() }).await.map(|_| ())
+}

@@ -1,0 +1,191 @@
+//! Executing an action as a step of the journal.
+
+use super::TurnError;
+use super::state::Turn;
+use super::waiting::{FlowCall, FlowEnd};
+use crate::engine::action::outcome::{self, Called};
+use crate::engine::action::system::Operation;
+use crate::engine::action::{ActionResult, flow, skill, tool};
+use crate::engine::journal::{Done, Label, StepError, Stepped};
+use crate::engine::model::ModelError;
+use crate::engine::run::{Inline, InlineEnd, Suspended};
+use crate::engine::workflow::asking::Asking;
+use crate::engine::workflow::{Asker, FlowContext, FlowError, Flows};
+use crate::types::action::{Action, ActionKind};
+use futures::FutureExt;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl Turn<'_> {
+    /// Runs a SKILL or TOOL once and answers its result as the model reads it.
+    pub(super) async fn act(&mut self, iteration: u32, action: &Action) -> Result<Value, TurnError> {
+        let kind = if action.kind == ActionKind::Skill { "skill" } else { "tool" };
+        let (services, agent) = (self.services, Arc::clone(&self.agent));
+        let key = format!("{iteration}/act");
+        let label = Label { kind, target: &action.target };
+        let journal = self.journal.clone();
+        let step = journal.step(&key, label, action, |idempotency_key| async move {
+            let result = if action.kind == ActionKind::Skill {
+                skill::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
+            } else {
+                tool::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
+            }
+            .bounded();
+            let (ok, attempts) = (result.ok, Some(result.attempts));
+            Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
+        });
+        let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
+            Ok(stepped) => stepped,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(never)) => match never {},
+        };
+        self.acted(&action.target);
+        self.step_finished(kind, &action.target, &stepped);
+        Ok(json!(stepped.output))
+    }
+
+    /// Applies a silent operation to the session; `handoff` is none of them. The error is for the model to read.
+    pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) -> Result<(), String> {
+        let done = match operation {
+            Operation::CloseConversation => {
+                self.session.closed_at = Some(self.services.clock.now());
+                Ok(())
+            }
+            Operation::UpdateProfile => self.update_profile(&action.params),
+            Operation::Handoff => Ok(()),
+        };
+        self.note_action(&format!("{iteration}/act"), ("system", true), action, (&done, Duration::ZERO));
+        done
+    }
+
+    /// Records an action whose steps do not show how it ended, and reports it.
+    pub(super) fn note_action(
+        &mut self,
+        key: &str,
+        (kind, known): (&'static str, bool),
+        action: &Action,
+        (done, took): (&Result<(), String>, Duration),
+    ) {
+        let target = action.target.as_str();
+        self.acted(target);
+        outcome::report(Called { kind, target, known }, done.as_ref().err().map(String::as_str), took);
+        let (ok, output) = match done {
+            Ok(()) => (true, Value::Null),
+            Err(error) => (false, json!({ "ok": false, "error": error })),
+        };
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if kind == "flow" {
+            let stepped = Stepped { output: (), ok, ms, key: key.to_owned(), target: target.to_owned() };
+            self.step_finished(kind, target, &stepped);
+        }
+        self.journal.note(key, Label { kind, target }, action, (Done { ok, ..Done::ok(output) }, ms));
+    }
+
+    /// Runs a flow to its final text, or to a question; an inner error is for the model to read.
+    pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<FlowEnd, TurnError> {
+        let call = FlowCall {
+            action: action.clone(),
+            input: flow::input(action, &self.message_text()),
+            turn_id: self.turn_id().to_owned(),
+            prefix: format!("{iteration}/{}", action.target),
+            journal: self.journal.clone(),
+            asking: Arc::new(Asking::user(None)),
+            asked: 0,
+            began_at: self.started_at(),
+            before: Suspended::default(),
+            key: format!("{iteration}/flow"),
+        };
+        self.call_flow(call).await
+    }
+
+    /// Runs a flow from its beginning, over its recorded steps, and records a step with its outcome.
+    pub(super) async fn call_flow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
+        self.settle().await?;
+        let (key, action, begun) = (call.key.clone(), call.action.clone(), Instant::now());
+        let known = self.agent.config.flows.contains(&action.target);
+        let end = Box::pin(self.run_called(call)).await?;
+        let done = match &end {
+            FlowEnd::Failed(problem) => Err(problem.clone()),
+            FlowEnd::Said(_) | FlowEnd::Asks(_) => Ok(()),
+        };
+        self.note_action(&key, ("flow", known), &action, (&done, begun.elapsed()));
+        Ok(end)
+    }
+
+    async fn run_called(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
+        let action = &call.action;
+        let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
+            Ok(Some(runnable)) => runnable,
+            Ok(None) => return self.workflow(call).await,
+            Err(problem) => return Ok(FlowEnd::Failed(problem)),
+        };
+        if let Err(problem) = Flows::check(runnable.as_ref(), &action.params) {
+            return Ok(FlowEnd::Failed(format!("flow `{}`: {problem}", action.target)));
+        }
+        let model = match self.models.chain(&self.agent.config.model) {
+            Ok(model) => model,
+            Err(error) => return Ok(FlowEnd::Failed(error.to_string())),
+        };
+        let context = FlowContext {
+            input: call.input.clone(),
+            params: action.params.clone(),
+            session_id: self.session.session_id.clone(),
+            agent: Arc::clone(&self.agent),
+            model,
+            journal: call.journal.scope(&call.prefix),
+            listener: Arc::new(self.voice(&call.prefix).await?),
+            asker: Asker::Turn(Arc::clone(&call.asking)),
+        };
+        let outer = call.journal.under_way();
+        let outcome = tokio::select! {
+            biased;
+            outcome = runnable.run(context) => Some(outcome),
+            () = call.asking.left(&call.journal, outer) => None,
+            // A flow that waits without a step does not look.
+            () = call.journal.broken_off(outer) => return Err(TurnError::Cancelled),
+        };
+        if !matches!(outcome, Some(Err(_))) {
+            call.asking.check(&call.journal)?;
+        }
+        let target = &call.action.target;
+        match outcome {
+            None => self.waits(call, Suspended::default(), None).await,
+            Some(Ok(text)) => Ok(FlowEnd::Said(text)),
+            Some(Err(FlowError::Journal(error))) => Err(error.into()),
+            Some(Err(FlowError::Model(error @ ModelError::Unknown(_)))) => Ok(FlowEnd::Failed(error.to_string())),
+            Some(Err(error)) => Ok(FlowEnd::Failed(format!("flow `{target}`: {error}"))),
+        }
+    }
+
+    /// Runs a workflow within the turn.
+    async fn workflow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
+        let speech = self.speaking(&call.prefix).await?;
+        let inline = Inline {
+            session_id: &self.session.session_id,
+            turn_id: &call.turn_id,
+            channel: &self.session.channel,
+            user_id: &self.session.user_id,
+            epoch: self.session.epoch,
+            resumed: self.resumed,
+            guard: &self.guard,
+            models: self.models.clone(),
+            journal: call.journal.clone(),
+            speech,
+            prefix: call.prefix.clone(),
+            workflow_id: &call.action.target,
+            query: &call.input,
+            began_at: call.began_at,
+            begun_at: self.started_at(),
+            asking: Arc::clone(&call.asking),
+            before: call.before.clone(),
+        };
+        let run_id = inline.run_id();
+        match inline.run(self.services).boxed().await? {
+            InlineEnd::Said(said) => Ok(FlowEnd::Said(said)),
+            InlineEnd::Failed(problem) => Ok(FlowEnd::Failed(problem)),
+            InlineEnd::Waits(suspended) => self.waits(call, suspended, Some(run_id)).await,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Ending a turn as `cancelled` (OP-E2).
+
+use super::state::Turn;
+use super::{CancelReason, TOKEN_BUDGET, TurnError};
+use crate::engine::prompt::is_chinese;
+use crate::engine::run;
+use crate::storage::store::StoreError;
+use crate::storage::store::records::{Change, TimerChange};
+use crate::types::event::ReplyKind;
+use crate::types::session::Status;
+use crate::types::step::StepRecord;
+use crate::types::turn::Outcome;
+use serde_json::json;
+use tracing::warn;
+
+impl Turn<'_> {
+    /// Cancels the turn: pending timers go, and the user gets one apology unless they were answered.
+    pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Change, TurnError> {
+        warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "the turn is cancelled");
+        if self.messages().next().is_some() && self.entries.is_empty() {
+            self.remember_user();
+        }
+        self.reason = Some(reason.to_string());
+        // From `typing` and `processing` it is one step; from elsewhere `processing` lies between.
+        if !self.is_cancelled() && self.status().check(Status::Cancelled).is_err() {
+            self.transition(Status::Processing);
+        }
+        if !self.answered && (self.messages().next().is_some() || self.fired_timer().is_some()) {
+            let text = self.apology(reason);
+            self.reply(ReplyKind::Apology, "apology", &text);
+        }
+        self.transition(Status::Cancelled);
+        self.session.handoff = None;
+        self.session.waiting = None;
+        self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))
+    }
+
+    /// Counts what earlier attempts have used: a turn that is given up reads nothing else of its journal.
+    pub(super) async fn count_recorded(&mut self) -> Result<(), TurnError> {
+        match self.services.store.steps(&self.session.session_id, self.turn_id()).await {
+            Ok(steps) => {
+                self.journal.count(&steps);
+                let acted = |step: &&StepRecord| matches!(step.key.split_once('/'), Some((_, "act" | "flow")));
+                steps.iter().filter(acted).for_each(|step| self.acted(&step.target));
+            }
+            Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
+            // It may be why the turn is given up.
+            Err(error) => warn!(turn_id = self.turn_id(), "what the turn has used is not counted: {error}"),
+        }
+        Ok(())
+    }
+
+    /// Ends the runs of workflows that the turn has begun.
+    pub(super) async fn break_off_runs(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
+        let turn = (self.session.session_id.as_str(), self.turn_id(), self.session.epoch);
+        let told = run::break_off(self.services, turn, reason).await?;
+        self.outbox.extend(told);
+        Ok(())
+    }
+
+    fn apology(&self, reason: &CancelReason) -> String {
+        let chinese = self.speaks_chinese();
+        let prompt = if reason.word == TOKEN_BUDGET { "over_budget" } else { "apology" };
+        self.services
+            .prompts
+            .render(prompt, &json!({ "chinese": chinese, "timer": self.fired_timer().is_some() }))
+            .map_or_else(|_| "抱歉，系统暂时无法处理，请稍后再试。".to_owned(), |text| text.trim().to_owned())
+    }
+
+    /// The language to speak without a model: that of the user's words, else of the agent's name and procedure.
+    pub(super) fn speaks_chinese(&self) -> bool {
+        let words = self.typed_text();
+        if words.chars().any(char::is_alphabetic) {
+            return is_chinese(&words);
+        }
+        is_chinese(&self.agent.config.name) || is_chinese(&self.agent.config.sop)
+    }
+}

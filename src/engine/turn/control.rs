@@ -1,0 +1,61 @@
+//! Operator commands (OP-E2, OP-E11, OP-E19).
+
+use super::handoff::HANDOFF_TIMEOUT;
+use super::state::Turn;
+use super::waiting::FLOW_TIMEOUT;
+use super::{CancelReason, TurnError};
+use crate::storage::store::records::{Change, TimerChange};
+use crate::types::job::Command;
+use crate::types::session::{Session, Status};
+use crate::types::turn::Outcome;
+
+impl Turn<'_> {
+    /// Does what the operator says.
+    pub(super) async fn control(
+        mut self: Box<Self>,
+        command: Command,
+        name: Option<&str>,
+        why: &CancelReason,
+    ) -> Result<Change, TurnError> {
+        if matches!(command, Command::Release | Command::Cancel | Command::Close) {
+            let waited = self.session.waiting.is_some();
+            self.leave_flow(why).await?;
+            if waited && command == Command::Release && self.status() != Status::Transferred {
+                return self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()));
+            }
+        }
+        match command {
+            Command::Release => self.release(),
+            Command::Cancel if self.status() == Status::Cancelled => self.nothing(),
+            Command::Cancel => self.cancel(why),
+            Command::Close if self.session.closed_at.is_some() => self.nothing(),
+            Command::Close => {
+                self.session.closed_at = Some(self.services.clock.now());
+                self.session.handoff = None;
+                if self.status() == Status::Transferred {
+                    self.transition(Status::Ready);
+                }
+                self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
+            }
+            Command::CancelTimers => self.cancel_timers(name),
+        }
+    }
+
+    /// True when the lane has handled nothing after the message `seq`, and neither a timer nor a flow waits in the session.
+    pub(super) fn is_left_alone(&self, seq: u64) -> bool {
+        let Session { last_seq, timers, waiting, .. } = &self.session;
+        *last_seq == seq && timers.is_empty() && waiting.is_none()
+    }
+
+    /// Cancels the timers of this name, or all. What ends a human's hold, or the wait for an answer, is no follow-up: it goes
+    /// only when it is named.
+    fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Change, TurnError> {
+        let meant = |timer: &str| name.map_or(![HANDOFF_TIMEOUT, FLOW_TIMEOUT].contains(&timer), |name| timer == name);
+        let timers = self.session.timers.iter().filter(|timer| meant(&timer.name));
+        let ids: Vec<String> = timers.map(|timer| timer.timer_id.clone()).collect();
+        if ids.is_empty() {
+            return self.nothing();
+        }
+        self.finish(Outcome::Silent, TimerChange::Remove(ids))
+    }
+}

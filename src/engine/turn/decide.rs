@@ -1,0 +1,172 @@
+//! Asking the model: one decision, or phase 1's plan with its first decision, with corrections (OP-E16).
+
+use super::decision::{self, Decision, NextStatus, PlanDraft};
+use super::iterate::Loop;
+use super::prompt::{self, Phase1, Phase2};
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::engine::journal::StepError;
+use crate::engine::model::{ActionAnswer, Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+/// How often an invalid answer is sent back with what is wrong with it.
+const MAX_CORRECTIONS: u32 = 2;
+
+/// The step of a turn's first decision, whether phase 1 makes it or phase 2. It is one step, so that two workers that both
+/// believe to hold the lane cannot each go a way of its own: the first record is the turn's way.
+const FIRST: &str = "0/decide";
+
+/// One question, whatever it asks for.
+struct Question<'k, I> {
+    key: &'k str,
+    messages: Arc<Vec<PromptMessage>>,
+    schema: ResponseSchema,
+    /// What the question depends on.
+    input: I,
+    facts: Facts,
+}
+
+/// What a decision depends on.
+#[derive(Serialize)]
+struct DecisionInput<'d> {
+    hash: &'d str,
+    message: &'d str,
+    results: &'d [Arc<ActionAnswer>],
+    note: Option<&'d str>,
+}
+
+type Answer<T> = Result<Result<T, CancelReason>, TurnError>;
+
+impl Turn<'_> {
+    /// Phase 2: the next decision.
+    pub(super) async fn decide(&mut self, iteration: u32, state: &Loop) -> Answer<Decision> {
+        let message = self.message_text();
+        let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
+        let note = match state.note {
+            Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
+            None => String::new(),
+        };
+        let history = prompt::continued(&state.history, &self.entries);
+        let phase2 = Phase2 {
+            history,
+            results: &results,
+            message: &message,
+            note: &note,
+            greeting_just_sent: state.greeted,
+            is_timer,
+        };
+        let system = self.services.prompts.fill("phase2", phase2.variables(&state.shown)).map_err(prompt::failed)?;
+        let facts = Facts {
+            agent: Some(Arc::clone(&self.agent.config)),
+            message: message.clone(),
+            last_action: state.results.last().cloned(),
+            plan: false,
+            grounds: None,
+        };
+        let hash = self.agent.hash.clone();
+        let question = Question {
+            key: &format!("{iteration}/decide"),
+            messages: prompt::messages(system, &message, self.images()),
+            schema: decision::decision_schema(),
+            input: DecisionInput { hash: &hash, message: &message, results: &state.results, note: state.note },
+            facts,
+        };
+        // Of a decision that ends the turn nobody sees anything before the commit: it is written with that.
+        let ends = |decision: &Decision| {
+            decision.action.is_none() && matches!(decision.next_status, NextStatus::Typing | NextStatus::Ready)
+        };
+        let answer = self.ask(question, decision::parse_decision, ends).await?;
+        if let Ok(Decision { reasoning: Some(reasoning), .. }) = &answer {
+            debug!(session_id = %self.session.session_id, turn_id = self.turn_id(), iteration, reasoning, "decided");
+        }
+        Ok(answer)
+    }
+
+    /// Phase 1: parses the configuration into a plan and makes the turn's first decision (E-09).
+    pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
+        let message = self.message_text();
+        let conversation = prompt::conversation(&self.session);
+        let context = Phase1::new(&self.agent, self.services, &message, conversation);
+        let system = self.services.prompts.render("phase1", &context).map_err(prompt::failed)?;
+        let facts = Facts {
+            agent: Some(Arc::clone(&self.agent.config)),
+            message: message.clone(),
+            last_action: None,
+            plan: true,
+            grounds: None,
+        };
+        let question = Question {
+            key: FIRST,
+            messages: prompt::messages(system, &message, self.images()),
+            schema: decision::plan_and_decision_schema(),
+            input: self.plan_input(),
+            facts,
+        };
+        self.ask(question, decision::parse_plan_and_decision, |_| false).await
+    }
+
+    /// True when phase 1 is on record for this turn.
+    pub(super) fn has_planned(&self) -> bool {
+        self.journal.is_recorded(FIRST) && self.journal.has(FIRST, &(self.plan_input(), ""))
+    }
+
+    fn plan_input(&self) -> Value {
+        json!({ "hash": self.agent.hash, "message": self.message_text() })
+    }
+
+    /// An answer that `ends` the turn, and needed no correction, is left to the commit; all else is on record on return.
+    async fn ask<T, I: Serialize>(
+        &mut self,
+        question: Question<'_, I>,
+        parse: fn(&str) -> Result<T, String>,
+        ends: fn(&T) -> bool,
+    ) -> Answer<T> {
+        let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
+        let model = match self.models.chain(&self.agent.config.model) {
+            Ok(model) => model,
+            Err(error) => return Ok(Err(CancelReason::of_model(&error))),
+        };
+        let Question { key, mut messages, schema, input, facts } = question;
+        let mut problem = String::new();
+        for correction in 0..=MAX_CORRECTIONS {
+            let key = if correction == 0 { key.to_owned() } else { format!("{key}/correct[{correction}]") };
+            let request =
+                ModelRequest::new(Arc::clone(&messages)).with_schema(schema.clone()).with_facts(facts.clone());
+            // What the question depends on, and what was wrong with the answer before.
+            let asked = (&input, problem.as_str());
+            let mut own = None;
+            let is_last = |content: &str| {
+                let (_, answer) = own.insert((content.to_owned(), parse(content)));
+                correction == 0 && answer.as_ref().is_ok_and(ends)
+            };
+            let asking = recorded::ask_last(&journal, &key, (&names, model.as_ref()), &asked, request, is_last);
+            let content = match self.beside(Box::pin(asking)).await? {
+                Ok(stepped) => {
+                    self.step_finished("model", &stepped.target, &stepped);
+                    stepped.output
+                }
+                Err(StepError::Journal(error)) => return Err(error.into()),
+                Err(StepError::Operation(error)) => return Ok(Err(CancelReason::of_model(&error))),
+            };
+            // Another worker's answer may have been recorded first. The turn follows the record.
+            let decided = match own {
+                Some((told, answer)) if told == content => answer,
+                _ => parse(&content),
+            };
+            match decided {
+                Ok(answer) => return Ok(Ok(answer)),
+                Err(found) => problem = found,
+            }
+            warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), key, problem, "invalid decision");
+            let hint =
+                self.services.prompts.render("correction", &json!({ "error": problem })).map_err(prompt::failed)?;
+            let conversation = Arc::make_mut(&mut messages);
+            conversation.push(PromptMessage::new(PromptRole::Assistant, content));
+            conversation.push(PromptMessage::new(PromptRole::User, hint));
+        }
+        Ok(Err(CancelReason::new("invalid_decision", problem)))
+    }
+}

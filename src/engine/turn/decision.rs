@@ -1,0 +1,284 @@
+//! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
+
+use super::placeholder::is_placeholder;
+use crate::base::http_client::bounded;
+use crate::engine::model::answer::{kind, object};
+use crate::engine::model::{ResponseSchema, thoughts};
+use crate::types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, LazyLock};
+
+/// The system operation that hands the conversation to a human.
+pub const HANDOFF: &str = "handoff";
+
+/// Where a decision takes the turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NextStatus {
+    /// There is more to do.
+    Processing,
+    /// Reply, then end.
+    Typing,
+    /// End without a reply.
+    Ready,
+    /// Reply, then hand to a human.
+    Transferred,
+}
+
+/// One decision, normalised (OP-E16).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Where it takes the turn.
+    pub next_status: NextStatus,
+    /// The one thing to do, if any.
+    #[serde(default)]
+    pub action: Option<Action>,
+    /// Said to the user; always there for `typing` and `transferred`, unless a FLOW speaks in its place.
+    #[serde(default)]
+    pub response: Option<String>,
+    /// For the log only.
+    #[serde(default)]
+    pub reasoning: Option<String>,
+}
+
+/// What phase 1 made of the configuration (E-11); what it left out stays as configured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanDraft {
+    /// The name that the agent goes by.
+    pub name: Option<String>,
+    /// Its tone.
+    pub tone: Option<String>,
+    /// Said once to every session.
+    pub greeting: Option<String>,
+    /// The procedure, rewritten.
+    pub sop: Option<String>,
+    /// Follow-ups as the model wrote them, not yet checked.
+    pub timers: Vec<Value>,
+    /// Rules, consolidated.
+    pub constraints: Option<String>,
+}
+
+/// Reads the answer of phase 2.
+pub fn parse_decision(content: &str) -> Result<Decision, String> {
+    decision(&object(content)?)
+}
+
+/// Reads the answer of phase 1.
+pub fn parse_plan_and_decision(content: &str) -> Result<(PlanDraft, Decision), String> {
+    let answer = object(content)?;
+    let part = |name: &str| match answer.get(name) {
+        Some(Value::Object(part)) => Ok(part),
+        Some(other) => Err(format!("`{name}` has to be an object, but is {}", kind(other))),
+        None => Err(format!("`{name}` is missing; the answer has to be {{\"plan\": {{…}}, \"decision\": {{…}}}}")),
+    };
+    let (plan, decided) = (part("plan"), part("decision"));
+    match (plan.and_then(draft), decided.and_then(decision)) {
+        (Ok(plan), Ok(decision)) => Ok((plan, decision)),
+        (Err(plan), Ok(_)) => Err(plan),
+        (Ok(_), Err(decision)) => Err(decision),
+        (Err(plan), Err(decision)) => Err(format!("{plan}; {decision}")),
+    }
+}
+
+/// The schema of phase 2's answer. Not strict, since params are free-form.
+pub fn decision_schema() -> ResponseSchema {
+    static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(decision_json_schema()));
+    ResponseSchema { name: "decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
+}
+
+/// The schema of phase 1's answer.
+pub fn plan_and_decision_schema() -> ResponseSchema {
+    static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(plan_and_decision_json_schema()));
+    ResponseSchema { name: "plan_and_decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
+}
+
+fn plan_and_decision_json_schema() -> Value {
+    let text = json!({"type": ["string", "null"]});
+    let timer = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "delay": {"type": ["string", "integer"], "description": "such as 30s, 15m, 2h or 1d; a number means seconds"},
+            "message": text,
+            "action": action_json_schema(),
+        },
+        "required": ["delay"],
+    });
+    let plan = json!({
+        "type": "object",
+        "properties": {
+            "name": text, "tone": text, "greeting": text, "sop": text, "constraints": text,
+            "timers": {"type": ["array", "null"], "items": timer},
+        },
+        "required": ["name", "tone", "greeting", "sop", "timers", "constraints"],
+    });
+    json!({
+        "type": "object",
+        "properties": {"plan": plan, "decision": decision_json_schema()},
+        "required": ["plan", "decision"],
+    })
+}
+
+fn decision_json_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "reasoning": {"type": ["string", "null"]},
+            "next_status": {"type": "string", "enum": ["processing", "typing", "ready", "transferred"]},
+            "action": action_json_schema(),
+            "response": {"type": ["string", "null"]},
+        },
+        "required": ["next_status", "action", "response"],
+    })
+}
+
+fn action_json_schema() -> Value {
+    json!({"anyOf": [{"type": "null"}, {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": ["SKILL", "TOOL", "FLOW", "SYSTEM"]},
+            "target": {"type": "string"},
+            "params": {"type": "object"},
+        },
+        "required": ["type", "target", "params"],
+    }]})
+}
+
+fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
+    let timers = match plan.get("timers") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(timers)) => timers.clone(),
+        Some(other) => return Err(format!("`plan.timers` has to be a list or null, but is {}", kind(other))),
+    };
+    // The planner uses the configuration's text in place of a placeholder.
+    let field = |name: &str| Ok::<_, String>(optional_text(plan, name, "plan.")?.filter(|text| !is_placeholder(text)));
+    Ok(PlanDraft {
+        name: field("name")?,
+        tone: field("tone")?,
+        greeting: field("greeting")?,
+        sop: field("sop")?,
+        timers,
+        constraints: field("constraints")?,
+    })
+}
+
+fn decision(answer: &Map<String, Value>) -> Result<Decision, String> {
+    let next_status = next_status(answer);
+    let action = action(answer.get("action"));
+    // A model that is held to a structure may think within its texts.
+    let response = optional_text(answer, "response", "").map(|text| text.map(|text| thoughts::without(&text)));
+    let response = response.map(|text| text.filter(|text| !text.trim().is_empty())).and_then(written);
+    // All that is wrong in one text: each question back to the model costs a call.
+    let errors: Vec<String> =
+        [next_status.as_ref().err().cloned(), action.as_ref().err().cloned(), response.as_ref().err().cloned()]
+            .into_iter()
+            .flatten()
+            .collect();
+    let (Ok(next_status), Ok(action), Ok(response)) = (next_status, action, response) else {
+        return Err(errors.join("; "));
+    };
+    // Nothing depends on the reasoning, so nothing can be wrong with it.
+    let reasoning = answer.get("reasoning").and_then(Value::as_str).map(str::to_owned);
+    normalised(Decision { next_status, action, response, reasoning })
+}
+
+/// OP-E16: what can be understood in one way only is put right, the rest is an error.
+fn normalised(mut decision: Decision) -> Result<Decision, String> {
+    let is = |decision: &Decision, kind| decision.action.as_ref().is_some_and(|action| action.kind == kind);
+    if is(&decision, ActionKind::Flow) {
+        // A flow takes over and speaks for itself (E-24).
+        decision.response = None;
+        return Ok(decision);
+    }
+    if is(&decision, ActionKind::System) && decision.action.as_ref().is_some_and(|action| action.target == HANDOFF) {
+        decision.next_status = NextStatus::Transferred;
+    }
+    match decision.next_status {
+        NextStatus::Ready => decision.response = None,
+        NextStatus::Transferred if decision.action.is_none() => {
+            decision.action = Some(Action { kind: ActionKind::System, target: HANDOFF.into(), params: Map::new() });
+        }
+        NextStatus::Processing | NextStatus::Typing | NextStatus::Transferred => {}
+    }
+    match (decision.next_status, &decision.response) {
+        (NextStatus::Typing, None) => {
+            Err("`response` is missing: `typing` needs one; to end without a reply use `ready`".into())
+        }
+        (NextStatus::Transferred, None) => {
+            Err("`response` is missing: a handoff (`transferred`) needs one that tells the user about it".into())
+        }
+        _ => Ok(decision),
+    }
+}
+
+fn next_status(answer: &Map<String, Value>) -> Result<NextStatus, String> {
+    let allowed = "allowed are `processing`, `typing`, `ready` and `transferred`";
+    match answer.get("next_status") {
+        Some(Value::String(text)) => match text.trim() {
+            "processing" => Ok(NextStatus::Processing),
+            "typing" => Ok(NextStatus::Typing),
+            "ready" => Ok(NextStatus::Ready),
+            "transferred" => Ok(NextStatus::Transferred),
+            other => Err(format!("`next_status` cannot be `{}`; {allowed}", bounded(other, 50))),
+        },
+        None | Some(Value::Null) => Err(format!("`next_status` is missing; {allowed}")),
+        Some(other) => Err(format!("`next_status` has to be a text, but is {}; {allowed}", kind(other))),
+    }
+}
+
+fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
+    let action = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(action)) => action,
+        Some(other) => return Err(format!("`action` has to be one object or null, but is {}", kind(other))),
+    };
+    let allowed = "allowed are `SKILL`, `TOOL`, `FLOW` and `SYSTEM`";
+    let kind_of_action = match optional_text(action, "type", "action.")?.as_deref().map(str::trim) {
+        Some("SKILL") => ActionKind::Skill,
+        Some("TOOL") => ActionKind::Tool,
+        Some("FLOW") => ActionKind::Flow,
+        Some("SYSTEM") => ActionKind::System,
+        Some(other) => return Err(format!("`action.type` cannot be `{}`; {allowed}", bounded(other, 50))),
+        None => return Err(format!("`action.type` is missing; {allowed}; without an action write `\"action\": null`")),
+    };
+    let target = optional_text(action, "target", "action.")?
+        .map(|target| target.trim().to_owned())
+        .ok_or("`action.target` is missing; it names the skill, tool, flow or system operation")?;
+    if kind_of_action == ActionKind::System && !SYSTEM_OPERATIONS.contains(&target.as_str()) {
+        let target = bounded(&target, 50);
+        return Err(format!(
+            "`{target}` is not a system operation; allowed are `close_conversation`, `handoff` and `update_profile`"
+        ));
+    }
+    let params = match action.get("params") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(params)) => params.clone(),
+        Some(other) => return Err(format!("`action.params` has to be an object, but is {}", kind(other))),
+    };
+    Ok(Some(Action { kind: kind_of_action, target, params }))
+}
+
+/// Refuses a placeholder as a response.
+fn written(response: Option<String>) -> Result<Option<String>, String> {
+    match response {
+        Some(text) if is_placeholder(&text) => {
+            let text = bounded(&text, 100);
+            Err(format!("`response` is the placeholder `{text}`; write the text that the user reads, or null"))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Null and empty text are the same as none.
+fn optional_text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<String>, String> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
+        Some(other) => Err(format!("`{place}{name}` has to be a text or null, but is {}", kind(other))),
+    }
+}
+
+#[cfg(test)]
+#[path = "decision_tests.rs"]
+mod tests;

@@ -1,0 +1,91 @@
+//! A timer that fires (E-35, OP-E12, OP-E21).
+
+use super::TurnError;
+use super::decision::{Decision, NextStatus};
+use super::handoff::HANDOFF_TIMEOUT;
+use super::state::Turn;
+use super::waiting::FLOW_TIMEOUT;
+use crate::engine::action::system::Operation;
+use crate::engine::planner;
+use crate::storage::store::records::{Change, TimerChange};
+use crate::types::event::ReplyKind;
+use crate::types::job::{Job, JobBody};
+use crate::types::plan::Plan;
+use crate::types::session::{Session, Status};
+use crate::types::timer::Timer;
+use crate::types::turn::Outcome;
+use std::sync::Arc;
+
+/// The timer that a job fires: none of an older generation, and none that the document no longer has.
+fn armed<'s>(session: &'s Session, timer_id: &str, generation: u64) -> Option<&'s Timer> {
+    session.timers.iter().find(|timer| timer.timer_id == timer_id && timer.generation == generation)
+}
+
+/// True for the job of a timer that has been cancelled, or has fired: it does nothing, however often it is begun.
+pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
+    match &job.body {
+        JobBody::Timer { timer_id, generation, .. } => armed(session, timer_id, *generation).is_none(),
+        _ => false,
+    }
+}
+
+impl Turn<'_> {
+    /// Fires a timer of the current generation; an older one, or one that the document no longer has, does nothing.
+    pub(super) async fn fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
+        let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
+            return self.nothing();
+        };
+        if timer.name == HANDOFF_TIMEOUT && self.session.handoff.is_some() {
+            return self.release();
+        }
+        if timer.name == FLOW_TIMEOUT && self.session.waiting.is_some() {
+            return Box::pin(self.unanswered()).await;
+        }
+        // Whoever talks to a human, or is asked something, is not to be disturbed.
+        if self.status() == Status::Transferred || self.session.waiting.is_some() {
+            return self.nothing();
+        }
+        self.transition(Status::Processing);
+        let Timer { action, message, .. } = timer;
+        let Some(action) = action else {
+            return self.follow_up(message.as_deref().unwrap_or_default());
+        };
+        if let Some(text) = &message {
+            self.reply(ReplyKind::Timer, "timer", text);
+        }
+        let plan = self.current_plan().await?;
+        let next_status = match Operation::of(&action) {
+            Some(Operation::Handoff) => NextStatus::Transferred,
+            _ => NextStatus::Processing,
+        };
+        let first = Decision { next_status, action: Some(action), response: None, reasoning: None };
+        self.iterate(plan, Some(first), false).await
+    }
+
+    /// A message without an action: said without asking the model.
+    fn follow_up(mut self: Box<Self>, text: &str) -> Result<Change, TurnError> {
+        self.transition(Status::Typing);
+        self.reply(ReplyKind::Timer, "timer", text);
+        self.transition(Status::Ready);
+        let timers = self.timer_removed();
+        self.finish(Outcome::Answered, timers)
+    }
+
+    /// The timer that this turn is for, if it is a timer's.
+    pub(super) fn fired_timer(&self) -> Option<&str> {
+        match self.jobs.first().map(|job| &job.body) {
+            Some(JobBody::Timer { timer_id, .. }) => Some(timer_id),
+            _ => None,
+        }
+    }
+
+    pub(super) fn timer_removed(&self) -> TimerChange {
+        self.fired_timer().map_or(TimerChange::Keep, |timer_id| TimerChange::Remove(vec![timer_id.to_owned()]))
+    }
+
+    /// The plan that the session last ran with. A timer never plans: without one the configuration itself serves.
+    async fn current_plan(&self) -> Result<Arc<Plan>, TurnError> {
+        let cached = self.services.store.plan(&self.agent.config.id, &self.agent.hash).await?;
+        Ok(cached.unwrap_or_else(|| Arc::new(planner::unplanned(&self.agent, self.services.clock.now()))))
+    }
+}

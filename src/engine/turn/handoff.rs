@@ -1,0 +1,183 @@
+//! Handing the conversation to a human, and what happens while one has it (E-22, OP-E11).
+
+use super::iterate::End;
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::base::http_client::bounded;
+use crate::engine::action::ActionResult;
+use crate::engine::action::outcome::{self, Called};
+use crate::engine::action::system::Operation;
+use crate::engine::journal::{Done, Label, StepError, Stepped};
+use crate::storage::store::records::{Change, TimerChange};
+use crate::types::action::Action;
+use crate::types::agent::HandoffMode;
+use crate::types::event::ReplyKind;
+use crate::types::session::{Entry, Handoff, Role, Status, transcript};
+use crate::types::timer::{NewTimer, timer_id};
+use crate::types::turn::Outcome;
+use serde_json::{Map, Value, json};
+use std::convert::Infallible;
+use std::time::Instant;
+
+/// The name of the timer that ends a hold.
+pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
+
+/// The most bytes of a summary, which the session document carries while a human has the conversation.
+const MAX_SUMMARY: usize = 8 * 1024;
+
+/// The key of a human's reply in its turn.
+pub const HUMAN_REPLY: &str = "human";
+
+/// The position of that timer, or the one of a flow that waits, among those that a turn arms.
+pub(super) const TIMEOUT_INDEX: usize = usize::MAX;
+
+impl Turn<'_> {
+    /// The response first, then the handoff (or another action that the decision names, and the handoff).
+    pub(super) async fn transfer(
+        &mut self,
+        iteration: u32,
+        state: &mut super::iterate::Loop,
+        action: Option<Action>,
+        response: Option<String>,
+    ) -> Result<End, TurnError> {
+        self.transition(Status::Transferred);
+        if let Some(text) = &response {
+            self.reply(ReplyKind::Handoff, &format!("{iteration}/respond"), text);
+        }
+        self.settle().await?;
+        let mut summary = String::new();
+        if let Some(action) = action {
+            summary = action.params.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
+            match Operation::of(&action) {
+                Some(Operation::Handoff) => self.acted(&action.target),
+                // A handoff ends the turn: no model reads the results.
+                _ => drop(self.execute(iteration, state, &action).await?),
+            }
+        }
+        if summary.is_empty() {
+            summary = self.summary();
+        }
+        summary = bounded(&summary, MAX_SUMMARY);
+        if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
+            return Ok(End::Cancelled(CancelReason::new("handoff_failed", problem)));
+        }
+        self.session.handoff =
+            Some(Handoff { turn_id: self.turn_id().to_owned(), since: self.services.clock.now(), summary });
+        Ok(End::Transferred)
+    }
+
+    /// `hold` stays `transferred` until released or timed out, `notify` is `ready` at once.
+    pub(super) fn finish_transfer(mut self: Box<Self>) -> Result<Change, TurnError> {
+        let config = &self.agent.config.handoff;
+        let timers = match config.mode() {
+            HandoffMode::Hold => vec![NewTimer {
+                timer_id: timer_id(&self.session.session_id, self.turn_id(), TIMEOUT_INDEX),
+                name: HANDOFF_TIMEOUT.to_owned(),
+                delay: config.timeout(),
+                action: None,
+                message: None,
+                traceparent: None,
+            }],
+            HandoffMode::Notify => {
+                self.session.handoff = None;
+                self.transition(Status::Ready);
+                Vec::new()
+            }
+        };
+        self.finish(Outcome::Transferred, TimerChange::Replace(timers))
+    }
+
+    /// True while a human has the conversation and this turn's agent is the one that handed it over, in the mode `hold`.
+    pub(super) fn is_held(&self) -> bool {
+        !self.moved && self.agent.config.handoff.mode() == HandoffMode::Hold
+    }
+
+    /// A user's message while a human has the conversation: recorded and forwarded, the agent is silent.
+    pub(super) async fn forward(mut self: Box<Self>) -> Result<Change, TurnError> {
+        let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
+        for index in 0..self.jobs.len() {
+            if let Err(problem) = self.post(&format!("forward[{index}]"), "message", &summary).await? {
+                return self.cancel(&CancelReason::new("handoff_failed", problem));
+            }
+        }
+        self.finish(Outcome::Transferred, TimerChange::Keep)
+    }
+
+    /// What a human says to the user. It is sent also when the conversation was taken back meanwhile: it has been said.
+    pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<String>) -> Result<Change, TurnError> {
+        let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
+        self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
+        self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
+        self.finish(Outcome::Answered, TimerChange::Keep)
+    }
+
+    /// Takes the conversation back.
+    pub(super) fn release(mut self: Box<Self>) -> Result<Change, TurnError> {
+        if self.status() != Status::Transferred {
+            return self.nothing();
+        }
+        self.session.handoff = None;
+        self.transition(Status::Ready);
+        self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
+    }
+
+    /// Posts to the desk's endpoint, if there is one.
+    async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<Result<(), String>, TurnError> {
+        let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(Ok(())) };
+        let body = self.packet(key, event, summary);
+        let (http, journal) = (&self.services.http, self.journal.clone());
+        let label = Label { kind: "handoff", target: event };
+        let input = (event, summary);
+        let step = journal.step(key, label, &input, |idempotency_key| async move {
+            let begun = Instant::now();
+            let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
+            outcome::of_result(Called { kind: "handoff", target: event, known: true }, &result, begun.elapsed());
+            let (ok, attempts) = (result.ok, Some(result.attempts));
+            Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
+        });
+        let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
+            Ok(stepped) => stepped,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(never)) => match never {},
+        };
+        self.step_finished("handoff", event, &stepped);
+        let ActionResult { ok, error, .. } = stepped.output;
+        Ok(if ok { Ok(()) } else { Err(error.unwrap_or_default()) })
+    }
+
+    fn packet(&self, key: &str, event: &str, summary: &str) -> Value {
+        let index = key.strip_prefix("forward[").and_then(|rest| rest.trim_end_matches(']').parse::<usize>().ok());
+        let job = &self.jobs[index.unwrap_or(0).min(self.jobs.len() - 1)];
+        // A handoff is about all messages of its turn.
+        let said: Vec<_> = match index {
+            Some(_) => job.user_message().into_iter().collect(),
+            None => self.messages().collect(),
+        };
+        let text = said.iter().map(|message| message.words()).collect::<Vec<_>>().join("\n");
+        let attachments: Vec<_> = said.iter().flat_map(|message| &message.attachments).collect();
+        // A repeat of the call has the same body: the times of this turn's entries are not those of its first attempt.
+        let said = self.entries.iter().map(|entry| Entry { at: self.started_at(), ..entry.clone() });
+        let history: Vec<_> = self.session.history.iter().cloned().chain(said).collect();
+        let mut packet = json!({
+            "event": event,
+            "session_id": self.session.session_id,
+            "user_id": self.session.user_id,
+            "channel": self.session.channel,
+            "text": text,
+            "job_id": job.job_id,
+            "summary": summary,
+            "history": history,
+        });
+        if !attachments.is_empty() {
+            packet["attachments"] = json!(attachments);
+        }
+        packet
+    }
+
+    /// The last things said, for a human to read at a glance.
+    fn summary(&self) -> String {
+        let all: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
+        let last = &all[all.len().saturating_sub(6)..];
+        transcript::lines(last.iter().copied())
+    }
+}

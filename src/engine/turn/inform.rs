@@ -1,0 +1,130 @@
+//! The reply from what the agent's knowledge says (E-20, OP-E20): a search for the user's message, and if it has hits, one
+//! more question to the model. Without knowledge, a hit or an answer the reply is as decided; without a budget for it there is
+//! none.
+
+use super::iterate::Loop;
+use super::placeholder::is_placeholder;
+use super::prompt::{self, KnowledgeReply};
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::engine::journal::{Done, Label, StepError, Stepped};
+use crate::engine::knowledge::index::Index;
+use crate::engine::knowledge::{Hit, library};
+use crate::engine::model::delta::deltas;
+use crate::engine::model::{Facts, Grounds, ModelError, ModelRequest, recorded};
+use serde_json::json;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tracing::warn;
+
+/// What came of it, or why the turn is to be cancelled.
+type Written<T> = Result<Result<Option<T>, CancelReason>, TurnError>;
+
+/// A reply that knowledge has gone into.
+pub(super) struct Informed {
+    pub(super) text: String,
+    /// The sources that it was written from, the best first, each once.
+    pub(super) sources: Vec<String>,
+}
+
+impl Turn<'_> {
+    /// The reply in place of the decided one, if the agent knows something about the user's message.
+    pub(super) async fn informed(
+        &mut self,
+        iteration: u32,
+        state: &Loop,
+        index: Arc<Index>,
+        decided: &str,
+    ) -> Written<Informed> {
+        let message = self.typed_text();
+        // A timer's turn has no message, and a picture alone has no words to search for.
+        if message.trim().is_empty() {
+            return Ok(Ok(None));
+        }
+        let hits = self.looked_up(iteration, index, &message, decided).await?;
+        if hits.is_empty() {
+            return Ok(Ok(None));
+        }
+        let mut sources: Vec<String> = Vec::new();
+        for hit in &hits {
+            if !sources.contains(&hit.source) {
+                sources.push(hit.source.clone());
+            }
+        }
+        let text = self.written(iteration, state, Grounds { decided: decided.to_owned(), hits }).await?;
+        Ok(text.map(|text| text.map(|text| Informed { text, sources })))
+    }
+
+    /// The hits, as a step: a turn that is repeated writes its reply from the same ones.
+    async fn looked_up(
+        &mut self,
+        iteration: u32,
+        index: Arc<Index>,
+        message: &str,
+        decided: &str,
+    ) -> Result<Vec<Hit>, TurnError> {
+        let (journal, agent_id) = (self.journal.clone(), self.agent.config.id.clone());
+        let label = Label { kind: "knowledge", target: &agent_id };
+        // It is written before the model is asked, together with the status, or with the commit.
+        let search = async |_| {
+            let hits = library::hits(index, message.to_owned(), decided.to_owned()).await;
+            Ok::<_, Infallible>(Done::ok(hits))
+        };
+        let key = format!("{iteration}/knowledge");
+        let stepped: Stepped<Vec<Hit>> =
+            match journal.last_step(&key, label, &(message, decided), |_| true, search).await {
+                Ok(stepped) => stepped,
+                Err(StepError::Journal(error)) => return Err(error.into()),
+                Err(StepError::Operation(never)) => match never {},
+            };
+        self.step_finished("knowledge", &agent_id, &stepped);
+        Ok(stepped.output)
+    }
+
+    /// The model's reply from the hits; `None` when it has none.
+    async fn written(&mut self, iteration: u32, state: &Loop, grounds: Grounds) -> Written<String> {
+        let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
+        let model = match self.models.chain(&self.agent.config.model) {
+            Ok(model) => model,
+            Err(problem) => {
+                warn!(agent_id = self.agent.id(), "the reply is as decided, without knowledge: {problem}");
+                return Ok(Ok(None));
+            }
+        };
+        let (message, results) = (self.message_text(), prompt::results(&state.results));
+        let history = prompt::continued(&state.history, &self.entries);
+        let context = KnowledgeReply::new(&state.plan, &grounds, (history, &results, &message));
+        let system = self.services.prompts.render("knowledge_reply", &context).map_err(prompt::failed)?;
+        let input =
+            json!({ "hash": self.agent.hash, "message": message, "decided": grounds.decided, "hits": grounds.hits });
+        let messages = prompt::messages(system, &message, self.images());
+        let facts = Facts {
+            agent: Some(Arc::clone(&self.agent.config)),
+            message,
+            last_action: state.results.last().cloned(),
+            grounds: Some(Arc::new(grounds)),
+            ..Facts::default()
+        };
+        let (sink, pieces) = deltas();
+        let question = (ModelRequest::new(messages).with_facts(facts), sink);
+        let key = format!("{iteration}/inform");
+        let voice = self.voice(&format!("{iteration}/respond")).await?;
+        let asking = async {
+            let asked = recorded::say_last(&journal, &key, (&names, model.as_ref()), &input, question, |_| true);
+            tokio::join!(asked, voice.say(pieces)).0
+        };
+        match self.behind(Box::pin(asking)).await? {
+            Ok(stepped) => {
+                self.step_finished("model", &stepped.target, &stepped);
+                let text = stepped.output.trim();
+                Ok(Ok((!text.is_empty() && !is_placeholder(text)).then(|| text.to_owned())))
+            }
+            Err(StepError::Journal(error)) => Err(error.into()),
+            Err(StepError::Operation(spent @ ModelError::Spent { .. })) => Ok(Err(CancelReason::of_model(&spent))),
+            Err(StepError::Operation(problem)) => {
+                warn!(agent_id = self.agent.id(), "the reply is as decided, without knowledge: {problem}");
+                Ok(Ok(None))
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Hash check, plan and greeting (E-06 to E-14).
+
+use super::decision::Decision;
+use super::placeholder::is_placeholder;
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::engine::planner;
+use crate::types::event::ReplyKind;
+use crate::types::plan::Plan;
+use crate::types::session::{Status, WorkflowState};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The kind of a greeting's entry in the history.
+const GREETING: &str = ReplyKind::Greeting.as_str();
+
+/// What the decision loop starts from.
+pub(super) struct Opening {
+    pub(super) plan: Arc<Plan>,
+    /// Phase 1's decision, which is the first iteration's.
+    pub(super) first: Option<Decision>,
+    /// The greeting was sent in this turn.
+    pub(super) greeted: bool,
+}
+
+impl Turn<'_> {
+    /// Plans if the configuration is new, and greets if the session has not been greeted.
+    pub(super) async fn opening(&mut self) -> Result<Result<Opening, CancelReason>, TurnError> {
+        let changed = self.session.workflow_state.hash != self.agent.hash;
+        // A recorded phase 1 is used again though its plan is in the cache by now: its decision belongs to this turn.
+        let planned = self.has_planned();
+        let cached = if planned { None } else { self.cached_plan().await? };
+        let (plan, first) = match cached {
+            Some(plan) => (plan, None),
+            None => match Box::pin(self.phase_one()).await? {
+                Ok((draft, decision)) => {
+                    let plan = planner::complete(&self.agent, draft, self.services.clock.now());
+                    (self.services.store.put_plan(plan).await?, Some(decision))
+                }
+                Err(reason) => return Ok(Err(reason)),
+            },
+        };
+        if changed {
+            self.adopt_configuration();
+        }
+        let greeted = self.greet(&plan).await?;
+        Ok(Ok(Opening { plan, first, greeted }))
+    }
+
+    /// The plan of this configuration; meanwhile what is to be seen becomes visible.
+    async fn cached_plan(&mut self) -> Result<Option<Arc<Plan>>, TurnError> {
+        let store = Arc::clone(&self.services.store);
+        Ok(store.plan(&self.agent.config.id, &self.agent.hash).await?)
+    }
+
+    fn adopt_configuration(&mut self) {
+        let status = self.session.workflow_state.status;
+        let need_greeting = self.needs_greeting();
+        self.session.workflow_state = WorkflowState { hash: self.agent.hash.clone(), need_greeting, status };
+        // The turn may have been in hand before: with a flow that could not go on.
+        if status != Status::Processing {
+            self.transition(Status::Acknowledged);
+        }
+    }
+
+    /// Whether a configuration that is new to the session greets it: not while the history has its greeting, and where the agent
+    /// wants no repeated greeting only if the agent has not greeted the session before.
+    fn needs_greeting(&self) -> bool {
+        let (config, before) = (&self.agent.config, &self.session.workflow_state);
+        let greeted = |field: &str, value: &str| {
+            let greetings = self.session.history.iter().filter(|entry| entry.kind.as_deref() == Some(GREETING));
+            greetings.filter_map(|entry| entry.metadata.get(field)?.as_str()).any(|found| found == value)
+        };
+        if greeted("hash", &self.agent.hash) {
+            return false;
+        }
+        let by_agent = !before.hash.is_empty() && !before.need_greeting && !self.moved;
+        config.regreet_on_change || !(by_agent || greeted("agent_id", &config.id))
+    }
+
+    async fn greet(&mut self, plan: &Plan) -> Result<bool, TurnError> {
+        if !self.session.workflow_state.need_greeting {
+            return Ok(false);
+        }
+        // A plan may have been stored by an earlier version, which took the model's word.
+        let drafted = || plan.greeting.clone().filter(|text| !is_placeholder(text));
+        let configured = self.agent.config.greeting.clone().filter(|text| !text.trim().is_empty());
+        let Some(greeting) = configured.or_else(drafted).filter(|text| !text.trim().is_empty()) else {
+            return Ok(false);
+        };
+        let by = [("agent_id", self.agent.config.id.as_str()), ("hash", self.agent.hash.as_str())];
+        let metadata = by.map(|(field, value)| (field.to_owned(), Value::from(value))).into_iter().collect();
+        self.reply_with(ReplyKind::Greeting, "greet", &greeting, metadata);
+        self.greeted();
+        // The user reads it while the model thinks.
+        self.settle().await?;
+        Ok(true)
+    }
+
+    /// The greeting of this configuration is out.
+    pub(super) fn greeted(&mut self) {
+        self.session.workflow_state.hash.clone_from(&self.agent.hash);
+        self.session.workflow_state.need_greeting = false;
+    }
+}

@@ -1,0 +1,144 @@
+//! What the prompts are filled with.
+
+use super::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
+use super::{Services, TurnError};
+use crate::definitions::agent::AgentRecord;
+use crate::engine::knowledge::Hit;
+use crate::engine::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
+use crate::engine::prompt::{PromptError, SharedText, Variables};
+use crate::types::agent::AgentConfig;
+use crate::types::plan::Plan;
+use crate::types::session::{Entry, Role, Session, transcript};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The most bytes of one action's result that a prompt takes.
+const MAX_RESULT_BYTES: usize = 16 * 1024;
+
+/// The variables of `prompts/phase1.md`.
+#[derive(Serialize)]
+pub(super) struct Phase1<'a> {
+    config_json: String,
+    tools_json: String,
+    skills_json: String,
+    flows_json: String,
+    history: SharedText,
+    message: &'a str,
+}
+
+impl<'a> Phase1<'a> {
+    pub(super) fn new(agent: &AgentRecord, services: &Services, message: &'a str, history: SharedText) -> Self {
+        let mut config = agent.document.clone();
+        if let Some(fields) = config.as_object_mut() {
+            // Shown in their own sections, or of no use to the parser.
+            for field in ["tools", "skills", "flows", "rules", "handoff", "knowledge"] {
+                fields.remove(field);
+            }
+        }
+        let AgentConfig { tools, skills, flows, .. } = agent.config.as_ref();
+        Self {
+            config_json: pretty(&config),
+            tools_json: pretty(&tools_seen(tools, &services.tools)),
+            skills_json: pretty(&skills_seen(skills, &services.tools)),
+            flows_json: pretty(&flows_seen(flows, &services.flows)),
+            history,
+            message,
+        }
+    }
+}
+
+/// What `prompts/phase2.md` is filled with, beside what the plan gives.
+pub(super) struct Phase2<'a> {
+    pub(super) history: SharedText,
+    pub(super) results: &'a str,
+    pub(super) message: &'a str,
+    pub(super) note: &'a str,
+    pub(super) greeting_just_sent: bool,
+    pub(super) is_timer: bool,
+}
+
+impl Phase2<'_> {
+    pub(super) fn variables(self, shown: &Shown) -> Variables {
+        let mut variables = Variables::from_iter(shown.texts());
+        variables.add("history", self.history);
+        variables.add("results", self.results);
+        variables.add("message", self.message);
+        variables.add("note", self.note);
+        variables.add("greeting_just_sent", self.greeting_just_sent);
+        variables.add("is_timer", self.is_timer);
+        variables
+    }
+}
+
+/// The variables of `prompts/knowledge_reply.md`.
+#[derive(Serialize)]
+pub(super) struct KnowledgeReply<'a> {
+    name: &'a str,
+    tone: &'a str,
+    constraints: &'a str,
+    history: SharedText,
+    results: &'a str,
+    message: &'a str,
+    decided: &'a str,
+    hits: &'a [Hit],
+}
+
+impl<'a> KnowledgeReply<'a> {
+    pub(super) fn new(
+        plan: &'a Plan,
+        grounds: &'a Grounds,
+        (history, results, message): (SharedText, &'a str, &'a str),
+    ) -> Self {
+        let (name, tone, constraints) = (plan.name.as_str(), plan.tone.as_str(), plan.constraints.as_str());
+        let Grounds { decided, hits } = grounds;
+        Self { name, tone, constraints, history, results, message, decided, hits }
+    }
+}
+
+/// The conversation as lines: what was said before this turn.
+pub(super) fn conversation(session: &Session) -> SharedText {
+    session.transcript.text(&session.history).into()
+}
+
+/// The conversation with what the agent has said in this turn. The user's own words of it have a section of their own.
+pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedText {
+    let spoken = transcript::lines(added.iter().filter(|entry| entry.role != Role::User));
+    if spoken.is_empty() {
+        return conversation.clone();
+    }
+    let before = conversation.as_str();
+    let between = if before.is_empty() { "" } else { "\n" };
+    [before, between, &spoken].concat().into()
+}
+
+/// The results of this turn's actions as lines, long ones cut with a note.
+pub(super) fn results(results: &[Arc<ActionAnswer>]) -> String {
+    let lines = results.iter().map(|answer| {
+        let (target, result) = answer.as_ref();
+        // A value always serialises.
+        let mut text = serde_json::to_string(result).unwrap_or_default();
+        if text.len() > MAX_RESULT_BYTES {
+            let total = text.len();
+            let end = (0..=MAX_RESULT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+            text.push_str(&format!("… (cut: {end} of {total} bytes)"));
+        }
+        format!("{target}: {text}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The prompt as system message, the user's words and pictures as the user's.
+pub(super) fn messages(mut system: String, message: &str, images: Vec<String>) -> Arc<Vec<PromptMessage>> {
+    // Rendering leaves half of it free, and thousands of turns may wait with theirs.
+    system.shrink_to_fit();
+    let words = if message.is_empty() { "(no new message)" } else { message };
+    let user = PromptMessage { images, ..PromptMessage::new(PromptRole::User, words) };
+    Arc::new(vec![PromptMessage::new(PromptRole::System, system), user])
+}
+
+/// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+pub(super) fn failed(error: PromptError) -> TurnError {
+    TurnError::Failed(error.to_string())
+}

@@ -1,0 +1,105 @@
+//! What a turn has published, read back from the stream. A turn that is given up is cancelled on top of that, whoever
+//! published it: so its statuses are one chain, and the history has what the user has seen.
+
+use super::TurnError;
+use super::state::Turn;
+use crate::storage::queue::{From, Queue, QueueError};
+use crate::types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
+use crate::types::job::JobBody;
+use crate::types::session::{Entry, Role, history};
+use crate::types::turn::StatusAt;
+use futures::StreamExt;
+use std::time::Duration;
+
+/// The key of the step event up to which a turn that is given up reads what it has published.
+const MARK: &str = "given_up";
+/// How long the stream may take to come to the mark.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Turn<'_> {
+    /// Takes over the statuses and replies that the turn has published so far.
+    pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
+        let published = self.published(MARK).await?;
+        self.remember_user();
+        for event in published {
+            match event {
+                Event::Status(event) => self.adopt_status(StatusAt { status: event.status, at: event.at }),
+                Event::Reply(reply) => {
+                    self.speech.recall(&reply);
+                    if reply.kind != ReplyKind::Chunk {
+                        self.adopt_reply(reply);
+                    }
+                }
+                Event::Step(_) | Event::Run(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// This turn's events, up to a `mark` that is put on the stream here; once under each epoch, so that a repeat finds the
+    /// same, and whoever has the turn later what was published meanwhile.
+    pub(super) async fn published(&mut self, mark: &str) -> Result<Vec<Event>, TurnError> {
+        let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
+        let epoch = self.session.epoch.to_string();
+        let event = StepEvent {
+            session_id: session_id.clone(),
+            turn_id: turn_id.clone(),
+            key: mark.to_owned(),
+            kind: mark.to_owned(),
+            target: epoch.clone(),
+            ok: false,
+            ms: 0,
+        };
+        self.publish(EventType::Step, &format!("step/{mark}-{epoch}"), &event);
+        self.flush().await?;
+        let of_turn = |published| match published {
+            Event::Status(status) if status.turn_id == turn_id => Some(Event::Status(status)),
+            Event::Reply(reply) if reply.turn_id == turn_id => Some(Event::Reply(reply)),
+            _ => None,
+        };
+        read_back(self.services.queue.as_ref(), &event, of_turn).await
+    }
+
+    fn adopt_reply(&mut self, reply: Reply) {
+        if reply.kind == ReplyKind::Greeting {
+            self.greeted();
+        }
+        self.answered |= is_answer(reply.kind);
+        let by_human = self.jobs.iter().any(|job| matches!(job.body, JobBody::Reply { .. }));
+        self.entries.push(Entry {
+            role: if by_human { Role::Human } else { Role::Assistant },
+            text: history::cut(&reply.text, history::MAX_TEXT).into_owned(),
+            at: reply.at,
+            turn_id: reply.turn_id,
+            kind: Some(reply.kind.as_str().to_owned()),
+            metadata: reply.metadata,
+        });
+    }
+}
+
+/// What is wanted of a session's events, up to a `mark` that is on its stream.
+pub(crate) async fn read_back<T>(
+    queue: &dyn Queue,
+    mark: &StepEvent,
+    wanted: impl Fn(Event) -> Option<T>,
+) -> Result<Vec<T>, TurnError> {
+    // A session may have any number of events: as long as they come, they are read.
+    let late = |_| TurnError::Infrastructure("the events do not come".into());
+    let opened = tokio::time::timeout(PATIENCE, queue.events(&mark.session_id, From::After(0))).await;
+    let mut stream = opened.map_err(late)??;
+    let mut found = Vec::new();
+    loop {
+        let ended = || QueueError::Unavailable("the stream of events has ended".into());
+        let event = tokio::time::timeout(PATIENCE, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
+        match Event::decode(event.event_type, &event.payload) {
+            Ok(Event::Step(step)) if step == *mark => return Ok(found),
+            Ok(event) => found.extend(wanted(event)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// More than a greeting, an interim message or the promise of a human.
+pub(super) fn is_answer(kind: ReplyKind) -> bool {
+    !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff)
+}

@@ -1,0 +1,95 @@
+//! What a plan gives to the prompts of all its turns, as text: made once for each plan.
+
+use super::Services;
+use crate::engine::action::tool::{Tools, described};
+use crate::engine::prompt::SharedText;
+use crate::engine::workflow::Flows;
+use crate::types::agent::{AgentConfig, Skill, Tool};
+use crate::types::plan::Plan;
+use moka::sync::Cache;
+use serde_json::{Value, json};
+use std::sync::{Arc, Weak};
+
+/// So many plans are kept.
+const PLANS: u64 = 1_000;
+
+/// See the module.
+pub(super) struct Shown(Vec<(&'static str, SharedText)>);
+
+impl Shown {
+    fn new(plan: &Plan, agent: &AgentConfig, services: &Services) -> Self {
+        let texts = [
+            ("name", plan.name.clone()),
+            ("tone", plan.tone.clone()),
+            ("sop", plan.sop.clone()),
+            ("constraints", plan.constraints.clone()),
+            ("tools_json", pretty(&tools_seen(&plan.tools, &services.tools))),
+            ("skills_json", pretty(&skills_seen(&plan.skills, &services.tools))),
+            ("flows_json", pretty(&flows_seen(&agent.flows, &services.flows))),
+        ];
+        Self(texts.into_iter().map(|(name, text)| (name, text.into())).collect())
+    }
+
+    /// The texts by their names in the prompts.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&'static str, SharedText)> {
+        self.0.iter().cloned()
+    }
+}
+
+/// The plans used last, by the hash of their configuration.
+pub struct ShownPlans(Cache<String, (Weak<Plan>, Arc<Shown>)>);
+
+impl Default for ShownPlans {
+    fn default() -> Self {
+        Self(Cache::new(PLANS))
+    }
+}
+
+impl ShownPlans {
+    /// What the plan gives, with the flows of its agent.
+    pub(super) fn of(&self, plan: &Arc<Plan>, agent: &AgentConfig, services: &Services) -> Arc<Shown> {
+        // By its place in memory, which is all of it: there is no other plan as long as this one is kept.
+        let same = |(known, _): &(Weak<Plan>, _)| known.as_ptr() == Arc::as_ptr(plan);
+        if let Some((_, shown)) = self.0.get(&plan.hash).filter(same) {
+            return shown;
+        }
+        let shown = Arc::new(Shown::new(plan, agent, services));
+        self.0.insert(plan.hash.clone(), (Arc::downgrade(plan), Arc::clone(&shown)));
+        shown
+    }
+}
+
+/// Skills without their calls: the model has no use for addresses and headers.
+pub(super) fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
+    let seen = skills.iter().map(|skill| {
+        let function = functions.params(&skill.id).filter(|_| skill.http.is_none());
+        let (description, params) = described(&skill.description, &skill.params, function);
+        json!({ "id": skill.id, "description": description, "condition": skill.condition, "params": params })
+    });
+    seen.collect()
+}
+
+pub(super) fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
+    let seen = tools.iter().map(|tool| {
+        let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
+        let (description, params) = described(&tool.description, &tool.params, function);
+        json!({ "id": tool.id, "description": description, "params": params })
+    });
+    seen.collect()
+}
+
+/// A flow with typed params is shown with them, any other by its id alone.
+pub(super) fn flows_seen(ids: &[String], flows: &Flows) -> Value {
+    let seen = ids.iter().map(|id| match flows.params(id) {
+        Some(schema) => {
+            let (description, params) = described("", &Value::Null, Some(schema));
+            json!({ "id": id, "description": description, "params": params })
+        }
+        None => json!(id),
+    });
+    seen.collect()
+}
+
+pub(super) fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

@@ -1,0 +1,291 @@
+//! A flow that has asked its user: what the session remembers of it, how the answer takes it on, and how it is left.
+//!
+//! The flow's steps stay those of the turn that began it, under their keys: whoever goes on with it opens that turn's journal,
+//! so that no step runs again and every idempotency key is what it was.
+
+use super::handoff::TIMEOUT_INDEX;
+use super::state::Turn;
+use super::{CancelReason, TurnError};
+use crate::base::http_client::bounded;
+use crate::engine::journal::{Done, Journal, Label, StepError};
+use crate::engine::prompt::is_chinese;
+use crate::engine::run::{self, LEFT, Suspended, UNANSWERED};
+use crate::engine::workflow::Question;
+use crate::engine::workflow::asking::{self, Asking};
+use crate::storage::store::records::{Change, TimerChange};
+use crate::types::action::{Action, ActionKind};
+use crate::types::event::ReplyKind;
+use crate::types::session::{Status, Waiting};
+use crate::types::timer::{NewTimer, timer_id};
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::Outcome;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// The name of the timer that ends the wait for an answer.
+pub(super) const FLOW_TIMEOUT: &str = "flow_timeout";
+
+/// The most bytes of a question in the session document; the flow's steps have all of it.
+const MAX_QUESTION: usize = 4 * 1024;
+
+/// A flow that is called, for the first time or to go on.
+pub(super) struct FlowCall {
+    pub(super) action: Action,
+    pub(super) input: String,
+    /// The turn that began it.
+    pub(super) turn_id: String,
+    /// What its keys begin with in that turn's journal.
+    pub(super) prefix: String,
+    pub(super) journal: Journal,
+    pub(super) asking: Arc<Asking>,
+    /// How many questions it has asked in earlier turns.
+    pub(super) asked: u32,
+    pub(super) began_at: Timestamp,
+    pub(super) before: Suspended,
+    /// What the turn in hand calls it.
+    pub(super) key: String,
+}
+
+/// How a flow ends in a turn.
+pub(super) enum FlowEnd {
+    Said(String),
+    Asks(Box<Asks>),
+    /// For the model to read.
+    Failed(String),
+}
+
+/// What the user is asked, and what the session is to remember.
+pub(super) struct Asks {
+    question: Question,
+    waiting: Waiting,
+}
+
+/// The output of the step with which a flow begins to wait: all that is needed to call it again.
+#[derive(Serialize, Deserialize)]
+struct Paused {
+    /// The question's key in the journal.
+    key: String,
+    question: Question,
+    input: String,
+    params: Map<String, Value>,
+    #[serde(flatten)]
+    suspended: Suspended,
+}
+
+/// The key of that step in the flow's part of the journal.
+fn paused_key(asked: u32) -> String {
+    format!("asked[{asked}]")
+}
+
+impl Turn<'_> {
+    /// Records that the flow of `call` waits.
+    pub(super) async fn waits(
+        &mut self,
+        call: FlowCall,
+        suspended: Suspended,
+        run_id: Option<String>,
+    ) -> Result<FlowEnd, TurnError> {
+        let gone = || TurnError::Failed("the flow waits for an answer, and has asked nothing".to_owned());
+        let (key, question) = call.asking.question().ok_or_else(gone)?;
+        let asked = call.asked + 1;
+        let Action { target: flow, params, .. } = call.action;
+        let paused = Paused { key, question, input: call.input, params, suspended };
+        let label = Label { kind: "asked", target: &flow };
+        let journal = call.journal.scope(&call.prefix);
+        // Of questions that wait side by side, the one that was recorded first is asked.
+        let key_of_step = paused_key(asked);
+        let step = journal.step(&key_of_step, label, &asked, |_| async { Ok::<_, Infallible>(Done::ok(paused)) });
+        let Paused { question, .. } = match Box::pin(step).await {
+            Ok(stepped) => stepped.output,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(never)) => match never {},
+        };
+        let asked_at = self.services.clock.now();
+        let waiting = Waiting {
+            agent_id: self.agent.config.id.clone(),
+            turn_id: call.turn_id,
+            prefix: call.prefix,
+            asked,
+            question: bounded(&question.text, MAX_QUESTION),
+            choices: question.choices.clone(),
+            run_id,
+            began_at: call.began_at,
+            asked_at,
+            until: self.until(&flow, &question, (call.began_at, asked_at)),
+            flow,
+        };
+        Ok(FlowEnd::Asks(Box::new(Asks { question, waiting })))
+    }
+
+    /// How long a question waits: no longer than the steps of its flow are kept.
+    fn until(&self, flow: &str, question: &Question, (began_at, asked_at): (Timestamp, Timestamp)) -> Timestamp {
+        let keep = self.services.keep_turns;
+        // The flow needs a moment to go on after the answer.
+        let kept = began_at.plus(keep.saturating_sub((keep / 10).min(Duration::from_secs(3600))));
+        let wanted = question.timeout_ms.map_or(self.agent.config.flow_timeout(), Duration::from_millis);
+        let until = asked_at.plus(wanted);
+        if until > kept {
+            warn!(flow, %kept, "the question waits no longer than `retention.turns` keeps the flow's steps; raise it");
+        }
+        until.min(kept)
+    }
+
+    /// Puts the question to the user, and remembers who asks.
+    pub(super) fn ask_user(&mut self, key: &str, asks: Asks) {
+        let Asks { question, waiting } = asks;
+        let mut metadata = Map::from_iter([
+            ("awaits".to_owned(), Value::from("answer")),
+            ("flow".to_owned(), Value::from(waiting.flow.as_str())),
+        ]);
+        if !question.choices.is_empty() {
+            metadata.insert("choices".into(), json!(question.choices));
+        }
+        self.reply_with(ReplyKind::Final, key, &question.text, metadata);
+        self.session.waiting = Some(Box::new(waiting));
+    }
+
+    /// What forgets the flow when no answer has come in time.
+    pub(super) fn flow_timer(&self, waiting: &Waiting) -> NewTimer {
+        NewTimer {
+            timer_id: timer_id(&self.session.session_id, self.turn_id(), TIMEOUT_INDEX),
+            name: FLOW_TIMEOUT.to_owned(),
+            delay: waiting.asked_at.until(waiting.until).max(Duration::from_millis(1)),
+            action: None,
+            message: None,
+            traceparent: None,
+        }
+    }
+
+    /// The user's message while a flow waits: its answer, unless it is too late for that, or says that the user leaves.
+    pub(super) async fn answered(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
+        let late = self.started_at() > waiting.until;
+        if late || waiting.agent_id != self.agent.config.id {
+            let why = if late { "the answer came too late" } else { "a message named another agent" };
+            self.session.waiting = Some(waiting);
+            self.leave_flow(&CancelReason::new(if late { UNANSWERED } else { LEFT }, why)).await?;
+            return self.converse().await;
+        }
+        if self.wants_out(&waiting) {
+            return self.left(waiting).await;
+        }
+        self.transition(Status::Processing);
+        match Box::pin(self.go_on(&waiting)).await {
+            Ok(FlowEnd::Said(text)) => {
+                self.reply(ReplyKind::Final, "flow/final", &text);
+                self.end_of_flow(TimerChange::Replace(Vec::new()))
+            }
+            Ok(FlowEnd::Asks(asks)) => {
+                let timer = self.flow_timer(&asks.waiting);
+                self.ask_user("flow/final", *asks);
+                self.end_of_flow(TimerChange::Replace(vec![timer]))
+            }
+            Ok(FlowEnd::Failed(error)) => {
+                self.brought.push(Arc::new((waiting.flow, json!({ "ok": false, "error": error }))));
+                self.converse().await
+            }
+            Err(TurnError::Replay(problem)) => self.lost(waiting, problem).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    fn end_of_flow(mut self: Box<Self>, timers: TimerChange) -> Result<Change, TurnError> {
+        self.transition(Status::Ready);
+        self.finish(Outcome::Flow, timers)
+    }
+
+    /// Calls the flow again, over its journal, with the answer. [`TurnError::Replay`] when it is not there any more, or another
+    /// one than it was.
+    async fn go_on(&mut self, waiting: &Waiting) -> Result<FlowEnd, TurnError> {
+        let gone = |problem: String| TurnError::Replay(problem);
+        let (flow, config) = (&waiting.flow, &self.agent.config);
+        if !config.flows.contains(flow) {
+            return Err(gone(format!("agent `{}` does not route to flow `{flow}` any more", config.id)));
+        }
+        if self.services.flows.get(flow).is_some() == waiting.run_id.is_some() {
+            return Err(gone(format!("`{flow}` is not the flow any more that has asked")));
+        }
+        let journal = self.journal.of_earlier(&waiting.turn_id).await?;
+        let key = format!("{}/{}", waiting.prefix, paused_key(waiting.asked));
+        let mut steps = journal.recorded();
+        let paused = steps.iter().find(|step| step.key == key).cloned();
+        // What was recorded after the question is of an earlier attempt of this turn.
+        steps.retain(|step| paused.as_ref().is_some_and(|paused| step.at > paused.at));
+        journal.count(&steps);
+        let paused = paused.and_then(|step| serde_json::from_value::<Paused>(step.output).ok());
+        let Some(Paused { key, question, input, params, suspended }) = paused else {
+            return Err(gone("its steps are not kept any more; see the setting retention.turns".to_owned()));
+        };
+        let label = Label { kind: "answer", target: flow };
+        let answers = Done::ok(json!({"turn_id": waiting.turn_id, "key": key}));
+        self.journal.note("flow/answer", label, &waiting.turn_id, (answers, 0));
+        let reply = asking::Reply { key, question, text: self.message_text() };
+        let call = FlowCall {
+            action: Action { kind: ActionKind::Flow, target: flow.clone(), params },
+            input,
+            turn_id: waiting.turn_id.clone(),
+            prefix: waiting.prefix.clone(),
+            journal,
+            asking: Arc::new(Asking::user(Some(reply))),
+            asked: waiting.asked,
+            began_at: waiting.began_at,
+            before: suspended,
+            key: "flow".to_owned(),
+        };
+        Box::pin(self.call_flow(call)).await
+    }
+
+    /// The last message is a word that leaves a flow, and no choice of its question.
+    fn wants_out(&self, waiting: &Waiting) -> bool {
+        let last = self.messages().last().map(|message| message.text.as_str()).unwrap_or_default();
+        self.agent.config.is_cancel_word(last) && asking::choice(&waiting.choices, last).is_none()
+    }
+
+    /// The user leaves the flow.
+    async fn left(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
+        let metadata = Map::from_iter([("flow".to_owned(), Value::from(waiting.flow.as_str()))]);
+        self.session.waiting = Some(waiting);
+        self.leave_flow(&CancelReason::new(LEFT, "the user has left the flow")).await?;
+        self.transition(Status::Processing);
+        let text = self.small_talk("flow_left", self.speaks_chinese());
+        self.reply_with(ReplyKind::Final, "flow/left", &text, metadata);
+        self.end_of_flow(TimerChange::Replace(Vec::new()))
+    }
+
+    /// The flow cannot go on: the user is told, and the message is one like any other.
+    async fn lost(mut self: Box<Self>, waiting: Box<Waiting>, problem: String) -> Result<Change, TurnError> {
+        let (session_id, flow) = (&self.session.session_id, &waiting.flow);
+        warn!(%session_id, flow, turn_id = waiting.turn_id, "the flow cannot go on: {problem}");
+        // An answer such as an order's number has no language.
+        let text = self.small_talk("flow_lost", is_chinese(&waiting.question));
+        self.session.waiting = Some(waiting);
+        self.leave_flow(&CancelReason::new("replay", problem)).await?;
+        self.reply(ReplyKind::Apology, "flow/lost", &text);
+        self.converse().await
+    }
+
+    /// Nobody has answered in time: the flow is forgotten, and nothing said.
+    pub(super) async fn unanswered(mut self: Box<Self>) -> Result<Change, TurnError> {
+        self.leave_flow(&CancelReason::new(UNANSWERED, "no answer came in time")).await?;
+        self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
+    }
+
+    /// Forgets the flow that waits, if one does, and ends its run.
+    pub(super) async fn leave_flow(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
+        let Some(waiting) = self.session.waiting.take() else { return Ok(()) };
+        info!(session_id = %self.session.session_id, flow = waiting.flow, %reason, "the flow that waits is left");
+        if let Some(run_id) = &waiting.run_id {
+            let told = run::abandon(self.services, run_id, (self.session.epoch, reason)).await?;
+            self.outbox.extend(told);
+        }
+        Ok(())
+    }
+
+    fn small_talk(&self, prompt: &str, chinese: bool) -> String {
+        let rendered = self.services.prompts.render(prompt, &json!({ "chinese": chinese }));
+        rendered.map_or_else(|_| "好的，我们继续。".to_owned(), |text| text.trim().to_owned())
+    }
+}

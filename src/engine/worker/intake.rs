@@ -1,0 +1,216 @@
+//! From a message to a job that can be run, or to the dead letters.
+
+use super::Shared;
+use crate::base::metrics::metrics;
+use crate::definitions::agent::AgentRecord;
+use crate::engine::run;
+use crate::storage::queue::{DeadLetter, Message, QueueError};
+use crate::storage::store::records::Pin;
+use crate::storage::store::{self, StoreError};
+use crate::types::cause::Cause;
+use crate::types::job::{Job, JobBody};
+use crate::types::run::{RunRecord, RunStatus};
+use crate::types::run_outcome::RunFailure;
+use crate::types::session::{Kind, Session, history};
+use crate::types::timestamp::Timestamp;
+use serde_json::json;
+use std::sync::{Arc, LazyLock};
+use tracing::{debug, warn};
+
+/// The longest reason of a dead letter, in bytes. It may quote the message, and a header has 64 KiB at most.
+const MAX_REASON: usize = 1024;
+
+/// A job that cannot be run, now or ever.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    pub(super) cause: Cause,
+    pub(super) reason: String,
+    pub(super) job_id: Option<String>,
+    pub(super) attempts: u32,
+}
+
+impl Unfit {
+    fn new(cause: Cause, reason: impl Into<String>, job: Option<&Job>) -> Self {
+        Self { cause, reason: reason.into(), job_id: job.map(|job| job.job_id.clone()), attempts: 1 }
+    }
+}
+
+/// Reads a message as a job.
+pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
+    let job = message.job().map_err(|error| Unfit {
+        cause: Cause::Invalid,
+        reason: error.to_string(),
+        job_id: Some(message.job_id()),
+        attempts: 1,
+    })?;
+    // Only then, since it reads the payload once more.
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        for field in job.unknown_fields(&message.payload) {
+            let (field, session_id) = (history::cut(&field, 100), &job.session_id);
+            debug!(%field, session_id, job_id = job.job_id, "an unknown field of a job is ignored");
+        }
+    }
+    Ok(job)
+}
+
+/// True when a job is a run's, by its type or by its lane.
+pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
+    session.kind == Kind::Run || matches!(job.body, JobBody::Run { .. })
+}
+
+/// Refuses what cannot be done in the lane of a run, or a run in the lane of a conversation.
+pub(super) fn for_run(job: &Job, session: &Session) -> Result<(), Unfit> {
+    let id = &session.session_id;
+    let reason = match (&job.body, session.kind) {
+        (JobBody::Run { .. } | JobBody::Control { .. }, Kind::Run) => return Ok(()),
+        (_, Kind::Run) => format!("`{id}` is the run of a workflow, and takes no such job; give another session_id"),
+        _ => format!("`{id}` is a conversation, and no run can have its lane; give another run_id"),
+    };
+    Err(Unfit::new(Cause::Invalid, reason, Some(job)))
+}
+
+/// Refuses the run of a workflow that nobody knows; its record, if there is one, says so. One that repeats another run
+/// has its definition from there.
+pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin, Unfit>, StoreError> {
+    let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
+        return Ok(Err(Unfit::new(Cause::Invalid, "the job is no run", Some(job))));
+    };
+    let (known, why) = match run::runs(shared.store().as_ref(), workflow_id).await {
+        Ok(known) => (known, None),
+        // Waiting does not make it readable.
+        Err(error @ StoreError::Damaged { .. }) => (None, Some(format!("{error}; put it again, and replay this"))),
+        Err(error) => return Err(error),
+    };
+    if known.is_some() || from_run.is_some() {
+        let hash = known.unwrap_or_default();
+        return Ok(Ok(Pin { agent_id: workflow_id.clone(), hash, announce: false }));
+    }
+    let missing = || {
+        format!(
+            "there is no workflow `{workflow_id}`; put its file into workflows_dir, or register it, and replay this"
+        )
+    };
+    let reason = why.unwrap_or_else(missing);
+    if let Some(record) = shared.store().run(&job.session_id).await?.filter(|run| run.status == RunStatus::Pending) {
+        let error = Some(RunFailure { path: String::new(), cause: reason.clone(), attempts: 1 });
+        let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(shared.clock().now()), ..record };
+        shared.store().update_run(failed, 0).await?;
+    }
+    Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))))
+}
+
+/// The agent that is to handle a job, as applied last. A timer runs under the configuration that its session last ran
+/// with, as long as that is stored.
+pub(super) async fn agent_of(
+    shared: &Shared,
+    job: &Job,
+    session: Option<&Session>,
+) -> Result<Result<Arc<AgentRecord>, Unfit>, StoreError> {
+    let named = job.user_message().and_then(|message| message.agent_id.as_deref());
+    let known = session.map(|session| session.agent_id.as_str()).filter(|agent_id| !agent_id.is_empty());
+    let Some(agent_id) = named.or(known) else {
+        if let Some(nobody) = nobody(job, session) {
+            return Ok(Ok(nobody));
+        }
+        let reason = "the session is new and the job names no agent_id";
+        return Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))));
+    };
+    if job.user_message().is_none()
+        && let Some(hash) = session.map(|session| session.workflow_state.hash.as_str()).filter(|hash| !hash.is_empty())
+        && let Some(version) = readable(shared.store().agent_version(agent_id, hash).await)?
+    {
+        return Ok(Ok(version));
+    }
+    let current = match shared.store().agent(agent_id).await {
+        Err(error @ StoreError::Damaged { .. }) => {
+            let reason = format!("{error}; apply its file again with `turnwheel agents apply`, and replay this");
+            return Ok(Err(Unfit::new(Cause::UnknownAgent, reason, Some(job))));
+        }
+        current => current?,
+    };
+    Ok(match current {
+        None => {
+            let reason = format!("agent `{agent_id}` is not known; apply its file with `turnwheel agents apply`");
+            Err(Unfit::new(Cause::UnknownAgent, reason, Some(job)))
+        }
+        Some(agent) if agent.config.is_task_agent() => {
+            let reason = format!("agent `{agent_id}` is a task agent, which takes no chat sessions");
+            Err(Unfit::new(Cause::UnknownAgent, reason, Some(job)))
+        }
+        Some(agent) => Ok(agent),
+    })
+}
+
+/// What handles a session that has no agent yet: one that is known by its runs alone. Its first message names one.
+fn nobody(job: &Job, session: Option<&Session>) -> Option<Arc<AgentRecord>> {
+    static NOBODY: LazyLock<Option<Arc<AgentRecord>>> =
+        LazyLock::new(|| AgentRecord::from_document(json!({ "id": "" }), Timestamp::from_millis(0)).ok().map(Arc::new));
+    let has_none = run::is_notice(job) || (session.is_some() && job.user_message().is_none());
+    if has_none { NOBODY.clone() } else { None }
+}
+
+/// A version that this program cannot read counts as one that is not kept: waiting does not make it readable.
+pub(super) fn readable<T>(found: store::Result<Option<T>>) -> store::Result<Option<T>> {
+    match found {
+        Err(error @ StoreError::Damaged { .. }) => {
+            warn!("the version is passed over: {error}");
+            Ok(None)
+        }
+        found => found,
+    }
+}
+
+/// Puts a message to the dead letters, once.
+pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Result<(), QueueError> {
+    let Unfit { cause, reason, job_id, attempts } = unfit;
+    let reason = history::cut(&reason, MAX_REASON).into_owned();
+    warn!(
+        session_id = message.session_id,
+        seq = message.seq,
+        job_id,
+        cause = cause.as_str(),
+        "to the dead letters: {reason}"
+    );
+    let letter = DeadLetter {
+        cause,
+        reason,
+        subject: format!("{}.jobs.{}", shared.namespace, message.session_id),
+        attempts,
+        job_id,
+        msg_id: letter_id(message, cause),
+        payload: message.payload.clone(),
+        cut_from: None,
+    };
+    shared.queue().dead(letter).await?;
+    metrics().dead_letter(cause);
+    Ok(())
+}
+
+/// The id under which the queue stores a dead letter once. The message's time tells apart two messages that have the same sequence:
+/// a stream that has lost its end gives its sequences again.
+fn letter_id(message: &Message, cause: Cause) -> String {
+    format!("{}@{}/{}", message.default_id, message.at.as_millis(), cause.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_that_the_stream_gives_again_is_another_dead_letter() {
+        let message = |at| Message {
+            session_id: "s".into(),
+            seq: 5,
+            stream: Timestamp::from_millis(0),
+            payload: Default::default(),
+            msg_id: None,
+            default_id: "0-5".into(),
+            at: Timestamp::from_millis(at),
+            trace: None,
+        };
+        let id = |at| letter_id(&message(at), Cause::Invalid);
+        assert_eq!(id(1_000), id(1_000), "a repeat is the same letter");
+        assert_ne!(id(1_000), id(2_000));
+        assert_ne!(id(1_000), letter_id(&message(1_000), Cause::Attempts));
+    }
+}

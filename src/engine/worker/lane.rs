@@ -1,0 +1,289 @@
+//! Driving one session's lane: take it, run its turns in stream order, publish, acknowledge (DESIGN.md, "The lane").
+
+use super::hold::Hold;
+use super::intake::{self, Unfit};
+use super::lanes::Passed;
+use super::rewind::{self, Standing};
+use super::stop::{Stop, leave};
+use super::{Shared, cancelling};
+use crate::engine::run;
+use crate::storage::queue::{DeliveryToken, Message};
+use crate::storage::store::records::{Acquire, Acquired, NewSession, Pin, Rewind};
+use crate::types::cause::Cause;
+use crate::types::job::{Job, JobBody};
+use crate::types::session::{Kind, Session};
+use crate::types::timestamp::Timestamp;
+use futures::FutureExt;
+use futures::future::{MaybeDone, maybe_done};
+use std::future::{Future, poll_fn};
+use tracing::{Instrument, debug, info_span, warn};
+
+/// Drives a lane until nothing waits for it here.
+pub(super) async fn drive(shared: &Shared, session_id: &str) {
+    let span = info_span!("lane", session_id);
+    async {
+        while let Some((seq, wake)) = shared.lanes.next_or_end(session_id) {
+            if shared.stopping.is_cancelled() {
+                return leave(shared, session_id, Stop::Stopping).await;
+            }
+            match Box::pin(follow(shared, session_id, seq, wake)).await {
+                Ok(passed) => acknowledge(shared, session_id, &passed).await,
+                Err(stop) => return leave(shared, session_id, stop).await,
+            }
+        }
+    }
+    .instrument(span)
+    .await;
+}
+
+/// Acknowledges what the lane has passed. A lost acknowledgement leads to a redelivery, which the lane drops.
+pub(super) async fn acknowledge(shared: &Shared, session_id: &str, passed: &Passed) {
+    remove(shared, shared.lanes.passed(session_id, passed)).await;
+}
+
+/// Acknowledges these deliveries.
+pub(super) async fn remove(shared: &Shared, tokens: Vec<DeliveryToken>) {
+    for token in tokens {
+        if let Err(error) = shared.queue().ack(&token).await {
+            debug!("not acknowledged: {error}");
+        }
+    }
+}
+
+/// Follows one wake-up, whose message is read unless it is at hand.
+async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<Passed, Stop> {
+    let wake = match wake {
+        Some(wake) => Some(wake),
+        None => shared.queue().next_in_lane(session_id, seq - 1, seq).await?,
+    };
+    match wake.filter(|wake| wake.seq == seq) {
+        Some(wake) => visit(shared, &wake).await,
+        // It is in the stream no more: somebody has handled or removed it.
+        None => discard(shared, session_id, seq).await,
+    }
+}
+
+/// Visits the lane for one message. Answers how far the lane is handled, as far as known.
+async fn visit(shared: &Shared, wake: &Message) -> Result<Passed, Stop> {
+    let mut prepared = prepare(shared, wake).await?;
+    if let Err(Unready::NoSession(_)) = prepared {
+        // A message before this one may make the session, and another worker be woken for it: the order is the stream's.
+        if let Some(handled) = Box::pin(enter_earlier(shared, wake)).await? {
+            return Ok(handled);
+        }
+        // What is in the stream no more has made its session by now.
+        prepared = prepare(shared, wake).await?;
+    }
+    let unfit = match prepared {
+        Ok(prepared) => return enter(shared, wake, prepared).await,
+        Err(Unready::NoSession(unfit)) => unfit,
+        Err(Unready::Unfit(unfit)) => Some(unfit),
+    };
+    if let Some(unfit) = unfit {
+        Box::pin(intake::bury(shared, wake, unfit)).await?;
+    }
+    discard(shared, &wake.session_id, wake.seq).await
+}
+
+/// The first message of the lane, before `wake`, that a session can begin with.
+async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Prepared)>, Stop> {
+    let mut after = 0;
+    while let Some(first) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
+        && first.seq < wake.seq
+    {
+        after = first.seq;
+        if let Ok(prepared) = prepare(shared, &first).await? {
+            return Ok(Some((first, prepared)));
+        }
+    }
+    Ok(None)
+}
+
+/// Enters the lane with a message before `wake`; `None` when there is none that a session can begin with.
+async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>, Stop> {
+    match earlier(shared, wake).await? {
+        Some((first, prepared)) => enter(shared, &first, prepared).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Takes the lane for a message and works it off.
+async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Passed, Stop> {
+    let Prepared { job, pin, model, kind } = prepared;
+    let _share = shared.shares.take(&model).await.map_err(Stop::Crowded)?;
+    let request = wish(shared, wake, &job, (pin, kind));
+    let until = shared.clock().moment() + shared.ack_wait;
+    // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.
+    let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
+    let acquired = beside(shared.store().acquire(request), &mut first).await;
+    match acquired? {
+        Acquired::Granted(grant) => Box::pin(Hold::new(shared, *grant, until, (wake.seq, job)).work(first)).await,
+        Acquired::Handled | Acquired::OtherStream => {
+            drop(first);
+            match Box::pin(rewind::standing(shared, wake, &job)).await? {
+                Standing::Handled => discard(shared, &wake.session_id, wake.seq).await,
+                Standing::New { stream, rewind } => Box::pin(enter_again(shared, wake, (stream, rewind))).await,
+            }
+        }
+        Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
+    }
+}
+
+fn wish(shared: &Shared, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) -> Acquire {
+    Acquire {
+        session_id: wake.session_id.clone(),
+        seq: wake.seq,
+        stream: wake.stream,
+        rewind: None,
+        job_id: job.job_id.clone(),
+        owner: shared.owner.clone(),
+        token: uuid::Uuid::new_v4().simple().to_string(),
+        lease: shared.ack_wait,
+        new_session: NewSession {
+            agent_id: pin.agent_id.clone(),
+            user_id: user_of(job).unwrap_or_default(),
+            channel: channel_of(job).unwrap_or_else(|| "default".into()),
+            kind,
+        },
+        pin: Some(pin),
+    }
+}
+
+/// Takes the lane for a message that is new, though its sequence does not say so.
+async fn enter_again(
+    shared: &Shared,
+    wake: &Message,
+    (stream, rewind): (Timestamp, Option<Rewind>),
+) -> Result<Passed, Stop> {
+    let Ok(Prepared { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
+    let until = shared.clock().moment() + shared.ack_wait;
+    let request = Acquire { stream, rewind, ..wish(shared, wake, &job, (pin, kind)) };
+    match shared.store().acquire(request).await? {
+        Acquired::Granted(grant) => {
+            if let Some(found) = &rewind {
+                rewind::tell(wake, stream, found);
+            }
+            // What was read before may name another stream, and so may the job's default id: all is read again.
+            Box::pin(Hold::new(shared, *grant, until, (0, job)).work(MaybeDone::Done(Ok(None)))).await
+        }
+        Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
+        // Somebody else has moved it on meanwhile.
+        Acquired::Handled | Acquired::OtherStream => Err(Stop::OtherStream),
+    }
+}
+
+async fn busy(shared: &Shared, seq: u64, job: &Job, until: Timestamp) -> Result<Passed, Stop> {
+    debug!(%until, "the lane is held elsewhere");
+    cancelling::pass_on(shared, job, seq).await;
+    Err(Stop::Busy(until))
+}
+
+/// Runs `main` to its result. `other` starts with it and runs concurrently; `main` does not wait for it.
+async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
+    poll_fn(|context| {
+        let done = main.poll_unpin(context);
+        let _ = other.poll_unpin(context);
+        done
+    })
+    .await
+}
+
+/// Removes one message that leads to no turn.
+async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<Passed, Stop> {
+    if let Some(token) = shared.lanes.take(session_id, seq) {
+        shared.queue().ack(&token).await?;
+    }
+    Ok(Passed::default())
+}
+
+/// A job that can be run.
+struct Prepared {
+    job: Job,
+    /// The configuration that its turn is to run with.
+    pin: Pin,
+    /// The model that its agent asks first; for a run its workflow.
+    model: String,
+    /// What its lane is for, when it is new.
+    kind: Kind,
+}
+
+fn channel_of(job: &Job) -> Option<String> {
+    match &job.body {
+        JobBody::UserMessage(message) => message.channel.clone(),
+        JobBody::Run { channel, .. } => channel.clone(),
+        JobBody::Resume { outcome, .. } => outcome["channel"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn user_of(job: &Job) -> Option<String> {
+    match &job.body {
+        JobBody::UserMessage(message) => message.user_id.clone(),
+        JobBody::Run { user_id, .. } => user_id.clone(),
+        JobBody::Resume { outcome, .. } => outcome["user_id"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// Why there is none.
+enum Unready {
+    /// It needs a session, and there is none; with the reason if it belongs to the dead letters then.
+    NoSession(Option<Unfit>),
+    /// It leads to no turn, ever.
+    Unfit(Unfit),
+}
+
+/// The job of a wake-up.
+async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unready>, Stop> {
+    let job = match intake::decode(wake) {
+        Ok(job) => job,
+        Err(unfit) => return Ok(Err(Unready::Unfit(unfit))),
+    };
+    let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
+    let session = if named { None } else { shared.store().session(&job.session_id).await? };
+    if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
+        return Box::pin(prepare_run(shared, job, session)).await;
+    }
+    if session.is_none() && job.user_message().is_none() && !run::is_notice(&job) {
+        // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.
+        let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
+        let reason = format!("there is no session `{}`", job.session_id);
+        let unfit = Unfit { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
+        return Ok(Err(Unready::NoSession(matters.then_some(unfit))));
+    }
+    match intake::agent_of(shared, &job, session.as_ref()).await? {
+        Ok(agent) => {
+            let announce = job.user_message().is_some();
+            let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
+            Ok(Ok(Prepared { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Chat }))
+        }
+        Err(unfit) => {
+            warn!(job_id = job.job_id, "no agent for the job");
+            let needs_session = !named && session.is_none();
+            Ok(Err(if needs_session { Unready::NoSession(Some(unfit)) } else { Unready::Unfit(unfit) }))
+        }
+    }
+}
+
+/// A job in the lane of a run.
+async fn prepare_run(shared: &Shared, job: Job, session: Option<Session>) -> Result<Result<Prepared, Unready>, Stop> {
+    if let Some(session) = &session
+        && !matches!(job.body, JobBody::Wake)
+        && let Err(unfit) = intake::for_run(&job, session)
+    {
+        return Ok(Err(Unready::Unfit(unfit)));
+    }
+    let pin = match (&job.body, session) {
+        (JobBody::Run { .. }, _) => match intake::workflow_of(shared, &job).await? {
+            Ok(pin) => pin,
+            Err(unfit) => return Ok(Err(Unready::Unfit(unfit))),
+        },
+        (_, session) => {
+            let (agent_id, hash) =
+                session.map(|session| (session.agent_id, session.workflow_state.hash)).unwrap_or_default();
+            Pin { agent_id, hash, announce: false }
+        }
+    };
+    let model = format!("workflow {}", pin.agent_id);
+    Ok(Ok(Prepared { job, pin, model, kind: Kind::Run }))
+}

@@ -1,0 +1,431 @@
+//! The lanes that this worker drives, with the deliveries that wait for them.
+
+use crate::base::clock::{Clock, Moment};
+use crate::engine::journal::Holding;
+use crate::engine::turn::CancelReason;
+use crate::storage::queue::{Delivery, DeliveryToken, Message};
+use crate::storage::store::records::Held;
+use crate::storage::store::{Store, StoreError};
+use crate::types::timestamp::Timestamp;
+use async_trait::async_trait;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The hold on one lane, as its turns ask for it.
+pub(super) struct HeldLane {
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) held: Held,
+    pub(super) ack_wait: Duration,
+}
+
+#[async_trait]
+impl Holding for HeldLane {
+    async fn holds(&self) -> Result<bool, StoreError> {
+        if self.lanes.surely_holds(&self.held) {
+            return Ok(true);
+        }
+        // Paused, or too busy to renew: that alone is no reason to begin the turn anew.
+        let until = self.lanes.clock.moment() + self.ack_wait;
+        let lost = self.store.renew(std::slice::from_ref(&self.held), self.ack_wait).await?;
+        if !lost.is_empty() {
+            return Ok(false);
+        }
+        self.lanes.renewed(&self.held, until);
+        Ok(self.lanes.surely_holds(&self.held))
+    }
+}
+
+/// What becomes of a delivery.
+#[derive(Debug, PartialEq)]
+pub(super) enum Offer {
+    /// Its lane is driven already and will see it.
+    Joined(Message),
+    /// The caller is to drive the lane.
+    Start,
+}
+
+/// How far a lane has been worked off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passed {
+    /// The stream that its sequence counts in.
+    pub(super) stream: Option<Timestamp>,
+    pub(super) seq: u64,
+    /// When the stream took the last message: what it took later is not passed, whatever its sequence.
+    pub(super) at: Option<Timestamp>,
+}
+
+impl Passed {
+    fn covers(&self, seq: u64, waiting: &Waiting) -> bool {
+        seq <= self.seq && Some(waiting.stream) == self.stream && Some(waiting.at) <= self.at
+    }
+}
+
+/// Ends a lane whose driver panics: nobody renews its lease then, and its deliveries come again.
+pub(super) struct Driven<'l> {
+    pub(super) lanes: &'l Lanes,
+    pub(super) session_id: &'l str,
+}
+
+impl Drop for Driven<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.lanes.end(self.session_id);
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Lanes {
+    clock: Clock,
+    by_session: Mutex<HashMap<String, Lane>>,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// What started the lane. Later messages are read from the stream when their turn comes: a flooded lane holds one.
+    first: Option<Message>,
+    /// By sequence: what is to be acknowledged when the lane has passed it.
+    waiting: BTreeMap<u64, Waiting>,
+    epoch: Option<u64>,
+    /// Until when the lease lasts for certain, whatever the store's clock says, also after a suspend of the machine.
+    until: Option<Moment>,
+    /// A commit is under way that may give the lease back.
+    ending: bool,
+    lost: CancellationToken,
+    /// The sequence of the turn in hand.
+    turn: u64,
+    /// Ends the turn in hand.
+    cancelled: CancellationToken,
+    /// The last cancellation that is known to wait in the lane: its sequence, and why.
+    cancel: Option<(u64, CancelReason)>,
+}
+
+/// A delivery that waits.
+struct Waiting {
+    token: DeliveryToken,
+    /// When its stream was made, and took it.
+    stream: Timestamp,
+    at: Timestamp,
+    /// Since when the queue holds it back from others.
+    kept: Moment,
+}
+
+impl Lanes {
+    /// No lanes yet.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, by_session: Mutex::default() }
+    }
+
+    /// Takes a delivery in.
+    pub(super) fn offer(&self, delivery: Delivery) -> Offer {
+        let mut lanes = self.lock();
+        let Delivery { message, token, .. } = delivery;
+        let (session_id, seq) = (message.session_id.clone(), message.seq);
+        let (stream, at) = (message.stream, message.at);
+        let (offer, first) = match lanes.contains_key(&session_id) {
+            true => (Offer::Joined(message), None),
+            false => (Offer::Start, Some(message)),
+        };
+        let lane = lanes.entry(session_id).or_default();
+        lane.first = first.or(lane.first.take());
+        lane.waiting.insert(seq, Waiting { token, stream, at, kept: self.clock.moment() });
+        offer
+    }
+
+    /// The first delivery that waits, and its message if it is at hand; when there is none the lane is no longer driven, and
+    /// later deliveries start it anew.
+    pub(super) fn next_or_end(&self, session_id: &str) -> Option<(u64, Option<Message>)> {
+        let mut lanes = self.lock();
+        let lane = lanes.get_mut(session_id)?;
+        lane.epoch = None;
+        lane.until = None;
+        lane.lost = CancellationToken::new();
+        if let Some((seq, _)) = lane.waiting.first_key_value() {
+            return Some((*seq, lane.first.take().filter(|message| message.seq == *seq)));
+        }
+        lanes.remove(session_id);
+        None
+    }
+
+    /// Notes that the lane is held, `until` then for certain; the token is cancelled when the lease is lost.
+    pub(super) fn hold(&self, session_id: &str, epoch: u64, until: Moment) -> CancellationToken {
+        let mut lanes = self.lock();
+        let lane = lanes.entry(session_id.to_owned()).or_default();
+        lane.epoch = Some(epoch);
+        lane.until = Some(until);
+        lane.ending = false;
+        lane.lost.clone()
+    }
+
+    /// Notes that the turn of this sequence is in hand; the token is cancelled when an operator cancels it.
+    pub(super) fn begin(&self, session_id: &str, seq: u64) -> CancellationToken {
+        let mut lanes = self.lock();
+        let lane = lanes.entry(session_id.to_owned()).or_default();
+        lane.turn = seq;
+        if lane.cancelled.is_cancelled() {
+            lane.cancelled = CancellationToken::new();
+        }
+        if lane.cancel.as_ref().is_some_and(|(cancel, _)| seq < *cancel) {
+            lane.cancelled.cancel();
+        }
+        lane.cancelled.clone()
+    }
+
+    /// Notes that a cancellation waits in the lane: all that stands before it is given up, also what is in hand.
+    pub(super) fn cancel(&self, session_id: &str, seq: u64, reason: CancelReason) {
+        let mut lanes = self.lock();
+        let Some(lane) = lanes.get_mut(session_id) else { return };
+        if lane.cancel.as_ref().is_none_or(|(known, _)| *known < seq) {
+            lane.cancel = Some((seq, reason));
+        }
+        if lane.turn < seq {
+            lane.cancelled.cancel();
+        }
+    }
+
+    /// Why the turn of this sequence is cancelled.
+    pub(super) fn why_cancelled(&self, session_id: &str, seq: u64) -> Option<CancelReason> {
+        let lanes = self.lock();
+        let (cancel, reason) = lanes.get(session_id)?.cancel.as_ref()?;
+        (seq < *cancel).then(|| reason.clone())
+    }
+
+    /// True while this worker drives the lane.
+    pub(super) fn drives(&self, session_id: &str) -> bool {
+        self.lock().contains_key(session_id)
+    }
+
+    /// Notes that a lease lasts longer.
+    pub(super) fn renewed(&self, held: &Held, until: Moment) {
+        let mut lanes = self.lock();
+        if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
+            lane.until = Some(until);
+        }
+    }
+
+    /// Notes that a commit which may give the lease back is under way.
+    pub(super) fn ending(&self, session_id: &str) {
+        if let Some(lane) = self.lock().get_mut(session_id) {
+            lane.ending = true;
+        }
+    }
+
+    /// False when the lease may be over: the process was paused, or could not renew it.
+    fn surely_holds(&self, held: &Held) -> bool {
+        let lanes = self.lock();
+        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
+        lane.and_then(|lane| lane.until).is_some_and(|until| self.clock.moment() < until)
+    }
+
+    /// Until when the lease lasts for certain.
+    pub(super) fn sure_until(&self, session_id: &str) -> Option<Moment> {
+        self.lock().get(session_id)?.until
+    }
+
+    /// The highest sequence that waits.
+    pub(super) fn highest(&self, session_id: &str) -> u64 {
+        let lanes = self.lock();
+        lanes.get(session_id).and_then(|lane| lane.waiting.last_key_value()).map_or(0, |(seq, _)| *seq)
+    }
+
+    /// When the stream took the oldest message that waits.
+    pub(super) fn oldest(&self, session_id: &str) -> Option<Timestamp> {
+        self.lock().get(session_id)?.waiting.values().map(|waiting| waiting.at).min()
+    }
+
+    /// Takes out what the lane has passed, to be acknowledged.
+    pub(super) fn passed(&self, session_id: &str, passed: &Passed) -> Vec<DeliveryToken> {
+        self.take_if(session_id, |seq, waiting| passed.covers(seq, waiting))
+    }
+
+    /// Takes out what waits in this range and is in the stream no more.
+    pub(super) fn gone(&self, session_id: &str, range: RangeInclusive<u64>) -> Vec<DeliveryToken> {
+        self.take_if(session_id, |seq, _| range.contains(&seq))
+    }
+
+    fn take_if(&self, session_id: &str, taken: impl Fn(u64, &Waiting) -> bool) -> Vec<DeliveryToken> {
+        let mut lanes = self.lock();
+        let Some(lane) = lanes.get_mut(session_id) else { return Vec::new() };
+        lane.waiting.extract_if(.., |seq, waiting| taken(*seq, waiting)).map(|(_, waiting)| waiting.token).collect()
+    }
+
+    /// Takes out one delivery, to be acknowledged.
+    pub(super) fn take(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
+        self.lock().get_mut(session_id)?.waiting.remove(&seq).map(|waiting| waiting.token)
+    }
+
+    /// Ends the lane; what still waits is to be given back.
+    pub(super) fn end(&self, session_id: &str) -> Vec<DeliveryToken> {
+        let lane = self.lock().remove(session_id);
+        lane.into_iter().flat_map(|lane| lane.waiting.into_values().map(|waiting| waiting.token)).collect()
+    }
+
+    /// The leases held that are not sure to last until then.
+    pub(super) fn held(&self, until: Moment) -> Vec<Held> {
+        let lanes = self.lock();
+        let ending = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
+        let held =
+            ending.filter_map(|(session_id, lane)| Some(Held { session_id: session_id.clone(), epoch: lane.epoch? }));
+        held.collect()
+    }
+
+    /// The deliveries that wait, and of which the queue has not heard since then.
+    pub(super) fn waiting(&self, since: Moment) -> Vec<(String, u64, DeliveryToken)> {
+        let lanes = self.lock();
+        let unheard = |session_id: &String, lane: &Lane| {
+            let unheard = lane.waiting.iter().filter(|(_, waiting)| waiting.kept < since);
+            unheard.map(|(seq, waiting)| (session_id.clone(), *seq, waiting.token.clone())).collect::<Vec<_>>()
+        };
+        lanes.iter().flat_map(|(session_id, lane)| unheard(session_id, lane)).collect()
+    }
+
+    /// Notes that the queue has heard of deliveries.
+    pub(super) fn kept<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Moment) {
+        let mut lanes = self.lock();
+        for (session_id, seq) in deliveries {
+            if let Some(waiting) = lanes.get_mut(session_id).and_then(|lane| lane.waiting.get_mut(&seq)) {
+                waiting.kept = at;
+            }
+        }
+    }
+
+    /// Tells a lane's driver that its lease is gone; false when it has given it back meanwhile.
+    pub(super) fn lost(&self, held: &Held) -> bool {
+        let lanes = self.lock();
+        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch) && !lane.ending);
+        lane.inspect(|lane| lane.lost.cancel()).is_some()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Lane>> {
+        self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::Settings;
+    use crate::embedded::store::{EmbeddedFile, EmbeddedStore};
+    use crate::storage::store::records::{Acquire, Acquired, NewSession};
+    use futures::FutureExt;
+    use std::panic::AssertUnwindSafe;
+
+    fn delivery(session_id: &str, seq: u64) -> Delivery {
+        let message = Message {
+            session_id: session_id.into(),
+            seq,
+            stream: Timestamp::from_millis(0),
+            payload: Default::default(),
+            msg_id: None,
+            default_id: String::new(),
+            at: Timestamp::from_millis(i64::try_from(seq).unwrap()),
+            trace: None,
+        };
+        Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")), followed: false }
+    }
+
+    fn tokens(tokens: Vec<DeliveryToken>) -> Vec<String> {
+        tokens.into_iter().map(|token| token.0).collect()
+    }
+
+    #[test]
+    fn only_what_was_handled_is_passed_whatever_its_sequence() {
+        let (lanes, at) = (Lanes::new(Clock::system()), Timestamp::from_millis);
+        for (seq, stream, taken) in [(3, 0, 900), (4, 0, 4), (5, 0, 5), (6, 700, 6), (7, 0, 7)] {
+            let mut delivery = delivery("a", seq);
+            (delivery.message.stream, delivery.message.at) = (at(stream), at(taken));
+            lanes.offer(delivery);
+        }
+        let passed = Passed { stream: Some(at(0)), seq: 6, at: Some(at(6)) };
+        assert_eq!(tokens(lanes.passed("a", &passed)), ["a-4", "a-5"], "neither a later one nor another stream's");
+        assert_eq!(lanes.next_or_end("a").unwrap().0, 3);
+        assert_eq!(tokens(lanes.gone("a", 6..=6)), ["a-6"]);
+        assert_eq!(tokens(lanes.passed("a", &Passed::default())), [""; 0]);
+        assert_eq!(lanes.highest("a"), 7);
+    }
+
+    #[tokio::test]
+    async fn a_lane_whose_driver_panics_is_driven_no_more() {
+        let lanes = Lanes::new(Clock::system());
+        for (session_id, panics) in [("a", true), ("b", false)] {
+            lanes.offer(delivery(session_id, 1));
+            lanes.hold(session_id, 1, Clock::system().moment());
+            let driving = async {
+                let _driven = Driven { lanes: &lanes, session_id };
+                assert!(!panics, "on purpose");
+            };
+            assert_eq!(AssertUnwindSafe(driving).catch_unwind().await.is_err(), panics);
+            assert_eq!(lanes.drives(session_id), !panics);
+        }
+        assert_eq!(lanes.held(Clock::system().moment() + Duration::from_secs(1)).len(), 1);
+        assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
+    }
+
+    /// Takes a lane for the worker `owner`, for no time at all by the store's clock: as after a pause or a suspend of its machine.
+    async fn taken(store: &Arc<dyn Store>, session_id: &str, owner: &str) -> bool {
+        let acquire = Acquire {
+            session_id: session_id.into(),
+            seq: 1,
+            stream: Timestamp::from_millis(1),
+            rewind: None,
+            job_id: "m-1".into(),
+            owner: owner.into(),
+            token: owner.into(),
+            lease: Duration::ZERO,
+            new_session: NewSession::default(),
+            pin: None,
+        };
+        matches!(store.acquire(acquire).await, Ok(Acquired::Granted(_)))
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_may_be_over_is_renewed_before_the_next_step_or_it_is_lost() {
+        let file = EmbeddedFile::in_memory().unwrap();
+        let store: Arc<dyn Store> = EmbeddedStore::new(file, &Settings::default()).unwrap();
+        let lanes = Arc::new(Lanes::new(Clock::system()));
+        for session_id in ["a", "b"] {
+            assert!(taken(&store, session_id, "w1").await);
+            lanes.offer(delivery(session_id, 1));
+            lanes.hold(session_id, 1, Clock::system().moment());
+        }
+        assert!(taken(&store, "b", "w2").await, "another worker has b meanwhile");
+        let lane = |session_id: &str| HeldLane {
+            lanes: Arc::clone(&lanes),
+            store: Arc::clone(&store),
+            held: Held { session_id: session_id.into(), epoch: 1 },
+            ack_wait: Duration::from_secs(60),
+        };
+        assert!(lane("a").holds().await.unwrap() && lanes.surely_holds(&lane("a").held), "renewed");
+        assert!(!lane("b").holds().await.unwrap(), "its worker begins no step");
+    }
+
+    #[test]
+    fn only_leases_and_deliveries_that_need_it_are_renewed() {
+        let lanes = Lanes::new(Clock::system());
+        let now = Clock::system().moment();
+        let soon = |seconds| now + Duration::from_secs(seconds);
+        for (session_id, until) in [("a", soon(2)), ("b", soon(5))] {
+            assert_eq!(lanes.offer(delivery(session_id, 1)), Offer::Start);
+            lanes.hold(session_id, 1, until);
+        }
+        let held = |session_id: &str| Held { session_id: session_id.into(), epoch: 1 };
+        assert_eq!(lanes.held(soon(4)), [held("a")]);
+        lanes.renewed(&held("a"), soon(6));
+        assert_eq!(lanes.held(soon(4)), []);
+
+        assert!(lanes.waiting(now).is_empty(), "both have just come");
+        assert_eq!(lanes.waiting(soon(1)).len(), 2);
+        lanes.kept([("a", 1)].into_iter(), soon(2));
+        let unheard: Vec<_> =
+            lanes.waiting(soon(1)).into_iter().map(|(session_id, seq, _)| (session_id, seq)).collect();
+        assert_eq!(unheard, [("b".to_owned(), 1)]);
+    }
+}

@@ -1,0 +1,190 @@
+//! What a turn begins with: its configuration and its jobs, recorded so that whoever repeats it begins alike.
+
+use super::Shared;
+use super::intake::{self, Unfit};
+use super::stop::Stop;
+use crate::definitions::agent::AgentRecord;
+use crate::engine::turn::TurnId;
+use crate::storage::queue::Message;
+use crate::storage::store::records::{Record, Recorded};
+use crate::types::agent::DoubleText;
+use crate::types::canonical;
+use crate::types::job::Job;
+use crate::types::session::Session;
+use crate::types::step::StepRecord;
+use crate::types::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The most messages that become one turn.
+const MERGE_MAX: usize = 50;
+
+/// No further message is added to a turn of so many bytes.
+const MERGE_BYTES: usize = 1024 * 1024;
+
+/// See the module.
+pub(super) struct Begun {
+    pub(super) agent: Arc<AgentRecord>,
+    pub(super) jobs: Arc<[Job]>,
+    /// The last message that is handled with the turn.
+    pub(super) through: Through,
+}
+
+/// The last message that something goes through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Through {
+    /// When its stream was made.
+    pub(super) stream: Timestamp,
+    pub(super) seq: u64,
+    /// When the stream took it; of several the latest.
+    pub(super) at: Timestamp,
+}
+
+impl Through {
+    pub(super) fn of(message: &Message) -> Self {
+        Self { stream: message.stream, seq: message.seq, at: message.at }
+    }
+}
+
+/// The `begin` step's output.
+#[derive(Serialize, Deserialize)]
+struct Beginning {
+    agent_id: String,
+    hash: String,
+    through: u64,
+}
+
+/// Settles what the turn of `job` runs with. The acquisition has pinned it already for the job that woke the worker; for
+/// others, and for merged turns, it is recorded as a step.
+pub(super) async fn begin(
+    shared: &Shared,
+    session: &Session,
+    message: &Message,
+    (turn, job): (&TurnId, Job),
+) -> Result<Result<Begun, Unfit>, Stop> {
+    let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
+    let pinned = match pin {
+        // Versions never change and are cached: no question to the store.
+        Some(pin) => intake::readable(shared.store().agent_version(&pin.agent_id, &pin.hash).await)?,
+        None => None,
+    };
+    let agent = match pinned {
+        Some(agent) => agent,
+        None => match intake::agent_of(shared, &job, Some(session)).await? {
+            Ok(agent) => agent,
+            Err(unfit) => return Ok(Err(unfit)),
+        },
+    };
+    let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
+    if pin.is_some() && !merges {
+        return Ok(Ok(Begun { agent, jobs: [job].into(), through: Through::of(message) }));
+    }
+    let mut merged =
+        if merges { following(shared, session, message, &job, MERGE_MAX, None).await? } else { Vec::new() };
+    let through = merged.last().map_or(message.seq, |merged| merged.seq);
+    let asked = Beginning { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), through };
+    let begun = record(shared, session, (&turn.id, &job), asked).await?;
+    let agent = version(shared, agent, &begun).await?;
+    if begun.through != through {
+        merged = following(shared, session, message, &job, usize::MAX, Some(begun.through)).await?;
+    }
+    let at = merged.iter().fold(message.at, |at, merged| at.max(merged.at));
+    let through = Through { seq: begun.through, at, ..Through::of(message) };
+    let mut jobs = vec![job];
+    for Merged { job, .. } in merged {
+        if !jobs.iter().any(|known| known.job_id == job.job_id) {
+            jobs.push(job);
+        }
+    }
+    Ok(Ok(Begun { agent, jobs: jobs.into(), through }))
+}
+
+/// The agent that the turn has begun with, which may have been another worker's; `agent` when its version is not stored.
+async fn version(shared: &Shared, agent: Arc<AgentRecord>, begun: &Beginning) -> Result<Arc<AgentRecord>, Stop> {
+    let Beginning { agent_id, hash, .. } = begun;
+    if (agent.config.id == *agent_id && agent.hash == *hash) || hash.is_empty() {
+        return Ok(agent);
+    }
+    let stored = intake::readable(shared.store().agent_version(agent_id, hash).await)?;
+    Ok(stored.unwrap_or(agent))
+}
+
+/// A message that becomes a part of the turn of an earlier one.
+struct Merged {
+    seq: u64,
+    at: Timestamp,
+    job: Job,
+}
+
+/// User messages that wait behind `message`, up to another kind of job, another agent, or `through`.
+async fn following(
+    shared: &Shared,
+    session: &Session,
+    message: &Message,
+    first: &Job,
+    limit: usize,
+    through: Option<u64>,
+) -> Result<Vec<Merged>, Stop> {
+    let mut after = message.seq;
+    let mut found = Vec::new();
+    let same_agent = |job: &Job| {
+        let of = |job: &Job| job.user_message().and_then(|message| message.agent_id.clone());
+        job.user_message().is_some() && of(job).is_none_or(|agent_id| Some(agent_id) == of(first))
+    };
+    let mut bytes = message.payload.len();
+    while found.len() < limit
+        && (through.is_some() || bytes < MERGE_BYTES)
+        && through.is_none_or(|through| after < through)
+    {
+        // A repeated turn knows how far it goes: a message up to there is missing only if the stream's leader says so.
+        let known = through.unwrap_or(0);
+        let Some(next) = shared.queue().next_in_lane(&session.session_id, after, known).await? else { break };
+        if through.is_some_and(|through| next.seq > through) {
+            break;
+        }
+        bytes += next.payload.len();
+        match intake::decode(&next) {
+            Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => {
+                found.push(Merged { seq: next.seq, at: next.at, job })
+            }
+            _ => break,
+        }
+        after = next.seq;
+    }
+    Ok(found)
+}
+
+async fn record(
+    shared: &Shared,
+    session: &Session,
+    (turn_id, job): (&str, &Job),
+    asked: Beginning,
+) -> Result<Beginning, Stop> {
+    let step = StepRecord {
+        key: "begin".into(),
+        kind: "begin".into(),
+        target: asked.agent_id.clone(),
+        input_hash: canonical::hash(&json!(job.job_id)),
+        output: json!(asked),
+        ok: true,
+        ms: 0,
+        model: None,
+        tokens: None,
+        attempts: None,
+        charged: None,
+        at: shared.clock().now(),
+    };
+    let request = Record {
+        session_id: session.session_id.clone(),
+        epoch: session.epoch,
+        turn_id: turn_id.to_owned(),
+        steps: vec![Arc::new(step)],
+        status: None,
+    };
+    let output = match shared.store().record(request).await?.into_iter().next() {
+        Some(Recorded::Existing(earlier)) => earlier.output.clone(),
+        Some(Recorded::New) | None => Value::Null,
+    };
+    Ok(serde_json::from_value(output).unwrap_or(asked))
+}

@@ -1,0 +1,46 @@
+//! Publishing the outbox of a committed turn.
+
+use super::Shared;
+use super::intake::{self, Unfit};
+use super::stop::Stop;
+use crate::storage::queue::{Message, QueueError};
+use crate::types::cause::Cause;
+use crate::types::event::OutEvent;
+use std::sync::Arc;
+
+/// Publishes the outbox of the turn that handled `message`. Every publication of it uses the same ids. An event that the queue
+/// will never take goes to the dead letters, as a note with the turn's message; the others are published.
+pub(super) async fn publish(shared: &Shared, message: &Message, outbox: Arc<[OutEvent]>) -> Result<(), Stop> {
+    if outbox.is_empty() {
+        return Ok(());
+    }
+    match shared.queue().emit(Arc::clone(&outbox)).await {
+        Err(QueueError::TooLarge { .. }) => Box::pin(publish_what_fits(shared, message, &outbox)).await,
+        published => Ok(published?),
+    }
+}
+
+/// The commit has checked the sizes, so the queue takes less than it did then.
+async fn publish_what_fits(shared: &Shared, message: &Message, outbox: &[OutEvent]) -> Result<(), Stop> {
+    let mut refused = Vec::new();
+    for event in outbox {
+        match shared.queue().emit([event.clone()].into()).await {
+            Ok(()) => {}
+            Err(error @ QueueError::TooLarge { .. }) => {
+                refused.push(format!("{} ({error})", event.msg_id.as_deref().unwrap_or(event.event_type.as_str())));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "the turn is committed, and these of its events cannot be published: {}; raise max_payload of nats-server, then \
+         replay this, which runs the turn again",
+        refused.join(", ")
+    );
+    let job_id = message.job().map_or_else(|_| message.job_id(), |job| job.job_id);
+    let unfit = Unfit { cause: Cause::Attempts, reason, job_id: Some(job_id), attempts: 1 };
+    Ok(intake::bury(shared, message, unfit).await?)
+}

@@ -1,0 +1,57 @@
+//! Keeps every lease and every unacknowledged delivery of the worker alive: one call each time, however many there are, and
+//! only for those that have used up a third of their time. Most turns end before.
+//! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
+
+use super::Shared;
+use crate::storage::store::records::Held;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+/// Renews what needs it six times in each ack wait, until `stop`.
+pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    let forever = async { tokio::join!(leases(&shared), deliveries(&shared)) };
+    tokio::select! {
+        _ = forever => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn leases(shared: &Shared) {
+    loop {
+        shared.clock().sleep(shared.ack_wait / 6).await;
+        let held = shared.lanes.held(shared.clock().moment() + shared.ack_wait * 2 / 3);
+        if held.is_empty() {
+            continue;
+        }
+        let until = shared.clock().moment() + shared.ack_wait;
+        match shared.store().renew(&held, shared.ack_wait).await {
+            Ok(lost) => {
+                let lost: HashSet<Held> = lost.into_iter().collect();
+                held.iter().filter(|held| !lost.contains(held)).for_each(|held| shared.lanes.renewed(held, until));
+                for held in lost.into_iter().filter(|held| shared.lanes.lost(held)) {
+                    warn!(session_id = held.session_id, epoch = held.epoch, "the lease is lost");
+                }
+            }
+            Err(error) => shared.health.failed(&error.to_string()),
+        }
+    }
+}
+
+async fn deliveries(shared: &Shared) {
+    loop {
+        shared.clock().sleep(shared.ack_wait / 6).await;
+        let now = shared.clock().moment();
+        let waiting = shared.lanes.waiting(now.minus(shared.ack_wait / 3));
+        if waiting.is_empty() {
+            continue;
+        }
+        let (places, tokens): (Vec<_>, Vec<_>) =
+            waiting.into_iter().map(|(session_id, seq, token)| ((session_id, seq), token)).unzip();
+        match shared.queue().progress(&tokens).await {
+            Ok(()) => shared.lanes.kept(places.iter().map(|(session_id, seq)| (session_id.as_str(), *seq)), now),
+            Err(error) => shared.health.failed(&error.to_string()),
+        }
+    }
+}

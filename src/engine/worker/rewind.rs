@@ -1,0 +1,225 @@
+//! A message whose sequence is not beyond what its session has handled: either it was handled, or the stream is another one by
+//! now, or has lost its end (a machine that failed, a backup that was restored). What was handled is acknowledged. All else
+//! is new, and the session's sequences are set back for it.
+
+use super::outbox::publish;
+use super::stop::Stop;
+use super::{Shared, intake};
+use crate::base::metrics::metrics;
+use crate::storage::queue::{Message, StreamState};
+use crate::storage::store::records::{Rewind, SessionQuery};
+use crate::types::job::Job;
+use crate::types::session::Session;
+use crate::types::timestamp::Timestamp;
+use tracing::{debug, warn};
+
+/// How many sessions are compared with the stream.
+const COMPARED: usize = 20;
+
+/// What is to be done with such a message.
+pub(super) enum Standing {
+    /// It was handled, and what its turn has said is published.
+    Handled,
+    /// It is new: the lane is to be taken for it in the stream that was made then.
+    New { stream: Timestamp, rewind: Option<Rewind> },
+}
+
+/// Looks what `wake`, the message of `job`, is to its session.
+pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Result<Standing, Stop> {
+    let Some(session) = shared.store().session(&wake.session_id).await? else {
+        return Err(Stop::Infrastructure(format!("session `{}` was deleted meanwhile", wake.session_id)));
+    };
+    let stream = shared.queue().stream().await?;
+    let same = session.stream.is_none_or(|known| known == stream.made);
+    if same && session.last_seq < wake.seq {
+        return match wake.stream == stream.made {
+            true => Err(Stop::Infrastructure("the store answered with a state from before a commit".into())),
+            // This process did not know the stream.
+            false => Ok(Standing::New { stream: stream.made, rewind: None }),
+        };
+    }
+    if !same || session.last_seq == wake.seq {
+        // Its worker may have died before it published what the turn has said at its end, and its message tells it no more.
+        publish(shared, wake, session.outbox.clone().into()).await?;
+    }
+    if !is_new(&session, &stream, wake, Some(job)) {
+        return Ok(Standing::Handled);
+    }
+    if let Some(lease) = session.lease.as_ref().filter(|lease| shared.clock().now() < lease.until) {
+        // Its holder ends its turn first.
+        return Err(Stop::Busy(lease.until));
+    }
+    let to = last_handled(shared, &session, &stream, wake).await?;
+    let rewind = Rewind { stream: session.stream, last_seq: session.last_seq, to };
+    Ok(Standing::New { stream: stream.made, rewind: Some(rewind) })
+}
+
+/// Tells that a session's sequences were set back for `wake`.
+pub(super) fn tell(wake: &Message, stream: Timestamp, found: &Rewind) {
+    let cause = if found.stream.is_none_or(|known| known == stream) { "tail" } else { "stream" };
+    warn!(
+        session_id = wake.session_id,
+        seq = wake.seq,
+        last_seq = found.last_seq,
+        stream = %stream,
+        former_stream = found.stream.map(tracing::field::display),
+        cause,
+        "the stream of jobs has gone back: the session's sequences are set back, and its new messages are handled"
+    );
+    metrics().rewound(cause);
+}
+
+/// True when a message that is not beyond the session's last sequence has not been handled.
+fn is_new(session: &Session, stream: &StreamState, message: &Message, job: Option<&Job>) -> bool {
+    if job.is_some_and(|job| is_repeat(session, message, job)) {
+        return false;
+    }
+    if message.at > session.last_at.unwrap_or(session.updated_at) {
+        return true;
+    }
+    match session.stream.is_some_and(|known| known != stream.made) {
+        // A copy of another stream, such as a mirror that took its place, has messages that are older than itself.
+        true => message.at >= stream.made,
+        // A server whose clock is behind took it after it had lost the end of the stream.
+        false => stream.last_seq < session.last_seq && !session.forgets_jobs(),
+    }
+}
+
+/// True when the session has handled the job already. A default id says nothing of a message that came later: where a stream
+/// has lost its end, its sequences are given again.
+pub(super) fn is_repeat(session: &Session, message: &Message, job: &Job) -> bool {
+    let later = session.last_at.is_some_and(|last_at| message.at > last_at);
+    session.has_handled(&job.job_id) && !(later && job.job_id == message.default_id)
+}
+
+/// The sequence after which the new messages of the lane begin, up to `wake`.
+async fn last_handled(shared: &Shared, session: &Session, stream: &StreamState, wake: &Message) -> Result<u64, Stop> {
+    let mut after = 0;
+    while let Some(message) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
+        && message.seq < wake.seq
+        && !is_new(session, stream, &message, intake::decode(&message).ok().as_ref())
+    {
+        after = message.seq;
+    }
+    Ok(after)
+}
+
+/// Compares the stream with the sessions that changed last, and logs what does not fit.
+pub(super) async fn compare(shared: &Shared) {
+    let query = SessionQuery { limit: COMPARED, ..SessionQuery::default() };
+    let (stream, sessions) = futures::join!(shared.queue().stream(), shared.store().sessions(query));
+    match (stream, sessions) {
+        (Ok(stream), Ok(sessions)) => {
+            if let Some(difference) = difference(&stream, &sessions) {
+                warn!("{difference}");
+            }
+        }
+        (stream, sessions) => {
+            let problems = (stream.err().map(|error| error.to_string()), sessions.err().map(|error| error.to_string()));
+            debug!(?problems, "stream and sessions cannot be compared now");
+        }
+    }
+}
+
+/// What does not fit between the stream of jobs and sessions that changed last.
+pub(crate) fn difference(stream: &StreamState, sessions: &[Session]) -> Option<String> {
+    let other = sessions.iter().find(|session| session.stream.is_some_and(|known| known != stream.made));
+    if let Some(Session { session_id, stream: Some(known), .. }) = other {
+        return Some(format!(
+            "session `{session_id}` was last handled in a stream of jobs that was made at {known}, and this one was made at {}: \
+             jobs that waited in the former one are lost",
+            stream.made
+        ));
+    }
+    let same = sessions.iter().filter(|session| session.stream.is_some());
+    let ahead = same.max_by_key(|session| session.last_seq).filter(|session| session.last_seq > stream.last_seq)?;
+    let (session_id, last_seq) = (&ahead.session_id, ahead.last_seq);
+    Some(format!(
+        "session `{session_id}` has handled message {last_seq}, and the last one of the stream of jobs is {}: the stream has lost \
+         its end, and jobs with it",
+        stream.last_seq
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::job::{JobBody, UserMessage};
+    use crate::types::session::RECENT_JOBS;
+    use std::sync::Arc;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn message(seq: u64, taken: i64) -> Message {
+        Message {
+            session_id: "s".into(),
+            seq,
+            stream: at(0),
+            payload: Default::default(),
+            msg_id: None,
+            default_id: format!("0-{seq}"),
+            at: at(taken),
+            trace: None,
+        }
+    }
+
+    fn job(job_id: &str) -> Job {
+        let body = JobBody::UserMessage(UserMessage::default());
+        Job { session_id: "s".into(), job_id: job_id.into(), body }
+    }
+
+    fn session(recent: &[&str]) -> Session {
+        let recent_jobs = Arc::new(recent.iter().map(|id| (*id).to_owned()).collect());
+        let (stream, last_at) = (Some(at(0)), Some(at(50)));
+        Session { stream, last_seq: 5, last_at, recent_jobs, ..Session::new("s", at(1)) }
+    }
+
+    #[test]
+    fn a_message_is_new_that_the_stream_took_after_the_last_one_handled() {
+        let (session, stream) = (session(&["m-1", "0-5"]), StreamState { made: at(0), last_seq: 9 });
+        let is_new = |seq, taken, id: &str| is_new(&session, &stream, &message(seq, taken), Some(&job(id)));
+        assert!(!is_new(5, 50, "m-9"), "the last one that was handled, without a turn");
+        assert!(!is_new(3, 30, "m-0"), "an old one");
+        assert!(is_new(3, 51, "m-9"), "its sequence was given again");
+        assert!(!is_new(3, 51, "m-1"), "published again under the id of a job that was handled");
+        assert!(is_new(5, 51, "0-5"), "a default id is given again, too");
+        assert!(!is_new(5, 50, "0-5"));
+    }
+
+    #[test]
+    fn a_server_whose_clock_is_behind_loses_nothing_where_it_is_certain_that_the_end_is_lost() {
+        let (known, stream) = (session(&["m-1"]), StreamState { made: at(0), last_seq: 4 });
+        assert!(is_new(&known, &stream, &message(4, 40), Some(&job("m-9"))));
+        let many: Vec<String> = (0..RECENT_JOBS).map(|n| format!("j-{n}")).collect();
+        let full = Session { recent_jobs: Arc::new(many), ..known };
+        assert!(!is_new(&full, &stream, &message(4, 40), Some(&job("m-9"))), "it may be one of long ago");
+    }
+
+    #[test]
+    fn in_another_stream_all_is_new_but_what_was_copied_into_it() {
+        let (session, stream) = (session(&["m-1"]), StreamState { made: at(40), last_seq: 4 });
+        assert!(is_new(&session, &stream, &message(1, 45), Some(&job("m-9"))), "though its server's clock is behind");
+        assert!(!is_new(&session, &stream, &message(1, 45), Some(&job("m-1"))));
+        assert!(!is_new(&session, &stream, &message(3, 30), Some(&job("m-0"))), "taken before the stream was made");
+        assert!(is_new(&session, &stream, &message(6, 60), None));
+    }
+
+    #[test]
+    fn a_session_of_an_earlier_version_goes_by_when_it_changed_last() {
+        let old = Session { stream: None, last_at: None, updated_at: at(50), ..session(&[]) };
+        let stream = StreamState { made: at(0), last_seq: 9 };
+        assert!(!is_new(&old, &stream, &message(3, 30), Some(&job("m-9"))));
+        assert!(is_new(&old, &stream, &message(3, 60), Some(&job("m-9"))));
+    }
+
+    #[test]
+    fn stream_and_sessions_are_compared() {
+        let stream = |made, last_seq| StreamState { made: at(made), last_seq };
+        let sessions = [session(&[]), Session { stream: None, last_seq: 99, ..session(&[]) }];
+        assert_eq!(difference(&stream(0, 5), &sessions), None);
+        assert!(difference(&stream(0, 4), &sessions).unwrap().contains("has lost its end"));
+        assert!(difference(&stream(7, 5), &sessions).unwrap().contains("was made at"));
+    }
+}

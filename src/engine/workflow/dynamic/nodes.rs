@@ -1,0 +1,187 @@
+//! What passes between the nodes, and what each of them does with it (D-12 to D-15).
+
+use super::plan::{PlanStep, TriagePlan, TriageReplan};
+use super::results::Results;
+use super::review::Review;
+use super::route::{TARGETS, Triage, select_triage_path};
+use super::structured::{Unusable, ask};
+use super::{inputs, orchestrator, schema, summary};
+use crate::definitions::workflow::definition::Dynamic;
+use crate::definitions::workflow::node::Node;
+use crate::engine::journal::StepError;
+use crate::engine::workflow::orchestration::ask::Asked;
+use crate::engine::workflow::orchestration::failure::Failure;
+use crate::engine::workflow::orchestration::part::Part;
+use serde_json::json;
+use std::sync::Arc;
+
+/// What a node is given.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Message {
+    /// The question, for the first node.
+    Query,
+    /// It is to be planned for.
+    PlanRequest,
+    /// A review misses something.
+    ReplanRequest(Review),
+    /// The user is to be asked.
+    Clarify(String),
+    /// The question is not for this workflow.
+    Reject(String),
+    /// The plan is to be carried out: the first one, or after a review.
+    Execute { plan: Vec<PlanStep>, again: bool },
+    /// The results are to be judged.
+    ReviewRequest,
+    /// They are to be told as they are; early, when there are no more activations.
+    StreamingRequest { early: bool },
+}
+
+impl Message {
+    /// Who is given it.
+    pub(super) fn node(&self) -> Node {
+        match self {
+            Self::Query => Node::StoreQuery,
+            Self::PlanRequest | Self::ReplanRequest(_) => Node::Triage,
+            Self::Clarify(_) => Node::Clarify,
+            Self::Reject(_) => Node::Reject,
+            Self::Execute { .. } => Node::Orchestrator,
+            Self::ReviewRequest => Node::Review,
+            Self::StreamingRequest { .. } => Node::Summary,
+        }
+    }
+
+    /// What triage has decided, as what the next node is given.
+    pub(super) fn routed(triage: Triage, query: &str) -> Self {
+        let or = |text: String, default: fn(&str) -> String| {
+            if text.trim().is_empty() { default(query) } else { text.trim().to_owned() }
+        };
+        match (select_triage_path(&triage, TARGETS), triage) {
+            (Node::Clarify, Triage::Plan(plan)) => Self::Clarify(or(plan.plan_reason, inputs::vague)),
+            (Node::Reject, Triage::Plan(plan)) => Self::Reject(or(plan.reject_reason, inputs::rejected)),
+            (Node::Orchestrator, Triage::Plan(plan)) => Self::Execute { plan: plan.plan, again: false },
+            (Node::Orchestrator, Triage::Replan(replan)) => Self::Execute { plan: replan.new_plan, again: true },
+            _ => Self::StreamingRequest { early: false },
+        }
+    }
+}
+
+/// What a node comes to.
+pub(super) struct Step {
+    /// Its output, which is the run's unless there is a next one.
+    pub(super) output: Arc<str>,
+    /// Who goes on.
+    pub(super) next: Option<Message>,
+}
+
+impl Step {
+    fn to(output: impl Into<Arc<str>>, next: Message) -> Self {
+        Self { output: output.into(), next: Some(next) }
+    }
+
+    fn end(output: impl Into<Arc<str>>) -> Self {
+        Self { output: output.into(), next: None }
+    }
+}
+
+/// What the nodes share.
+pub(super) struct State<'d> {
+    pub(super) dynamic: &'d Dynamic,
+    /// The question; with what the user has answered since.
+    pub(super) query: String,
+    pub(super) results: Results,
+}
+
+impl State<'_> {
+    fn names(&self) -> Vec<&str> {
+        self.dynamic.agents.iter().map(|agent| agent.name()).collect()
+    }
+
+    /// What the agent of a node reads.
+    pub(super) fn input(&self, message: &Message) -> String {
+        let (query, agents) = (&self.query, &self.dynamic.agents);
+        match message {
+            Message::Query => query.clone(),
+            Message::PlanRequest => inputs::plan(query, agents),
+            Message::ReplanRequest(review) => inputs::replan(query, agents, &self.results, review),
+            Message::Clarify(text) | Message::Reject(text) => text.clone(),
+            Message::Execute { plan, .. } => json!(plan).to_string(),
+            Message::ReviewRequest => inputs::judged(query, &self.results),
+            Message::StreamingRequest { .. } => inputs::summary(query, &self.results, None),
+        }
+    }
+
+    /// Does what the node at `part` does with a message, of which `input` is made.
+    pub(super) async fn handle(&mut self, part: &Part, message: Message, input: &str) -> Result<Step, Failure> {
+        match message {
+            Message::Query => Ok(Step::to(input, Message::PlanRequest)),
+            Message::PlanRequest => self.plan(part, input).await,
+            Message::ReplanRequest(_) => self.replan(part, input).await,
+            Message::Clarify(question) => Ok(self.asked(&question, part.ask(question.as_str()).await?)),
+            Message::Reject(reason) => Ok(Step::end(reason)),
+            Message::Execute { plan, again } => {
+                self.results = orchestrator::run(part, self.dynamic, &plan, &self.results).await?;
+                let next = if again { Message::StreamingRequest { early: false } } else { Message::ReviewRequest };
+                Ok(Step::to(self.results.text(), next))
+            }
+            Message::ReviewRequest => self.review(part, input).await,
+            Message::StreamingRequest { early } => {
+                let most = self.dynamic.max_iterations;
+                let note = early.then(|| inputs::at_limit(&self.query, most, &self.results));
+                let text = summary::write(part, self.dynamic, &self.query, &self.results, note).await?;
+                Ok(Step::end(text))
+            }
+        }
+    }
+
+    /// A plan that cannot be used after its correction rejects the question (OP-D2).
+    async fn plan(&self, part: &Part, input: &str) -> Result<Step, Failure> {
+        let names = self.names();
+        let parse = |content: &str| TriagePlan::parse(content, &names);
+        let plan = match ask(part, &self.dynamic.plan, schema::plan(&names), input, parse).await? {
+            Ok(plan) => plan,
+            Err(Unusable::Answer(problem)) => TriagePlan::rejected(inputs::no_plan(&self.query, &problem)),
+            Err(Unusable::Model(error)) => return Err(Failure::of_model(part, StepError::Operation(error))),
+        };
+        Ok(self.triaged(Triage::Plan(plan)))
+    }
+
+    /// Without an answer that can be used the results stay as they are.
+    async fn replan(&self, part: &Part, input: &str) -> Result<Step, Failure> {
+        let names = self.names();
+        let parse = |content: &str| TriageReplan::parse(content, &names);
+        let asked = ask(part, &self.dynamic.replan, schema::replan(&names), input, parse).await?;
+        let replan = asked.unwrap_or_else(|problem| TriageReplan::refused(problem.to_string()));
+        Ok(self.triaged(Triage::Replan(replan)))
+    }
+
+    fn triaged(&self, triage: Triage) -> Step {
+        let output = json!(triage).to_string();
+        Step::to(output, Message::routed(triage, &self.query))
+    }
+
+    /// An answer of the user is planned for in the same run; without one the question is the run's output (OP-D1).
+    pub(super) fn asked(&mut self, question: &str, asked: Asked) -> Step {
+        match asked {
+            Asked::Nobody => Step::end(question),
+            Asked::Answer(answer) => {
+                self.query = inputs::answered(&self.query, question, &answer);
+                Step::to(answer, Message::PlanRequest)
+            }
+        }
+    }
+
+    /// Judges, and answers at once when the results suffice. They do, too, when nobody can judge them (OP-D5).
+    async fn review(&self, part: &Part, input: &str) -> Result<Step, Failure> {
+        let role = &self.dynamic.review;
+        match ask(&part.keyed("review"), role, schema::review(), input, Review::parse).await? {
+            Ok(review) if !review.is_complete => {
+                let output = json!(review).to_string();
+                Ok(Step::to(output, Message::ReplanRequest(review)))
+            }
+            Ok(_) | Err(_) => {
+                let here = part.keyed("summary");
+                Ok(Step::end(summary::write(&here, self.dynamic, &self.query, &self.results, None).await?))
+            }
+        }
+    }
+}

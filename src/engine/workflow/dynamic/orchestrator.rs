@@ -1,0 +1,53 @@
+//! Carries a plan out: group after group, the steps of one at once (D-05). A step that fails is a result like any other.
+
+use super::inputs;
+use super::plan::{PlanStep, branch_ids, groups};
+use super::results::{Results, StepResult};
+use crate::definitions::workflow::definition::Dynamic;
+use crate::definitions::workflow::scope::Scope;
+use crate::engine::workflow::orchestration::event::RunEventType;
+use crate::engine::workflow::orchestration::failure::Failure;
+use crate::engine::workflow::orchestration::part::{Part, Told};
+use crate::engine::workflow::orchestration::{parallel, stage};
+use std::sync::Arc;
+
+/// What the steps of `plan` come to; each sees what was there before, and what the groups before it have found.
+pub(super) async fn run(
+    part: &Part,
+    dynamic: &Dynamic,
+    plan: &[PlanStep],
+    earlier: &Results,
+) -> Result<Results, Failure> {
+    let most = dynamic.max_concurrency.unwrap_or(part.run().max_parallel).max(1);
+    let ids = branch_ids(plan);
+    let mut results = earlier.clone();
+    for group in groups(plan) {
+        let steps = group.into_iter().filter_map(|at| Some((ids.get(at)?, plan.get(at)?)));
+        let steps = steps.map(|(id, step)| ask(part.branch(id), dynamic, step, &results)).collect();
+        let found = parallel::together(part, most, steps).await?;
+        results.merge(found);
+    }
+    Ok(results)
+}
+
+async fn ask(part: Part, dynamic: &Dynamic, step: &PlanStep, earlier: &Results) -> Result<StepResult, Failure> {
+    let Some(agent) = dynamic.agent(&step.agent) else {
+        return Err(Failure::fatal(&part, format!("there is no agent `{}`", step.agent)));
+    };
+    part.tell(RunEventType::BranchStarted, Told::default());
+    let scope = Scope::root(inputs::step(&step.question, earlier), None);
+    let (agent_name, question) = (step.agent.clone(), step.question.clone());
+    let of = |result: Option<Arc<str>>, error| StepResult { agent: agent_name, question, result, error };
+    match stage::run(&part.keeping_failures(), &agent.stage, &scope).await {
+        Ok(output) => {
+            part.tell(RunEventType::BranchCompleted, Told::output(&output.text));
+            Ok(of(Some(output.text), None))
+        }
+        Err(Failure::Failed { failure, fatal: false }) => {
+            let error = Some(failure.to_string());
+            part.tell(RunEventType::BranchCompleted, Told { error, ..Told::output("") });
+            Ok(of(None, Some(failure.cause)))
+        }
+        Err(failure) => Err(failure),
+    }
+}

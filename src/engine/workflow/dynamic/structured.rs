@@ -1,0 +1,113 @@
+//! Asking a role for a structure: once, and once more when the answer cannot be used (OP-D2). The questions are steps `0/model`
+//! and `1/model`.
+
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::workflow::definition::Role;
+use crate::engine::journal::StepError;
+use crate::engine::model::{Facts, ModelError, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use crate::engine::workflow::orchestration::event::{RunEventType, Snapshot};
+use crate::engine::workflow::orchestration::failure::Failure;
+use crate::engine::workflow::orchestration::part::{Part, Told};
+use std::sync::Arc;
+
+/// How often an answer is sent back with what is wrong with it.
+const MAX_CORRECTIONS: u32 = 1;
+
+/// Why a role has no answer that can be used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// The model did not answer.
+    Model(ModelError),
+    /// It kept to no structure.
+    Answer(String),
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Model(error) => error.fmt(f),
+            Self::Answer(problem) => f.write_str(problem),
+        }
+    }
+}
+
+/// The task agent that plays `role`, with the model that the role asks.
+pub(super) fn player(part: &Part, role: &Role) -> Result<Arc<AgentRecord>, Failure> {
+    let Some(agent) = part.run().pinned.agent(&role.agent) else {
+        let problem = format!("`{}` is no task agent; a role needs an agent with a `system_prompt`", role.agent);
+        return Err(Failure::fatal(part, problem));
+    };
+    Ok(match &role.model {
+        Some(models) => Arc::new(agent.asking(models)),
+        None => Arc::clone(agent),
+    })
+}
+
+/// Asks `role` about `input`, with the events of its run.
+pub(super) async fn ask<T>(
+    part: &Part,
+    role: &Role,
+    schema: ResponseSchema,
+    input: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Result<T, Unusable>, Failure> {
+    let here = part.inner();
+    here.tell(RunEventType::RunStarted, Told::default());
+    let ended = converse(&here, role, schema, input, parse).await;
+    match &ended {
+        Ok(Ok((content, _))) => here.tell(RunEventType::RunCompleted, Told::output(content)),
+        Ok(Err(problem)) => here.tell(RunEventType::RunFailed, Told::error(problem.to_string())),
+        Err(Failure::Failed { failure, .. }) => here.tell(RunEventType::RunFailed, Told::error(&failure.cause)),
+        // It is repeated, or ends otherwise.
+        Err(Failure::Journal(_)) => {}
+    }
+    Ok(ended?.map(|(_, answer)| answer))
+}
+
+async fn converse<T>(
+    part: &Part,
+    role: &Role,
+    schema: ResponseSchema,
+    input: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Result<(String, T), Unusable>, Failure> {
+    let agent = player(part, role)?;
+    let names = agent.config.model.to_string();
+    let model = part.services().models.chain(&agent.config.model).map_err(|error| Failure::fatal(part, error))?;
+    let prompt = agent.config.system_prompt.clone().unwrap_or_default();
+    let mut messages =
+        vec![PromptMessage::new(PromptRole::System, prompt), PromptMessage::new(PromptRole::User, input)];
+    let mut problem = String::new();
+    for attempt in 0..=MAX_CORRECTIONS {
+        part.model_call()?;
+        let step = format!("{attempt}/model");
+        let facts = Facts { agent: Some(Arc::clone(&agent.config)), message: input.to_owned(), ..Facts::default() };
+        let request = ModelRequest::new(messages.clone()).with_schema(schema.clone()).with_facts(facts);
+        let (journal, asked) = (part.journal(), (&agent.hash, &messages));
+        let answered = recorded::consult(&journal, &step, (&names, model.as_ref()), &asked, request).await;
+        let spoken = match answered {
+            Ok(stepped) => stepped.output,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(error)) => return Ok(Err(Unusable::Model(error))),
+        };
+        part.tokens(spoken.tokens)?;
+        let content = spoken.content;
+        let snapshot = Snapshot { role: "assistant".into(), content: content.clone(), tool_calls: None };
+        part.tell(RunEventType::StepCompleted, Told { step: Some(step), snapshot: Some(snapshot), ..Told::default() });
+        match parse(&content) {
+            Ok(answer) => return Ok(Ok((content, answer))),
+            Err(found) => problem = found,
+        }
+        messages.push(PromptMessage::new(PromptRole::Assistant, content));
+        messages.push(PromptMessage::new(PromptRole::User, correction(&problem)));
+    }
+    Ok(Err(Unusable::Answer(problem)))
+}
+
+/// What a model is told whose answer cannot be used.
+fn correction(problem: &str) -> String {
+    format!(
+        "Your last answer could not be used: {problem}. Answer again with one JSON object of the structure that was asked for, \
+         and nothing else. Mend what is named here and keep what was right."
+    )
+}

@@ -1,0 +1,30 @@
+//! The answer, written while it is read (D-15).
+
+use super::inputs;
+use super::results::Results;
+use super::structured::player;
+use crate::definitions::workflow::definition::Dynamic;
+use crate::engine::workflow::orchestration::failure::Failure;
+use crate::engine::workflow::orchestration::part::Part;
+use crate::engine::workflow::orchestration::task_agent;
+use std::sync::Arc;
+
+/// Writes the answer to `query` from the results; `note` goes with it, and stands alone where there are none.
+pub(super) async fn write(
+    part: &Part,
+    dynamic: &Dynamic,
+    query: &str,
+    results: &Results,
+    note: Option<String>,
+) -> Result<Arc<str>, Failure> {
+    if let Some(note) = note.as_ref().filter(|_| results.is_empty()) {
+        return Ok(note.as_str().into());
+    }
+    let agent = player(part, &dynamic.summary)?;
+    let input = inputs::summary(query, results, note.as_deref());
+    let written = task_agent::run(&part.inner(), &agent, &input).await?;
+    Ok(match note {
+        Some(note) => format!("{}\n\n{note}", written.trim_end()).into(),
+        None => written,
+    })
+}

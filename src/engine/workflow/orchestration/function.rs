@@ -1,0 +1,85 @@
+//! A function registered in Rust as a stage. Its output is recorded, so that a timeline of the run does not call the function.
+
+use super::event::RunEventType;
+use super::failure::Failure;
+use super::part::{Part, Told};
+use super::task_agent;
+use crate::definitions::agent::AgentRecord;
+use crate::engine::journal::{Done, Label, StepError};
+use crate::engine::model::delta::Deltas;
+use crate::engine::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
+use crate::types::model_names::ModelNames;
+use crate::types::timestamp::Timestamp;
+use async_trait::async_trait;
+use serde_json::{Map, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// The journal key of a function's output. No step of a function's own has it: see `own_key`.
+pub(in crate::engine::workflow) const RETURNED: &str = "(returned)";
+/// A longer output is not recorded, so that its step fits into the store. A timeline shows its stage as running.
+const MAX_RECORDED: usize = 1024 * 1024;
+
+/// Whoever watches the run.
+struct Watchers(Part);
+
+#[async_trait]
+impl Listener for Watchers {
+    async fn hear(&self, step: &str, pieces: Deltas) {
+        task_agent::show(&self.0, step, pieces).await;
+    }
+}
+
+/// Runs `flow`; its context has a bare agent of the function's id, and the `models` of its stage, else the model `default`.
+pub(super) async fn run(
+    part: &Part,
+    (id, flow): (&str, &Arc<dyn Flow>),
+    input: &str,
+    models: Option<&ModelNames>,
+) -> Result<Arc<str>, Failure> {
+    if part.run().notes.is_some() {
+        return returned(part, id, input, String::new()).await;
+    }
+    let models = models.cloned().unwrap_or_else(|| "default".into());
+    let model = part.services().models.chain(&models).map_err(|error| Failure::fatal(part, error))?;
+    let bare = AgentRecord::from_document(json!({ "id": id, "model": models }), Timestamp::from_millis(0));
+    let context = FlowContext {
+        input: input.to_owned(),
+        params: Map::new(),
+        session_id: part.journal().session_id().to_owned(),
+        agent: Arc::new(bare.map_err(|error| Failure::fatal(part, error))?),
+        model,
+        journal: part.journal(),
+        listener: Arc::new(Watchers(part.clone())),
+        asker: Asker::Stage(part.clone()),
+    };
+    part.tell(RunEventType::RunStarted, Told::default());
+    let failure = match flow.run(context).await {
+        Ok(output) => {
+            let output =
+                if output.len() > MAX_RECORDED { output.into() } else { returned(part, id, input, output).await? };
+            part.tell(RunEventType::RunCompleted, Told::output(&output));
+            return Ok(output);
+        }
+        Err(FlowError::Journal(error)) => return Err(error.into()),
+        // Nobody will be there the next time.
+        Err(error @ (FlowError::Nobody | FlowError::Limit(_))) => Failure::fatal(part, error),
+        Err(FlowError::Model(error)) => Failure::of_model(part, StepError::Operation(error)),
+        Err(error) => Failure::of(part, error),
+    };
+    if let Failure::Failed { failure, .. } = &failure {
+        part.tell(RunEventType::RunFailed, Told::error(&failure.cause));
+    }
+    Err(failure)
+}
+
+/// Records the output of a function, or reads it back: a repeated run continues with the recorded output.
+async fn returned(part: &Part, id: &str, input: &str, output: String) -> Result<Arc<str>, Failure> {
+    let (journal, label) = (part.journal(), Label { kind: "flow", target: id });
+    let step = journal.deferred_step(RETURNED, label, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });
+    match step.await {
+        Ok(stepped) => Ok(stepped.output.into()),
+        Err(StepError::Journal(error)) => Err(error.into()),
+        Err(StepError::Operation(never)) => match never {},
+    }
+}

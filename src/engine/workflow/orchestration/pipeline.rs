@@ -1,0 +1,24 @@
+//! One stage after the other (O-18).
+
+use super::failure::Failure;
+use super::part::Part;
+use super::stage;
+use super::workflow::Output;
+use crate::definitions::workflow::definition::Stage;
+use crate::definitions::workflow::outputs::OutputStore;
+use std::sync::Arc;
+
+/// Runs the stages whose conditions hold. Returns the output of the last one.
+pub(super) async fn run(part: &Part, stages: &[Stage], outputs: &mut OutputStore) -> Result<Arc<str>, Failure> {
+    let mut last = Arc::from("");
+    for stage in stages {
+        if stage.condition.as_ref().is_some_and(|condition| !condition.holds(outputs.scope())) {
+            continue;
+        }
+        let Output { text, left, .. } = stage::told(&part.stage(&stage.id), stage, outputs.scope()).await?;
+        outputs.set(stage.id.as_str(), Arc::clone(&text));
+        outputs.merge(left);
+        last = text;
+    }
+    Ok(last)
+}

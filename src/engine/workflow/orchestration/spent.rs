@@ -1,0 +1,108 @@
+//! What a run has used, and the most that it may.
+
+use crate::base::config::WorkflowLimits;
+use crate::definitions::workflow::definition::LimitsConfig;
+use crate::types::duration;
+use crate::types::run_outcome::RunUsage;
+use crate::types::step::Tokens;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The most that a run may take: what its file leaves out is the setting's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Stages begun, over all iterations and branches.
+    pub max_stages: u64,
+    /// Workflows within workflows.
+    pub max_depth: u32,
+    /// Execution time; waits for a user, and times without a worker, do not count.
+    pub timeout: Duration,
+    /// Model calls.
+    pub max_model_calls: u64,
+    /// Tokens, of prompts and answers; 0: as many as it likes.
+    pub max_tokens: u64,
+    /// Branches of one parallel workflow at once.
+    pub max_parallel: usize,
+}
+
+impl Limits {
+    /// For a run that is only looked at.
+    pub(super) const NONE: Self = Self {
+        max_stages: u64::MAX,
+        max_depth: u32::MAX,
+        timeout: Duration::from_secs(60),
+        max_model_calls: u64::MAX,
+        max_tokens: 0,
+        max_parallel: usize::MAX,
+    };
+
+    /// Those of a workflow file, within the settings': a file may ask for less, never for more.
+    pub fn of(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
+        let within = |own: Option<u64>, most: u64| match (own, most) {
+            (None, most) => most,
+            (Some(own), 0) => own,
+            (Some(own), most) => own.min(most),
+        };
+        Self {
+            max_stages: within(file.max_stages, settings.max_stages),
+            max_depth: file.max_depth.map_or(settings.max_depth, |own| own.min(settings.max_depth)),
+            timeout: file.timeout.map_or(settings.timeout.0, |own| own.min(settings.timeout.0)),
+            max_model_calls: within(file.max_model_calls, settings.max_model_calls),
+            max_tokens: within(file.max_tokens, settings.max_tokens),
+            max_parallel: settings.max_parallel,
+        }
+    }
+}
+
+/// Counts against [`Limits`]; every error is a text for people.
+pub(in crate::engine::workflow) struct Spent {
+    limits: Limits,
+    stages: AtomicU64,
+    model_calls: AtomicU64,
+    tokens: AtomicU64,
+}
+
+impl Spent {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, stages: AtomicU64::new(0), model_calls: AtomicU64::new(0), tokens: AtomicU64::new(0) }
+    }
+
+    pub(in crate::engine::workflow) fn stage(&self, depth: u32) -> Result<(), String> {
+        let Limits { max_stages, max_depth, .. } = self.limits;
+        if depth > max_depth {
+            return Err(over("workflows are nested deeper", max_depth.into(), "max_depth"));
+        }
+        let begun = self.stages.fetch_add(1, Ordering::Relaxed) + 1;
+        if begun > max_stages { Err(over("it began more stages", max_stages, "max_stages")) } else { Ok(()) }
+    }
+
+    pub(super) fn model_call(&self) -> Result<(), String> {
+        let most = self.limits.max_model_calls;
+        let made = self.model_calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if made > most { Err(over("it made more model calls", most, "max_model_calls")) } else { Ok(()) }
+    }
+
+    pub(super) fn tokens(&self, tokens: Tokens) -> Result<(), String> {
+        let most = self.limits.max_tokens;
+        let now = tokens.prompt + tokens.completion;
+        let used = self.tokens.fetch_add(now, Ordering::Relaxed) + now;
+        if most > 0 && used > most { Err(over("it used more tokens", most, "max_tokens")) } else { Ok(()) }
+    }
+
+    /// What is said of a run that takes too long.
+    pub(super) fn too_long(&self) -> String {
+        let timeout = duration::format(self.limits.timeout);
+        format!(
+            "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
+        )
+    }
+
+    pub(super) fn usage(&self) -> RunUsage {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        RunUsage { stages: of(&self.stages), model_calls: of(&self.model_calls), tokens: of(&self.tokens) }
+    }
+}
+
+fn over(what: &str, most: u64, limit: &str) -> String {
+    format!("{what} than the run may ({most}); raise `limits.{limit}` in the file or the setting workflow.{limit}")
+}

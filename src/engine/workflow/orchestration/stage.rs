@@ -1,0 +1,160 @@
+//! One stage: its attempts, and what it runs.
+
+use super::event::RunEventType;
+use super::failure::Failure;
+use super::part::{Part, Told};
+use super::pinned::Runnable;
+use super::workflow::{self, Output};
+use super::{function, task_agent};
+use crate::definitions::workflow::definition::{Shape, Stage, Target};
+use crate::definitions::workflow::scope::Scope;
+use crate::engine::journal::{Done, Label, StepError};
+use crate::types::duration;
+use crate::types::run_outcome::RunFailure;
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The journal key of an attempt's failure.
+pub(in crate::engine::workflow) const FAILED: &str = "failed";
+
+/// Runs a stage whose condition holds. `part` is the stage's, `scope` what its templates see.
+pub(in crate::engine::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
+    part.run().outlet.room().await;
+    let input = stage.input.build(scope);
+    let mut backoff = stage.retry.backoff;
+    let mut attempt = 1;
+    loop {
+        let failure = match noted(&part.attempt(attempt), stage, (attempt, &input), scope).await {
+            Ok(output) => return Ok(output),
+            Err(Failure::Failed { failure, fatal: false }) => failure,
+            Err(failure) => return Err(failure),
+        };
+        if attempt >= stage.retry.max_attempts {
+            // A stage within may have been tried more often than this one.
+            let attempts = failure.attempts.max(attempt);
+            return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
+        }
+        if part.run().notes.is_none() {
+            part.journal().clock().sleep(pause(part, attempt, backoff)).await;
+        }
+        backoff = backoff.saturating_mul(2);
+        attempt += 1;
+    }
+}
+
+/// How much is left of the pause after an attempt. A run that is repeated finds the failure on record, and does not wait a
+/// second time.
+fn pause(part: &Part, attempt: u32, backoff: Duration) -> Duration {
+    if !part.attempt(attempt + 1).journal().recorded().is_empty() {
+        return Duration::ZERO;
+    }
+    let failure = part.attempt(attempt).journal().record_of(FAILED);
+    failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(part.journal().clock().now())))
+}
+
+/// One attempt, noted where the run is only looked at.
+async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope: &Scope) -> Result<Output, Failure> {
+    let notes = part.run().notes.as_ref();
+    let place = notes.map(|notes| notes.begin(part, stage.runnable.id(), attempt, input));
+    let ended = attempted(part, stage, input, scope).await;
+    if let Some((notes, place)) = notes.zip(place) {
+        notes.end(place, ended.as_ref().map(|output| &output.text));
+    }
+    ended
+}
+
+/// One attempt. How it failed is recorded where a repeat might see it end otherwise, or would make it wait again.
+async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
+    let recorded = stage.timeout.is_some() || stage.retry.max_attempts > 1 || part.keeps_failures();
+    if recorded && part.journal().has(FAILED, FAILED) {
+        return Err(fail(part, None).await);
+    }
+    part.run().spent.stage(part.depth()).map_err(|limit| Failure::fatal(part, limit))?;
+    let running = target(part, stage, input, scope);
+    let ended = match stage.timeout {
+        None => running.await,
+        Some(limit) => match part.journal().clock().within(limit, running).await {
+            Some(ended) => ended,
+            // The user takes their time, not the stage.
+            None if part.run().asking.waits_within(&part.journal()) => pending().await,
+            None => Err(Failure::of(
+                part,
+                format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit)),
+            )),
+        },
+    };
+    match ended {
+        Err(Failure::Failed { failure, fatal: false }) if recorded => Err(fail(part, Some(failure)).await),
+        ended => ended,
+    }
+}
+
+/// Records how an attempt failed, or says how it did.
+async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
+    let label = Label { kind: "stage", target: part.path() };
+    let unknown = || RunFailure { path: part.path().to_owned(), cause: "it failed".into(), attempts: 1 };
+    let journal = part.journal();
+    let step = journal.step(FAILED, label, FAILED, |_| async {
+        Ok::<_, Infallible>(Done { ok: false, ..Done::ok(failure.unwrap_or_else(unknown)) })
+    });
+    match Box::pin(step).await {
+        Ok(stepped) => Failure::Failed { failure: stepped.output, fatal: false },
+        Err(StepError::Journal(error)) => Failure::Journal(error),
+        Err(StepError::Operation(never)) => match never {},
+    }
+}
+
+async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
+    let inner = part.inner();
+    match &stage.runnable {
+        Target::Inline(nested) => {
+            let output = Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await?;
+            Ok(shown(stage, &nested.shape, output))
+        }
+        Target::Reference(id) => match part.run().pinned.find(id) {
+            Some(Runnable::Agent(agent)) => {
+                let agent = match &stage.model {
+                    Some(models) => Cow::Owned(agent.asking(models)),
+                    None => Cow::Borrowed(agent.as_ref()),
+                };
+                Ok(task_agent::run(&inner, &agent, input).await?.into())
+            }
+            Some(Runnable::Workflow(nested)) => {
+                let output = Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await?;
+                Ok(shown(stage, &nested.shape, output))
+            }
+            Some(Runnable::Flow(flow)) => {
+                let models = stage.model.as_ref();
+                Ok(Box::pin(function::run(&inner, (id, flow), input, models)).await?.into())
+            }
+            None => Err(Failure::fatal(part, format!("Runnable not found: {id}"))),
+        },
+    }
+}
+
+/// What the workflow around sees of the workflow that `stage` has run, as [`Stage::output_ids`] lists it.
+fn shown(stage: &Stage, shape: &Shape, output: Output) -> Output {
+    let left: Vec<_> = match shape {
+        Shape::Parallel { .. } => {
+            let is_inline = matches!(stage.runnable, Target::Inline(_));
+            output.left.into_iter().filter(|(id, _)| is_inline || !id.contains('.')).collect()
+        }
+        _ if stage.shows().is_some() => {
+            let under = |id: Arc<str>| format!("{}.{id}", stage.id).into();
+            output.left.into_iter().map(|(id, text)| (under(id), text)).collect()
+        }
+        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => Vec::new(),
+    };
+    Output { left, ..output }
+}
+
+/// Runs a stage between its events, and answers its output.
+pub(super) async fn told(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
+    part.tell(RunEventType::StageStarted, Told::default());
+    let output = run(part, stage, scope).await?;
+    part.tell(RunEventType::StageCompleted, Told::output(&output.text));
+    Ok(output)
+}

@@ -1,0 +1,74 @@
+//! All metrics as Prometheus reads them.
+
+use crate::base::clock;
+use crate::base::metrics::{encode, gauge, metrics, registered};
+use crate::storage::queue::{Queue, Storage};
+use prometheus::{Gauge, IntGaugeVec, Opts, Registry};
+use std::time::Duration;
+use tracing::warn;
+
+/// The content type of [`text`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+/// How long the queue may take to say what waits in it.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What this process has counted so far, and what waits in the queue now. While the queue is away the latter is left out:
+/// an old figure would look like a lane that stands still.
+pub async fn text(queue: &dyn Queue) -> String {
+    let mut text = encode(&metrics().registry);
+    let registry = Registry::new();
+    let oldest = registered(
+        &registry,
+        Gauge::new(
+            "turnwheel_store_oldest_command_seconds",
+            "How long the oldest command to MongoDB has been in flight; 0 when there is none.",
+        ),
+    );
+    oldest.set(metrics().store_commands.oldest().as_secs_f64());
+    text.push_str(&encode(&registry));
+    let (backlog, storage) =
+        tokio::join!(tokio::time::timeout(LIMIT, queue.backlog()), tokio::time::timeout(LIMIT, queue.storage()));
+    match backlog {
+        Ok(Ok(backlog)) => {
+            let registry = Registry::new();
+            let jobs = gauge(&registry, "turnwheel_queue_jobs", "Jobs in the queue that are not handled yet.");
+            let oldest = registered(
+                &registry,
+                Gauge::new(
+                    "turnwheel_queue_oldest_seconds",
+                    "How long the oldest job that is not handled yet has waited; 0 when there is none.",
+                ),
+            );
+            jobs.set(i64::try_from(backlog.jobs).unwrap_or(i64::MAX));
+            let waited = backlog.oldest.map_or(Duration::ZERO, |oldest| oldest.until(clock::now()));
+            oldest.set(waited.as_secs_f64());
+            text.push_str(&encode(&registry));
+        }
+        Ok(Err(problem)) => warn!("the metrics leave out what waits in the queue: {problem}"),
+        Err(_) => warn!("the metrics leave out what waits in the queue: no answer within {LIMIT:?}"),
+    }
+    match storage {
+        Ok(Ok(parts)) => text.push_str(&encode(&of_storage(&parts))),
+        Ok(Err(problem)) => warn!("the metrics leave out the storage used: {problem}"),
+        Err(_) => warn!("the metrics leave out the storage used: no answer within {LIMIT:?}"),
+    }
+    text
+}
+
+/// The bytes of each stream. One without a limit has no maximum.
+fn of_storage(parts: &[Storage]) -> Registry {
+    let registry = Registry::new();
+    let family = |name: &str, help: &str| registered(&registry, IntGaugeVec::new(Opts::new(name, help), &["part"]));
+    let used = family("turnwheel_storage_bytes", "Bytes that the stream, or the embedded file, holds.");
+    let most = family("turnwheel_storage_max_bytes", "Bytes that the stream may hold.");
+    for Storage { part, bytes, max_bytes } in parts {
+        let set = |family: &IntGaugeVec, bytes: u64| {
+            family.with_label_values(&[*part]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        };
+        set(&used, *bytes);
+        if let Some(max_bytes) = max_bytes {
+            set(&most, *max_bytes);
+        }
+    }
+    registry
+}

@@ -1,0 +1,195 @@
+//! The conditions of a measurement, without which its figures say nothing.
+
+use super::options::SiteOptions;
+use super::servers::Servers;
+use crate::base::config::{Backend, Settings};
+use crate::cluster::mongo::connect::HISTORY_WINDOW;
+use crate::cluster::nats;
+use anyhow::Context;
+use bson::{Bson, doc};
+use serde::Serialize;
+use std::path::Path;
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize)]
+pub struct Conditions {
+    /// Version of this program.
+    pub turnwheel: &'static str,
+    /// `release`, or `debug`, whose figures are of no use.
+    pub build: &'static str,
+    /// Processors that this process may use; servers, load and workers share them.
+    pub cores: usize,
+    /// The processor's name.
+    pub cpu: String,
+    /// Memory of the machine.
+    pub memory_gib: u64,
+    /// Kernel.
+    pub os: String,
+    /// Kind of the file system that the data is on.
+    pub file_system: String,
+    /// `cluster` or `embedded`.
+    pub backend: Backend,
+    /// The cluster's servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
+    /// When the embedded file is synced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedded_sync: Option<&'static str>,
+}
+
+/// See [`Conditions::cluster`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Cluster {
+    /// Version of the nats-server.
+    pub nats_server: String,
+    /// Replicas of the streams.
+    pub nats_replicas: usize,
+    /// When the nats-server syncs its files.
+    pub nats_sync_interval: String,
+    /// Version of the mongod.
+    pub mongod: String,
+    /// Members of the replica set.
+    pub mongodb_members: usize,
+    /// What MongoDB acknowledges.
+    pub mongodb_write_concern: &'static str,
+    /// WiredTiger's cache.
+    pub mongodb_cache: String,
+    /// For how long mongod keeps versions of a document that are no longer the last one.
+    pub mongodb_history: String,
+    /// Whether the benchmark has started the servers on this machine.
+    pub servers: &'static str,
+}
+
+impl Conditions {
+    /// Asks the machine and the servers.
+    pub(super) async fn find(
+        options: &SiteOptions,
+        settings: &Settings,
+        servers: Option<&Servers>,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let cluster = match servers {
+            Some(servers) => Some(Cluster::ask(options, settings, servers).await?),
+            None => None,
+        };
+        Ok(Self {
+            turnwheel: env!("CARGO_PKG_VERSION"),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: line("/proc/cpuinfo", "model name"),
+            memory_gib: memory_gib(),
+            os: format!("Linux {}", line("/proc/sys/kernel/osrelease", "")),
+            file_system: file_system(dir),
+            backend: options.backend,
+            cluster,
+            embedded_sync: servers.is_none().then_some("before each acknowledgement (fsync)"),
+        })
+    }
+
+    /// For people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!("turnwheel {} ({})", self.turnwheel, self.build),
+            format!(
+                "{} cores for servers, load and workers together, {}, {} GiB, {}, data on {}",
+                self.cores, self.cpu, self.memory_gib, self.os, self.file_system
+            ),
+        ];
+        if let Some(cluster) = &self.cluster {
+            lines.push(format!(
+                "nats-server {}, streams with {} replica(s), files synced {}",
+                cluster.nats_server, cluster.nats_replicas, cluster.nats_sync_interval
+            ));
+            lines.push(format!(
+                "mongod {}, {} member(s), write concern {}, cache {}, old versions kept for {}",
+                cluster.mongod,
+                cluster.mongodb_members,
+                cluster.mongodb_write_concern,
+                cluster.mongodb_cache,
+                cluster.mongodb_history
+            ));
+            lines.push(format!("servers: {}", cluster.servers));
+        }
+        if let Some(sync) = self.embedded_sync {
+            lines.push(format!("embedded file, synced {sync}"));
+        }
+        if self.build == "debug" {
+            lines.push("this is a debug build: its figures are of no use, build with --release".to_owned());
+        }
+        lines
+    }
+}
+
+impl Cluster {
+    async fn ask(options: &SiteOptions, settings: &Settings, servers: &Servers) -> anyhow::Result<Self> {
+        let nats = nats::connect(settings).await;
+        let nats = nats.with_context(|| format!("no nats-server answers at {}", shown(&servers.nats_url)))?;
+        let admin = mongodb::Client::with_uri_str(&servers.mongodb_uri).await?.database("admin");
+        let build = admin.run_command(doc! {"buildInfo": 1}).await;
+        let build = build.with_context(|| format!("no mongod answers at {}", shown(&servers.mongodb_uri)))?;
+        let hello = admin.run_command(doc! {"hello": 1}).await?;
+        let status = admin.run_command(doc! {"serverStatus": 1}).await?;
+        let window = admin.run_command(doc! {"getParameter": 1, HISTORY_WINDOW: 1}).await.ok();
+        let window = window.and_then(|answer| number(answer.get(HISTORY_WINDOW)?));
+        let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok();
+        let bytes = cache.and_then(|cache| number(cache.get("maximum bytes configured")?));
+        let sync = match (&servers.nats, options.nats_sync.as_deref()) {
+            (None, _) => "as its own settings say".to_owned(),
+            (Some(_), None) => "every 2m (its default)".to_owned(),
+            (Some(_), Some("always")) => "before each acknowledgement".to_owned(),
+            (Some(_), Some(interval)) => format!("every {interval}"),
+        };
+        Ok(Self {
+            nats_server: nats.server_info().version,
+            // The engine makes its streams with one replica.
+            nats_replicas: 1,
+            nats_sync_interval: sync,
+            mongod: build.get_str("version").unwrap_or("?").to_owned(),
+            mongodb_members: hello.get_array("hosts").map_or(1, |hosts| hosts.len().max(1)),
+            mongodb_write_concern: "majority, journal synced",
+            mongodb_cache: bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.0} GiB", bytes / GIB)),
+            mongodb_history: window.map_or_else(|| "unknown".to_owned(), |seconds| format!("{seconds} s")),
+            servers: match (&servers.nats, &servers.mongod) {
+                (Some(_), Some(_)) => "the benchmark's own, on this machine",
+                (None, None) => "given",
+                _ => "one given, one the benchmark's own on this machine",
+            },
+        })
+    }
+}
+
+/// Memory of the machine; 0 when it does not say.
+pub(super) fn memory_gib() -> u64 {
+    let kib = line("/proc/meminfo", "MemTotal").split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
+    (kib.unwrap_or(0) + 512 * 1024) / (1024 * 1024)
+}
+
+/// What follows `name` in a file, on the first line that begins with it.
+fn line(path: &str, name: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    found.trim_start_matches([' ', '\t', ':']).to_owned()
+}
+
+/// A number of whichever type; the servers choose by its size.
+fn number(value: &Bson) -> Option<f64> {
+    value.as_f64().or_else(|| Some(value.as_i64()? as f64)).or_else(|| Some(f64::from(value.as_i32()?)))
+}
+
+fn shown(address: &str) -> String {
+    crate::base::config::secrets::masked_address(address)
+}
+
+/// The kind of the file system that holds `dir`.
+fn file_system(dir: &Path) -> String {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mount = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
+    };
+    let holding = mounts.lines().filter_map(mount).filter(|(point, _)| dir.starts_with(point));
+    holding.max_by_key(|(point, _)| point.len()).map_or_else(|| "?".to_owned(), |(_, kind)| kind)
+}

@@ -1,0 +1,190 @@
+//! Those who do the work: on a cluster processes of their own (this binary again, with a file that says what to be), on
+//! the embedded file instances in this process, since one process alone may open it.
+
+use super::agent::{self, Paced};
+use super::process::{Memory, Process};
+use super::site::Ground;
+use super::{floor, stream};
+use crate::base::clock::Clock;
+use crate::base::config::{Backend, Settings};
+use crate::base::tasks::{self, OnPanic, Tasks};
+use crate::cluster::mongo::MongoStore;
+use crate::cluster::nats::NatsQueue;
+use crate::engine::action::http::{HttpCaller, SecretFill};
+use crate::engine::budget::Budgets;
+use crate::engine::knowledge::Library;
+use crate::engine::model::Models;
+use crate::engine::model::openai::OpenAi;
+use crate::engine::prompt::Prompts;
+use crate::engine::run::StoredDefinitions;
+use crate::engine::timer::scheduler::Scheduler;
+use crate::engine::turn::{Services, ShownPlans};
+use crate::engine::worker::Worker;
+use crate::engine::workflow::Flows;
+use crate::storage::queue::Queue;
+use crate::storage::store::Store;
+use crate::types::duration::Text;
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+
+/// How long members may take to end.
+const END: Duration = Duration::from_secs(10);
+
+/// What a member of the crew is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    /// The engine's worker.
+    Worker,
+    /// The engine's scheduler.
+    Scheduler,
+    /// The worker's commands without the engine.
+    Floor,
+}
+
+/// How a member of the crew is to work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Duty {
+    pub(super) role: Role,
+    /// Actions of the agent's turns.
+    pub(super) actions: usize,
+    pub(super) model_latency: Text,
+    /// All messages belong to one lane.
+    pub(super) hot: bool,
+}
+
+/// What a process of the crew is told in its file.
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    duty: Duty,
+    settings: Settings,
+}
+
+/// See the module. Its members end when it is dropped.
+pub(super) struct Crew {
+    processes: Vec<Process>,
+    instances: Tasks,
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.instances.stop();
+    }
+}
+
+impl Crew {
+    /// Starts `count` members.
+    pub(super) fn start(ground: &Ground, duty: &Duty, count: usize, dir: &Path) -> anyhow::Result<Self> {
+        let mut crew = Self { processes: Vec::new(), instances: Tasks::new() };
+        for number in 0..count {
+            if ground.settings.backend == Backend::Embedded {
+                crew.instance(ground, duty)?;
+            } else {
+                let orders = Orders { duty: duty.clone(), settings: ground.settings.clone() };
+                let name = format!("{}-{:?}-{number}.json", ground.settings.namespace, duty.role);
+                crew.processes.push(process(&orders, &dir.join(name))?);
+            }
+        }
+        Ok(crew)
+    }
+
+    fn instance(&self, ground: &Ground, duty: &Duty) -> anyhow::Result<()> {
+        let (queue, store) = (Arc::clone(&ground.queue), Arc::clone(&ground.store));
+        let (settings, stop) = (ground.settings.clone(), self.instances.stop_token());
+        match (duty.role, &ground.file) {
+            (Role::Floor, Some(file)) => {
+                let work = floor::embedded(queue, Arc::clone(file), duty.clone(), stop);
+                self.instances.spawn("floor", OnPanic::Log, work);
+            }
+            (Role::Scheduler, _) => {
+                let scheduler = Scheduler::new(queue, store, Clock::system(), &settings);
+                self.instances.spawn("scheduler", OnPanic::Log, scheduler.run(stop));
+            }
+            _ => {
+                let worker = Worker::new(services(duty, &settings, queue, store)?, &settings);
+                self.instances.spawn("worker", OnPanic::Log, async move { worker.run(&settings, stop).await });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all members once they have nothing in hand.
+    pub(super) async fn end(mut self) {
+        self.instances.shutdown(END).await;
+        for process in self.processes.drain(..) {
+            process.end(END).await;
+        }
+    }
+
+    /// The members' processes; instances have none of their own.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
+    /// Memory of a member; instances share that of this process.
+    pub(super) fn memory(&self) -> anyhow::Result<Memory> {
+        Memory::of(self.processes.first().map_or_else(std::process::id, Process::pid))
+    }
+}
+
+fn process(orders: &Orders, file: &Path) -> anyhow::Result<Process> {
+    std::fs::write(file, serde_json::to_vec(orders)?)?;
+    Process::own(&["bench", "member", &file.display().to_string()])
+}
+
+/// A member's process: works until its input ends, which it does when the benchmark does.
+pub async fn serve(file: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let Orders { duty, settings } = serde_json::from_slice(&text).context("cannot read the orders")?;
+    let tasks = Tasks::new();
+    let stop = tasks.stop_token();
+    tasks.spawn("orphan", OnPanic::Shutdown, async move {
+        let _ = tokio::io::stdin().read(&mut [0; 1]).await;
+        stop.cancel();
+    });
+    let stop = tasks.stop_token();
+    if duty.role == Role::Floor {
+        // As a worker's loop is.
+        return tasks::apart(async move { floor::cluster(&settings, &duty, stop).await }).await;
+    }
+    let queue: Arc<dyn Queue> = Arc::new(NatsQueue::connect(&settings, stop.clone()).await?);
+    let store: Arc<dyn Store> = Arc::new(MongoStore::connect(&settings, &tasks).await?);
+    if duty.role == Role::Scheduler {
+        Scheduler::new(queue, store, Clock::system(), &settings).run(stop).await;
+    } else {
+        Worker::new(services(&duty, &settings, queue, store)?, &settings).run(&settings, stop).await;
+    }
+    Ok(())
+}
+
+fn services(
+    duty: &Duty,
+    settings: &Settings,
+    queue: Arc<dyn Queue>,
+    store: Arc<dyn Store>,
+) -> anyhow::Result<Services> {
+    let mut models = Models::offline().with("default", Arc::new(Paced { latency: duty.model_latency.0 }));
+    if let Some(speaker) = settings.models.get(stream::MODEL) {
+        models = models.with(stream::MODEL, Arc::new(OpenAi::new(stream::MODEL, speaker, None)?));
+    }
+    Ok(Services {
+        knowledge: Library::new(Arc::clone(&store)),
+        queue,
+        definitions: Arc::new(StoredDefinitions::new(Arc::clone(&store))),
+        limits: settings.workflow.clone(),
+        budgets: Budgets::new(Arc::clone(&store), &settings.budget),
+        keep_turns: settings.retention.turns.0,
+        clock: Clock::system(),
+        store,
+        models,
+        prompts: Prompts::new(None),
+        shown: ShownPlans::default(),
+        http: HttpCaller::new(SecretFill::none(), &settings.http.allow_private)?,
+        tools: agent::tools(duty.actions),
+        flows: Flows::builtin(),
+    })
+}

@@ -1,0 +1,89 @@
+//! `bench inflight`: thousands of turns at once that wait for a slow model, in one worker.
+
+use super::Progress;
+use super::agent::agent;
+use super::crew::{Crew, Duty, Role};
+use super::load::{Arrivals, Load};
+use super::options::InflightOptions;
+use super::process::Memory;
+use super::report::{Column, Report, Row, mib, rounded};
+use super::site::Site;
+use crate::base::config::{Backend, Environment, Settings};
+use crate::types::duration::{Text, format};
+use serde_json::json;
+use std::time::Duration;
+
+const COLUMNS: &[Column] = &[
+    ("turns", "in_flight"),
+    ("model", "model_latency"),
+    ("waiting at once", "waiting_peak"),
+    ("turns/s", "turns_per_s"),
+    ("ideal/s", "ideal_turns_per_s"),
+    ("added p50 ms", "added_p50_ms"),
+    ("added p99 ms", "added_p99_ms"),
+    ("RSS MiB", "rss_mib"),
+    ("peak MiB", "peak_mib"),
+    ("idle MiB", "idle_mib"),
+    ("KiB/turn", "kib_per_turn"),
+    ("lost", "unanswered"),
+];
+
+/// Measures it.
+pub async fn run(
+    options: &InflightOptions,
+    settings: &Settings,
+    env: &Environment,
+    progress: &dyn Progress,
+) -> anyhow::Result<Report> {
+    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let ground = site.ground(|settings| settings.worker.concurrency = options.turns).await?;
+    ground.store.put_agent(agent(0, None)?).await?;
+    let mut load = Load::new(&ground, options.turns, true).await?;
+    let duty = Duty { role: Role::Worker, actions: 0, model_latency: Text(options.model_latency), hot: false };
+    let crew = Crew::start(&ground, &duty, 1, site.dir())?;
+    progress.phase(&format!("inflight: a first turn in each of {} sessions", options.turns));
+    load.fill(1, 1, progress).await?;
+    let idle = crew.memory()?;
+    load.fill(options.turns, options.turns, progress).await?;
+    progress.phase(&format!("inflight: {} users, a model of {}", options.turns, format(options.model_latency)));
+    let seconds = Duration::from_secs(options.seconds);
+    let arrivals = Arrivals::Closed(options.turns);
+    let busy = load.run(arrivals, options.warm_up, seconds, progress);
+    let (measured, resident) = futures::future::join(busy, sample(&crew, options.warm_up + seconds)).await;
+    let (measured, resident) = (measured?, resident?);
+    let peak = crew.memory()?.peak;
+    let added = |quantile: f64| {
+        rounded((measured.latencies.quantile(quantile) - options.model_latency.as_secs_f64() * 1_000.0).max(0.0))
+    };
+    let row = json!({
+        "bench": "inflight",
+        "backend": options.site.backend,
+        "in_flight": options.turns,
+        "model_latency": format(options.model_latency),
+        "seconds": options.seconds,
+        "warm_up": format(options.warm_up),
+        "waiting_peak": measured.begun_peak,
+        "turns": measured.turns,
+        "turns_per_s": rounded(measured.rate()),
+        "ideal_turns_per_s": rounded(options.turns as f64 / options.model_latency.as_secs_f64().max(0.001)),
+        "added_p50_ms": added(0.5),
+        "added_p90_ms": added(0.9),
+        "added_p99_ms": added(0.99),
+        "unanswered": measured.unanswered,
+        "memory_of": if ground.settings.backend == Backend::Embedded { "worker and load" } else { "worker" },
+        "idle_mib": mib(idle.resident),
+        "rss_mib": mib(resident.resident),
+        "peak_mib": mib(peak),
+        "kib_per_turn": rounded(peak.saturating_sub(idle.resident) as f64 / 1024.0 / options.turns as f64),
+    });
+    crew.end().await;
+    ground.close().await?;
+    let rows: Vec<Row> = row.as_object().cloned().into_iter().collect();
+    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+}
+
+/// The memory at the end of the measured time.
+async fn sample(crew: &Crew, after: Duration) -> anyhow::Result<Memory> {
+    tokio::time::sleep(after).await;
+    crew.memory()
+}

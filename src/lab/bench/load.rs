@@ -1,0 +1,387 @@
+//! The load: users who write to sessions and await the replies.
+
+use super::Progress;
+use super::agent::{AGENT, SAYINGS};
+use super::figures::Latencies;
+use super::replies::{Mark, Seen};
+use super::site::Ground;
+use crate::base::clock;
+use crate::storage::queue::{Publish, Published, Queue, QueueError};
+use crate::types::job::{Job, JobBody, UserMessage};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+/// Turns at once while sessions are made, unless more are asked for.
+pub(super) const FILLING: usize = 256;
+/// How long replies are awaited after the last message.
+const DRAIN: Duration = Duration::from_secs(60);
+/// Seed of everything that is random.
+const SEED: u64 = 20_260_101;
+
+/// When users write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Arrivals {
+    /// So many users, each when the reply to the last message is there.
+    Closed(usize),
+    /// So many messages a second, evenly, whatever comes back.
+    Open(f64),
+}
+
+/// What a load came to.
+pub(super) struct Measured {
+    /// Of the turns whose messages were due within the measured time; from the intended time on.
+    pub(super) latencies: Latencies,
+    /// Replies seen within the measured time.
+    pub(super) turns: u64,
+    pub(super) seconds: f64,
+    /// Messages without a reply at the end.
+    pub(super) unanswered: usize,
+    /// Messages answered in all, also before and after the measured time.
+    pub(super) answered: u64,
+    /// Messages that the queue refused because it was full.
+    pub(super) refused: u64,
+    /// The most turns at once that had begun and not replied; known when their beginnings are watched.
+    pub(super) begun_peak: usize,
+    /// Replies seen in the hot session within the measured time; none of the other figures has them.
+    pub(super) hot_turns: u64,
+}
+
+impl Measured {
+    pub(super) fn rate(&self) -> f64 {
+        self.turns as f64 / self.seconds
+    }
+
+    /// Adds what a later span of the same load came to.
+    pub(super) fn add(&mut self, later: &Self) {
+        self.latencies.add(&later.latencies);
+        self.turns += later.turns;
+        self.seconds += later.seconds;
+        self.unanswered += later.unanswered;
+        self.answered += later.answered;
+        self.refused += later.refused;
+        self.begun_peak = self.begun_peak.max(later.begun_peak);
+        self.hot_turns += later.hot_turns;
+    }
+}
+
+/// A message on its way.
+struct Pending {
+    intended: Instant,
+    /// The session, if its user had nothing else on its way.
+    taken: Option<usize>,
+    /// It is one of the hot session's.
+    hot: bool,
+}
+
+type Publishing = BoxFuture<'static, (String, Result<Published, QueueError>)>;
+
+/// See the module.
+pub(super) struct Load {
+    queue: Arc<dyn Queue>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    pending: HashMap<String, Pending>,
+    publishing: FuturesUnordered<Publishing>,
+    /// Sessions whose users have nothing on its way.
+    idle: Vec<usize>,
+    sessions: usize,
+    /// Users who all write to one session more, when the reply to the last message is there.
+    hot_users: usize,
+    random: StdRng,
+    sent: u64,
+    refused: u64,
+    /// Turns seen to begin whose replies are not there.
+    begun: usize,
+    begun_peak: usize,
+}
+
+/// The measured span, and what falls into it.
+struct Window {
+    from: Instant,
+    until: Instant,
+    latencies: Latencies,
+    turns: u64,
+    hot_turns: u64,
+}
+
+impl Window {
+    fn new(from: Instant, measure: Duration) -> anyhow::Result<Self> {
+        Ok(Self { from, until: from + measure, latencies: Latencies::new()?, turns: 0, hot_turns: 0 })
+    }
+
+    fn settle(&mut self, pending: &Pending, seen: Instant) {
+        if !pending.hot {
+            self.note(pending.intended, seen);
+        } else if seen >= self.from && seen < self.until {
+            self.hot_turns += 1;
+        }
+    }
+
+    fn note(&mut self, intended: Instant, seen: Instant) {
+        if intended >= self.from && intended < self.until {
+            self.latencies.record(seen.saturating_duration_since(intended));
+        }
+        if seen >= self.from && seen < self.until {
+            self.turns += 1;
+        }
+    }
+}
+
+impl Load {
+    /// Users of `sessions` sessions. With `begun` it also sees turns begin.
+    pub(super) async fn new(ground: &Ground, sessions: usize, begun: bool) -> anyhow::Result<Self> {
+        Ok(Self {
+            queue: Arc::clone(&ground.queue),
+            seen: ground.watch(begun).await?,
+            pending: HashMap::new(),
+            publishing: FuturesUnordered::new(),
+            idle: (0..sessions).collect(),
+            sessions,
+            hot_users: 0,
+            random: StdRng::seed_from_u64(SEED),
+            sent: 0,
+            refused: 0,
+            begun: 0,
+            begun_peak: 0,
+        })
+    }
+
+    /// So many users more, who all write to one session more while the load runs.
+    pub(super) fn beside_hot(mut self, users: usize) -> Self {
+        self.hot_users = users;
+        self
+    }
+
+    /// One turn in each of the first `sessions` sessions, `at_once` at a time, so that they are not new any more.
+    pub(super) async fn fill(
+        &mut self,
+        sessions: usize,
+        at_once: usize,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<()> {
+        let (mut next, mut buffer) = (0, Vec::new());
+        self.idle.retain(|session| *session >= sessions);
+        while next < sessions || !self.pending.is_empty() {
+            while next < sessions && self.pending.len() < at_once {
+                self.send(next, Some(next), Instant::now());
+                next += 1;
+            }
+            tokio::select! {
+                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "no replies come any more"),
+                Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
+                () = tokio::time::sleep(DRAIN) => anyhow::bail!("no reply within {} s; is the machine too slow?", DRAIN.as_secs()),
+            }
+            for seen in buffer.drain(..) {
+                self.settled(&seen);
+            }
+            progress.tick(&format!("{} of {} sessions", next - self.pending.len(), sessions));
+        }
+        self.idle.sort_unstable();
+        Ok(())
+    }
+
+    /// Runs the load, and measures after `warm_up`.
+    pub(super) async fn run(
+        &mut self,
+        arrivals: Arrivals,
+        warm_up: Duration,
+        measure: Duration,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<Measured> {
+        let mut window = Window::new(Instant::now() + warm_up, measure)?;
+        self.refused = 0;
+        self.begun_peak = self.begun;
+        let sent = self.sent;
+        self.drive(arrivals, &mut window, progress).await?;
+        self.drain(&mut window).await?;
+        let Window { latencies, turns, hot_turns, .. } = window;
+        let unanswered = std::mem::take(&mut self.pending).len();
+        let (seconds, refused, begun_peak) = (measure.as_secs_f64(), self.refused, self.begun_peak);
+        let answered = (self.sent - sent).saturating_sub(unanswered as u64 + refused);
+        Ok(Measured { latencies, turns, seconds, unanswered, answered, refused, begun_peak, hot_turns })
+    }
+
+    /// One message to each session; returns when all turns have begun.
+    pub(super) async fn begin_all(&mut self, progress: &dyn Progress) -> anyhow::Result<()> {
+        for session in std::mem::take(&mut self.idle) {
+            self.send(session, Some(session), Instant::now());
+        }
+        let end = tokio::time::Instant::now() + DRAIN;
+        while self.begun < self.pending.len() || !self.publishing.is_empty() {
+            tokio::select! {
+                Some(seen) = self.seen.recv() => drop(self.settled(&seen)),
+                Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
+                () = tokio::time::sleep_until(end) => anyhow::bail!("the turns do not begin within {} s", DRAIN.as_secs()),
+            }
+            progress.tick(&format!("{} turns have begun", self.begun));
+        }
+        Ok(())
+    }
+
+    /// Awaits the replies to all that is on its way, with latencies from `since` on.
+    pub(super) async fn await_all(&mut self, since: Instant) -> anyhow::Result<Measured> {
+        let mut window = Window::new(since, 2 * DRAIN)?;
+        for pending in self.pending.values_mut() {
+            pending.intended = since;
+        }
+        self.drain(&mut window).await?;
+        let unanswered = std::mem::take(&mut self.pending).len();
+        let seconds = since.elapsed().as_secs_f64();
+        let Window { latencies, turns, hot_turns, .. } = window;
+        let (refused, begun_peak) = (self.refused, self.begun_peak);
+        Ok(Measured { latencies, turns, seconds, unanswered, answered: turns, refused, begun_peak, hot_turns })
+    }
+
+    async fn drive(&mut self, arrivals: Arrivals, window: &mut Window, progress: &dyn Progress) -> anyhow::Result<()> {
+        for _ in 0..self.hot_users {
+            self.write_hot();
+        }
+        let gap = match arrivals {
+            Arrivals::Closed(users) => {
+                for _ in 0..users {
+                    self.write(Instant::now());
+                }
+                None
+            }
+            Arrivals::Open(rate) => Some(Duration::from_secs_f64(1.0 / rate)),
+        };
+        let mut due = Instant::now();
+        let mut buffer = Vec::new();
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while Instant::now() < window.until {
+            tokio::select! {
+                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "no replies come any more"),
+                Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
+                () = tokio::time::sleep_until(due.into()), if gap.is_some() => {}
+                () = tokio::time::sleep_until(window.until.into()) => {}
+                _ = second.tick() => self.tell(window, progress),
+            }
+            for seen in buffer.drain(..) {
+                let Some(pending) = self.settled(&seen) else { continue };
+                window.settle(&pending, seen.at);
+                match pending.hot {
+                    true => self.write_hot(),
+                    false if gap.is_none() => self.write(Instant::now()),
+                    false => {}
+                }
+            }
+            while let Some(gap) = gap
+                && due <= Instant::now()
+                && due < window.until
+            {
+                self.write(due);
+                due += gap;
+            }
+        }
+        Ok(())
+    }
+
+    async fn drain(&mut self, window: &mut Window) -> anyhow::Result<()> {
+        let end = tokio::time::Instant::now() + DRAIN;
+        while !self.pending.is_empty() {
+            tokio::select! {
+                seen = self.seen.recv() => {
+                    let Some(seen) = seen else { break };
+                    if let Some(pending) = self.settled(&seen) {
+                        window.settle(&pending, seen.at);
+                    }
+                }
+                Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
+                () = tokio::time::sleep_until(end) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, window: &Window, progress: &dyn Progress) {
+        let now = Instant::now();
+        let text = match now.checked_duration_since(window.from) {
+            None => "warming up".to_owned(),
+            Some(past) => {
+                let rate = window.turns as f64 / past.as_secs_f64().max(0.001);
+                let all = window.until - window.from;
+                format!("{} of {} s, {rate:.0} turns/s, {} waiting", past.as_secs(), all.as_secs(), self.pending.len())
+            }
+        };
+        progress.tick(&text);
+    }
+
+    /// A message to the hot session, the one after all others.
+    fn write_hot(&mut self) {
+        self.send(self.sessions, None, Instant::now());
+    }
+
+    /// A message to some session: to one whose user awaits nothing, if there is one.
+    fn write(&mut self, intended: Instant) {
+        match self.idle.len() {
+            0 => {
+                let session = self.random.random_range(0..self.sessions);
+                self.send(session, None, intended);
+            }
+            idle => {
+                let session = self.idle.swap_remove(self.random.random_range(0..idle));
+                self.send(session, Some(session), intended);
+            }
+        }
+    }
+
+    fn send(&mut self, session: usize, taken: Option<usize>, intended: Instant) {
+        let (session_id, job_id) = (format!("s{session}"), format!("j{}", self.sent));
+        let text = SAYINGS[(self.sent % SAYINGS.len() as u64) as usize];
+        self.sent += 1;
+        let body = JobBody::UserMessage(UserMessage {
+            agent_id: Some(AGENT.to_owned()),
+            text: text.to_owned(),
+            user_id: Some(format!("u{session}")),
+            channel: Some("bench".to_owned()),
+            sent_at: Some(clock::now()),
+            ..UserMessage::default()
+        });
+        let job = Job { session_id, job_id: job_id.clone(), body };
+        let msg_id = Some(format!("{}:{job_id}", job.session_id));
+        let publish = Publish { payload: job.encode(), session_id: job.session_id, msg_id };
+        let hot = session == self.sessions;
+        self.pending.insert(job_id.clone(), Pending { intended, taken, hot });
+        let queue = Arc::clone(&self.queue);
+        self.publishing.push(Box::pin(async move { (job_id, queue.publish(publish).await) }));
+    }
+
+    fn published(&mut self, turn_id: &str, done: Result<Published, QueueError>) -> anyhow::Result<()> {
+        match done {
+            Ok(_) => Ok(()),
+            Err(QueueError::Full(_)) => {
+                self.refused += 1;
+                self.forget(turn_id);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn settled(&mut self, seen: &Seen) -> Option<Pending> {
+        if !self.pending.contains_key(&seen.turn_id) {
+            return None;
+        }
+        if seen.mark == Mark::Begun {
+            self.begun += 1;
+            self.begun_peak = self.begun_peak.max(self.begun);
+            return None;
+        }
+        self.begun = self.begun.saturating_sub(1);
+        self.forget(&seen.turn_id)
+    }
+
+    fn forget(&mut self, turn_id: &str) -> Option<Pending> {
+        let pending = self.pending.remove(turn_id)?;
+        self.idle.extend(pending.taken);
+        Some(pending)
+    }
+}

@@ -1,0 +1,226 @@
+//! Seeing replies, all of them with one reader: on a cluster by one consumer on the whole out stream, on the embedded
+//! file by a tap on its queue.
+
+use crate::base::config::Settings;
+use crate::base::tasks::{OnPanic, Tasks};
+use crate::cluster::nats;
+use crate::storage::queue::{
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
+    Result, StreamEvent, StreamState, TimerHint,
+};
+use crate::types::event::{EventType, OutEvent};
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+/// Something published for a turn of the benchmark.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) turn_id: String,
+    pub(super) mark: Mark,
+    pub(super) at: Instant,
+}
+
+/// What it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// The first status: the turn has begun, and asks its model next.
+    Begun,
+    /// The turn's reply.
+    Answered,
+}
+
+impl Seen {
+    /// From an event's id, `<session>/<turn>/<key>`; greetings and later statuses are passed over.
+    fn from_id(id: &str) -> Option<Self> {
+        let (_, rest) = id.split_once('/')?;
+        let (turn_id, key) = rest.split_once('/')?;
+        let mark = match key {
+            "status/0" => Mark::Begun,
+            "timer" => Mark::Answered,
+            key if key.ends_with("/respond") => Mark::Answered,
+            _ => return None,
+        };
+        Some(Self { turn_id: turn_id.to_owned(), mark, at: Instant::now() })
+    }
+}
+
+/// One consumer on the out stream of a cluster.
+pub(super) async fn subscribe(
+    settings: &Settings,
+    begun: bool,
+    tasks: &Tasks,
+) -> anyhow::Result<mpsc::UnboundedReceiver<Seen>> {
+    let client = nats::connect(settings).await?;
+    let context = async_nats::jetstream::new(client.clone());
+    let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
+    // One filter: with two of them nats-server finds a hundred messages a second in a long stream.
+    let kind = if begun { "*" } else { EventType::Reply.as_str() };
+    let config = pull::OrderedConfig {
+        filter_subject: format!("{}.out.*.*.{kind}", settings.namespace),
+        deliver_policy: DeliverPolicy::New,
+        headers_only: true,
+        ..pull::OrderedConfig::default()
+    };
+    let mut messages = stream.create_consumer(config).await?.messages().await?;
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let stop = tasks.stop_token();
+    tasks.spawn("replies", OnPanic::Shutdown, async move {
+        while let Some(Some(message)) = stop.run_until_cancelled(messages.next()).await {
+            let message = match message {
+                Ok(message) => message,
+                // The consumer goes on where it was.
+                Err(error) => {
+                    debug!("replies: {error}");
+                    continue;
+                }
+            };
+            let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
+            if let Some(seen) = id.and_then(|id| Seen::from_id(id.as_str()))
+                && sender.send(seen).is_err()
+            {
+                return;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// A queue that tells of each event as soon as it is stored.
+pub(super) struct Tapped {
+    queue: Arc<dyn Queue>,
+    seen: Mutex<Option<mpsc::UnboundedSender<Seen>>>,
+}
+
+impl Tapped {
+    pub(super) fn new(queue: Arc<dyn Queue>) -> Self {
+        Self { queue, seen: Mutex::new(None) }
+    }
+
+    /// Replaces an earlier watcher.
+    pub(super) fn watch(&self) -> mpsc::UnboundedReceiver<Seen> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        receiver
+    }
+
+    fn tell(&self, ids: impl Iterator<Item = String>) {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sender) = &*seen else { return };
+        for seen in ids.filter_map(|id| Seen::from_id(&id)) {
+            // Nobody watches any more.
+            let _ = sender.send(seen);
+        }
+    }
+}
+
+#[async_trait]
+impl Queue for Tapped {
+    async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
+        let ids: Vec<_> = events.iter().filter_map(|event| event.msg_id.clone()).collect();
+        self.queue.emit(events).await?;
+        self.tell(ids.into_iter());
+        Ok(())
+    }
+
+    async fn stream(&self) -> Result<StreamState> {
+        self.queue.stream().await
+    }
+
+    async fn backlog(&self) -> Result<Backlog> {
+        self.queue.backlog().await
+    }
+
+    fn max_payload(&self) -> usize {
+        self.queue.max_payload()
+    }
+
+    async fn publish(&self, job: Publish) -> Result<Published> {
+        self.queue.publish(job).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        self.queue.pull(max, wait).await
+    }
+
+    async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>> {
+        self.queue.next_in_lane(session_id, after, at_least).await
+    }
+
+    async fn ack(&self, token: &DeliveryToken) -> Result<()> {
+        self.queue.ack(token).await
+    }
+
+    async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
+        self.queue.nak(token, delay).await
+    }
+
+    async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()> {
+        self.queue.progress(tokens).await
+    }
+
+    async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>> {
+        self.queue.events(session_id, from).await
+    }
+
+    async fn knows(&self, session_id: &str) -> Result<bool> {
+        self.queue.knows(session_id).await
+    }
+
+    async fn dead(&self, letter: DeadLetter) -> Result<()> {
+        self.queue.dead(letter).await
+    }
+
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+        self.queue.dead_letters(after, limit).await
+    }
+
+    async fn last_letter(&self) -> Result<u64> {
+        self.queue.last_letter().await
+    }
+
+    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+        self.queue.remove_letter(seq).await
+    }
+
+    async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
+        self.queue.hint_cancel(hint).await
+    }
+
+    async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
+        self.queue.cancel_hints().await
+    }
+
+    async fn hint_timers(&self) -> Result<()> {
+        self.queue.hint_timers().await
+    }
+
+    async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
+        self.queue.timer_hints().await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.queue.ping().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_and_first_statuses_are_seen() {
+        let mark = |id: &str| Seen::from_id(id).map(|seen| (seen.turn_id, seen.mark));
+        assert_eq!(mark("s1/j7/0/respond"), Some(("j7".into(), Mark::Answered)));
+        assert_eq!(mark("s1/t1-2/timer"), Some(("t1-2".into(), Mark::Answered)));
+        assert_eq!(mark("s1/j7/status/0"), Some(("j7".into(), Mark::Begun)));
+        for other in ["s1/j7/greet", "s1/j7/status/1", "s1/j7/step/0/decide", "s1"] {
+            assert_eq!(mark(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `bench sessions`: what idle sessions cost, what a turn writes, and what stays behind when retention is on.
+
+use super::Progress;
+use super::agent::agent;
+use super::crew::{Crew, Duty, Role};
+use super::load::{Arrivals, FILLING, Load};
+use super::options::SessionsOptions;
+use super::process::{Process, written};
+use super::report::{Column, Report, Row, mib, rounded};
+use super::site::{Ground, Site};
+use super::size::Size;
+use crate::base::config::{Backend, Environment, Settings};
+use crate::types::duration::{Text, format};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Users while bytes and growth are measured.
+const USERS: usize = 64;
+/// Sessions of which the growth is measured: few, so that their histories are full soon.
+const GROWING: usize = 100;
+/// Turns after which a history is full.
+const FULL: usize = 60;
+/// How long after the last turn its traces have expired: the servers look every few seconds.
+const EXPIRY: Duration = Duration::from_secs(75);
+/// How long writes are measured.
+const WRITING: Duration = Duration::from_secs(20);
+
+const COLUMNS: &[Column] = &[
+    ("sessions", "sessions"),
+    ("turns/s", "fill_turns_per_s"),
+    ("worker B/session", "worker_bytes_per_session"),
+    ("store B/session", "store_bytes_per_session"),
+    ("on disk B/session", "disk_bytes_per_session"),
+    ("written B/turn", "written_bytes_per_turn"),
+    ("growth B/1000 turns", "growth_bytes_per_1000_turns"),
+    ("on disk B/1000 turns", "disk_growth_bytes_per_1000_turns"),
+];
+
+/// Measures it.
+pub async fn run(
+    options: &SessionsOptions,
+    settings: &Settings,
+    env: &Environment,
+    progress: &dyn Progress,
+) -> anyhow::Result<Report> {
+    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let mut row = Row::new();
+    let asked = json!({
+        "bench": "sessions",
+        "backend": options.site.backend,
+        "sessions": options.sessions,
+        "growth_turns": options.turns,
+        "retention": format(options.retention),
+    });
+    row.extend(fields(asked));
+    row.extend(Box::pin(idle(&site, options, progress)).await?);
+    row.extend(Box::pin(growth(&site, options, progress)).await?);
+    Ok(Report { environment: site.conditions.clone(), rows: vec![row], columns: COLUMNS })
+}
+
+fn fields(value: Value) -> Row {
+    if let Value::Object(fields) = value { fields } else { Row::new() }
+}
+
+fn duty() -> Duty {
+    Duty { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false }
+}
+
+/// Many sessions that had one turn; then what further turns write.
+async fn idle(site: &Site, options: &SessionsOptions, progress: &dyn Progress) -> anyhow::Result<Row> {
+    let ground = site.ground(|_| ()).await?;
+    ground.store.put_agent(agent(0, None)?).await?;
+    let mut load = Load::new(&ground, options.sessions, false).await?;
+    let crew = Crew::start(&ground, &duty(), 1, site.dir())?;
+    // What the first turns allocate is no session's.
+    load.fill(FILLING.min(options.sessions), FILLING, progress).await?;
+    let (memory, begun) = (crew.memory()?, std::time::Instant::now());
+    progress.phase(&format!("sessions: {} with one turn each", options.sessions));
+    load.fill(options.sessions, FILLING, progress).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let grown = crew.memory()?.resident.saturating_sub(memory.resident);
+    let (size, count) = (Size::of(&ground).await?, options.sessions as f64);
+    progress.phase("sessions: what turns write");
+    let before = bytes_written(site)?;
+    let measured = load.run(Arrivals::Closed(USERS), Duration::ZERO, WRITING, progress).await?;
+    let after = bytes_written(site)?;
+    let turns = measured.turns.max(1) as f64;
+    let per_turn = |name: &str| Some(rounded((after.get(name)? - before.get(name)?) as f64 / turns));
+    let row = json!({
+        "fill_turns_per_s": rounded(count / seconds),
+        "memory_of": if ground.settings.backend == Backend::Embedded { "the whole process" } else { "worker" },
+        "worker_bytes_per_session": rounded(grown as f64 / count),
+        "worker_rss_mib": mib(crew.memory()?.resident),
+        "store_bytes_per_session": rounded(size.sessions as f64 / count),
+        "disk_bytes_per_session": rounded(size.disk as f64 / count),
+        "written_bytes_per_turn": per_turn("all"),
+        "nats_written_bytes_per_turn": per_turn("nats"),
+        "mongod_written_bytes_per_turn": per_turn("mongod"),
+    });
+    crew.end().await;
+    ground.close().await?;
+    Ok(fields(row))
+}
+
+/// How much more is there after more turns, once what may expire has expired.
+async fn growth(site: &Site, options: &SessionsOptions, progress: &dyn Progress) -> anyhow::Result<Row> {
+    let keep = |settings: &mut Settings| {
+        settings.retention.turns = Text(options.retention);
+        settings.retention.out = Text(options.retention);
+    };
+    let ground = site.ground(keep).await?;
+    ground.store.put_agent(agent(0, None)?).await?;
+    let mut load = Load::new(&ground, GROWING, false).await?;
+    let crew = Crew::start(&ground, &duty(), 1, site.dir())?;
+    progress.phase("sessions: filling histories");
+    for _ in 0..FULL {
+        load.fill(GROWING, GROWING, progress).await?;
+    }
+    expire(&ground, options, progress).await?;
+    let before = Size::of(&ground).await?;
+    let rounds = options.turns.div_ceil(GROWING);
+    progress.phase(&format!("sessions: {} more turns", rounds * GROWING));
+    for _ in 0..rounds {
+        load.fill(GROWING, GROWING, progress).await?;
+    }
+    expire(&ground, options, progress).await?;
+    let after = Size::of(&ground).await?;
+    let per_thousand =
+        |after: u64, before: u64| rounded((after as f64 - before as f64) / (rounds * GROWING) as f64 * 1_000.0);
+    let row = json!({
+        "growth_bytes_per_1000_turns": per_thousand(after.all, before.all),
+        "disk_growth_bytes_per_1000_turns": per_thousand(after.disk, before.disk),
+        "bytes_with_full_histories": after.all,
+        "growth_sessions": GROWING,
+    });
+    crew.end().await;
+    ground.close().await?;
+    Ok(fields(row))
+}
+
+async fn expire(ground: &Ground, options: &SessionsOptions, progress: &dyn Progress) -> anyhow::Result<()> {
+    progress.phase("sessions: waiting for what expires");
+    tokio::time::sleep(options.retention + EXPIRY).await;
+    ground.store.prune().await?;
+    Ok(())
+}
+
+/// Bytes written to disks so far by the servers, or by this process; nothing of servers that were given.
+fn bytes_written(site: &Site) -> anyhow::Result<std::collections::BTreeMap<&'static str, u64>> {
+    let of = |process: &Option<Process>| process.as_ref().map(|process| written(process.pid())).transpose();
+    let Some(servers) = &site.servers else {
+        return Ok([("all", written(std::process::id())?)].into());
+    };
+    Ok(match (of(&servers.nats)?, of(&servers.mongod)?) {
+        (Some(nats), Some(mongod)) => [("all", nats + mongod), ("nats", nats), ("mongod", mongod)].into(),
+        _ => [].into(),
+    })
+}

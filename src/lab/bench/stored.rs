@@ -1,0 +1,154 @@
+//! Sessions as the commit of a first turn leaves them, written without that turn: many in little time.
+
+use super::Progress;
+use super::agent::AGENT;
+use crate::base::clock;
+use crate::storage::store::Store;
+use crate::storage::store::records::{Acquire, Acquired, Change, Commit, NewSession, TimerChange};
+use crate::types::job::{Job, JobBody, UserMessage};
+use crate::types::session::{Entry, Role, WorkflowState};
+use crate::types::timer::NewTimer;
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::{Outcome, TurnRecord};
+use futures::{StreamExt, stream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Sessions written at once: so many fill the groups that the store takes.
+const AT_ONCE: usize = 1_024;
+/// How long their lanes are held at most.
+const LEASE: Duration = Duration::from_secs(60);
+/// The id of the turn that there was not.
+pub(super) const TURN: &str = "arm";
+
+/// Writes them.
+pub(super) struct Stored {
+    pub(super) store: Arc<dyn Store>,
+    /// The agent's that they are with.
+    pub(super) agent_hash: String,
+    /// When the stream was made.
+    pub(super) stream: Timestamp,
+    /// The job that each of them has handled.
+    pub(super) last_seq: u64,
+}
+
+impl Stored {
+    /// Writes a session for each number, with the timer that `timer` has for it by its id and place.
+    pub(super) async fn write(
+        &self,
+        numbers: std::ops::Range<usize>,
+        (name, words): (fn(usize) -> String, bool),
+        timer: impl Fn(&str, usize) -> Option<NewTimer>,
+        (verb, progress): (&str, &dyn Progress),
+    ) -> anyhow::Result<()> {
+        let (total, mut done, begun) = (numbers.len(), 0, Instant::now());
+        let one = |(place, number)| {
+            let session_id = name(number);
+            let timer = timer(&session_id, place);
+            self.write_one(session_id, words, timer)
+        };
+        let mut written = stream::iter(numbers.enumerate().map(one)).buffer_unordered(AT_ONCE);
+        while let Some(outcome) = written.next().await {
+            outcome?;
+            done += 1;
+            let rate = done as f64 / begun.elapsed().as_secs_f64().max(0.001);
+            progress.tick(&format!("{done} of {total} {verb}, {rate:.0}/s"));
+        }
+        Ok(())
+    }
+
+    async fn write_one(&self, session_id: String, words: bool, timer: Option<NewTimer>) -> anyhow::Result<()> {
+        let acquire = Acquire {
+            session_id: session_id.clone(),
+            seq: self.last_seq,
+            stream: self.stream,
+            rewind: None,
+            job_id: TURN.to_owned(),
+            owner: "bench".to_owned(),
+            token: format!("{TURN}-{session_id}"),
+            lease: LEASE,
+            new_session: NewSession {
+                agent_id: AGENT.to_owned(),
+                user_id: format!("u-{session_id}"),
+                channel: "bench".to_owned(),
+                ..NewSession::default()
+            },
+            pin: None,
+        };
+        let granted = match self.store.acquire(acquire).await? {
+            Acquired::Granted(grant) => grant,
+            other => anyhow::bail!("session {session_id} is not free: {other:?}"),
+        };
+        let commit = Commit {
+            session_id: session_id.clone(),
+            epoch: granted.session.epoch,
+            last_seq: self.last_seq,
+            stream: self.stream,
+            at: self.stream,
+            lease: LEASE,
+            sure_until: Some(crate::base::clock::moment() + LEASE),
+            change: Some(Box::new(self.change(&session_id, words, timer))),
+        };
+        self.store.commit(commit).await?;
+        Ok(())
+    }
+
+    fn change(&self, session_id: &str, words: bool, timer: Option<NewTimer>) -> Change {
+        let (now, hash) = (clock::now(), self.agent_hash.clone());
+        let message = UserMessage { text: "稍后再说".to_owned(), ..UserMessage::default() };
+        let job =
+            Job { session_id: session_id.to_owned(), job_id: TURN.to_owned(), body: JobBody::UserMessage(message) };
+        let entry = |role, text: &str| Entry {
+            role,
+            text: text.to_owned(),
+            at: now,
+            turn_id: TURN.to_owned(),
+            kind: None,
+            metadata: serde_json::Map::new(),
+        };
+        let history = match words {
+            true => vec![
+                entry(Role::User, "我想了解一下新款车型的价格和现车情况，另外贷款怎么办理？"),
+                entry(Role::Assistant, "收到。我们的营业时间是周一至周五 9:00–18:00，稍后有专人联系您。"),
+            ],
+            false => Vec::new(),
+        };
+        let turn = TurnRecord {
+            session_id: session_id.to_owned(),
+            turn_id: TURN.to_owned(),
+            job,
+            statuses: Vec::new(),
+            outcome: Outcome::Answered,
+            reason: None,
+            attempts: 1,
+            queued_at: None,
+            started_at: now,
+            committed_at: now,
+            hash: hash.clone(),
+            actions: Vec::new(),
+            tokens: 0,
+        };
+        Change {
+            agent_id: AGENT.to_owned(),
+            user_id: format!("u-{session_id}"),
+            channel: "bench".to_owned(),
+            workflow_state: WorkflowState { hash, need_greeting: false, ..WorkflowState::default() },
+            status_reason: None,
+            profile: None,
+            history,
+            history_drop: 0,
+            jobs: vec![TURN.to_owned()],
+            timer_generation: 1,
+            timers: TimerChange::Replace(timer.into_iter().collect()),
+            closed_at: None,
+            handoff: None,
+            tokens: 0,
+            days: Vec::new(),
+            waiting: None,
+            turn,
+            run: None,
+            steps: Vec::new(),
+            outbox: Arc::default(),
+        }
+    }
+}

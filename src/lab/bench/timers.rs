@@ -1,0 +1,275 @@
+//! `bench timers`: arming many timers, and how late they fire while many others wait.
+
+use super::agent::agent;
+use super::crew::{Crew, Duty, Role};
+use super::figures::Latencies;
+use super::options::TimersOptions;
+use super::replies::Mark;
+use super::report::{Column, Report, Row, mib, rounded};
+use super::site::{Ground, Site};
+use super::stored::{Stored, TURN};
+use super::{Problem, Progress};
+use crate::base::config::{Backend, Environment, Settings};
+use crate::storage::queue::Publish;
+use crate::types::duration::Text;
+use crate::types::job::{Job, JobBody};
+use crate::types::timer::{NewTimer, timer_id};
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::TurnRecord;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// When timers are due that must not fire.
+const FAR: Duration = Duration::from_secs(86_400);
+/// How long before the first of them is due the last timer that fires is armed: a sweep looks ten seconds ahead.
+const LEAD: Duration = Duration::from_secs(12);
+/// How long after the last one's due time the rest is awaited.
+const LATE: Duration = Duration::from_secs(120);
+/// While the leader is killed, so many are due each second.
+const TAKEOVER_RATE: usize = 200;
+/// For so many seconds.
+const TAKEOVER_SECONDS: usize = 20;
+/// And it is killed after so long.
+const TAKEOVER_KILL: Duration = Duration::from_secs(5);
+/// So many that are armed are a bulk to the server.
+const BULK: usize = 10_000;
+/// The job that the arming stands for.
+const ARMED: u64 = 1;
+
+const COLUMNS: &[Column] = &[
+    ("pending", "pending"),
+    ("due/s", "fire_rate"),
+    ("armed/s", "armed_per_s"),
+    ("fired", "fired"),
+    ("early", "early"),
+    ("late p50 ms", "late_p50_ms"),
+    ("late p99 ms", "late_p99_ms"),
+    ("late max ms", "late_max_ms"),
+    ("scheduler MiB", "scheduler_peak_mib"),
+    ("take-over ms", "takeover_ms"),
+    ("lost", "unfired"),
+];
+
+/// Measures every combination that is asked for.
+pub async fn run(
+    options: &TimersOptions,
+    settings: &Settings,
+    env: &Environment,
+    progress: &dyn Progress,
+) -> anyhow::Result<Report> {
+    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let mut rows = Vec::new();
+    for pending in &options.pending {
+        for rate in &options.fire_rate {
+            let bench = Bench { site: &site, options, pending: *pending, rate: *rate };
+            rows.push(Box::pin(bench.row(progress)).await?);
+        }
+    }
+    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+}
+
+struct Bench<'a> {
+    site: &'a Site,
+    options: &'a TimersOptions,
+    pending: usize,
+    rate: usize,
+}
+
+/// Timers that are to fire.
+struct Volley {
+    /// Numbers of their sessions.
+    sessions: std::ops::Range<usize>,
+    rate: usize,
+    /// When the first one is due.
+    begins: Instant,
+}
+
+/// What a volley came to.
+struct Fired {
+    late: Latencies,
+    early: usize,
+    unfired: usize,
+}
+
+impl Bench<'_> {
+    async fn row(&self, progress: &dyn Progress) -> anyhow::Result<Row> {
+        let ground = self.site.ground(|_| ()).await?;
+        let arming = Arming::new(&ground).await?;
+        progress.phase(&format!("timers: arming {}", self.pending));
+        let begun = Instant::now();
+        arming.arm(0..self.pending, |_| FAR, progress).await?;
+        let armed_per_s = self.pending as f64 / begun.elapsed().as_secs_f64();
+        if self.pending >= BULK {
+            ground.settle(progress).await?;
+        }
+        let duty = |role| Duty { role, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
+        let crew = |role, count| Crew::start(&ground, &duty(role), count, self.site.dir());
+        let workers = crew(Role::Worker, self.options.workers)?;
+        let leader = crew(Role::Scheduler, 1)?;
+        progress.phase(&format!("timers: {} due each second for {} s", self.rate, self.options.seconds));
+        let count = self.rate * self.options.seconds;
+        let volley = arming.volley(self.pending, count, self.rate, armed_per_s, progress).await?;
+        let fired = volley.fire(&ground, progress).await?;
+        let memory = leader.memory()?;
+        let mut leader = Some(leader);
+        let takeover = if self.options.no_takeover || ground.settings.backend == Backend::Embedded {
+            None
+        } else {
+            progress.phase("timers: the leading scheduler is killed");
+            let standby = crew(Role::Scheduler, 1)?;
+            let (first, count) = (self.pending + count, TAKEOVER_RATE * TAKEOVER_SECONDS);
+            let volley = arming.volley(first, count, TAKEOVER_RATE, armed_per_s, progress).await?;
+            let kill_at = volley.begins + TAKEOVER_KILL;
+            let kill = async {
+                tokio::time::sleep_until(kill_at.into()).await;
+                leader.take();
+            };
+            let (fired, ()) = futures::future::join(volley.fire(&ground, progress), kill).await;
+            standby.end().await;
+            Some(fired?)
+        };
+        let row = json!({
+            "bench": "timers",
+            "backend": self.options.site.backend,
+            "pending": self.pending,
+            "fire_rate": self.rate,
+            "seconds": self.options.seconds,
+            "workers": self.options.workers,
+            "armed_per_s": rounded(armed_per_s),
+            "fired": fired.late.count(),
+            "unfired": fired.unfired + takeover.as_ref().map_or(0, |fired| fired.unfired),
+            "early": fired.early + takeover.as_ref().map_or(0, |fired| fired.early),
+            "late_p50_ms": rounded(fired.late.quantile(0.5)),
+            "late_p90_ms": rounded(fired.late.quantile(0.9)),
+            "late_p99_ms": rounded(fired.late.quantile(0.99)),
+            "late_max_ms": rounded(fired.late.quantile(1.0)),
+            "memory_of": if ground.settings.backend == Backend::Embedded { "the whole process" } else { "scheduler" },
+            "scheduler_rss_mib": mib(memory.resident),
+            "scheduler_peak_mib": mib(memory.peak),
+            "takeover_ms": takeover.map(|fired| rounded(fired.late.quantile(1.0))),
+        });
+        workers.end().await;
+        if let Some(leader) = leader {
+            leader.end().await;
+        }
+        ground.close().await?;
+        Ok(row.as_object().cloned().unwrap_or_default())
+    }
+}
+
+/// Arms timers as the commit of a turn does.
+struct Arming {
+    sessions: Stored,
+}
+
+impl Arming {
+    async fn new(ground: &Ground) -> anyhow::Result<Self> {
+        let agent = agent(0, None)?;
+        let agent_hash = agent.hash.clone();
+        ground.store.put_agent(agent).await?;
+        // Takes the stream's first sequence, which every session has handled.
+        let job = Job { session_id: "nobody".to_owned(), job_id: "first".to_owned(), body: JobBody::Wake };
+        let publish = Publish { session_id: job.session_id.clone(), msg_id: None, payload: job.encode() };
+        let seq = ground.queue.publish(publish).await?.seq;
+        if seq != ARMED {
+            return Err(Problem::new(format!("the first job has sequence {seq}"), "run it again").into());
+        }
+        let stream = ground.queue.stream().await?.made;
+        Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, stream, last_seq: ARMED } })
+    }
+
+    /// One timer in each session, due after `delay` of its place.
+    async fn arm(
+        &self,
+        sessions: std::ops::Range<usize>,
+        delay: impl Fn(usize) -> Duration,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<()> {
+        let timer = |session_id: &str, place| {
+            Some(NewTimer {
+                timer_id: timer_id(session_id, TURN, 0),
+                name: "follow_up".to_owned(),
+                delay: delay(place),
+                action: None,
+                message: Some("您好，还需要了解别的吗？".to_owned()),
+                traceparent: None,
+            })
+        };
+        self.sessions.write(sessions, (session, false), timer, ("armed", progress)).await
+    }
+
+    /// Arms `count` timers from session `first` on, which are due `rate` a second as soon as all are armed.
+    async fn volley(
+        &self,
+        first: usize,
+        count: usize,
+        rate: usize,
+        armed_per_s: f64,
+        progress: &dyn Progress,
+    ) -> anyhow::Result<Volley> {
+        let arming = Duration::from_secs_f64(1.5 * count as f64 / armed_per_s.max(1.0));
+        let begins = Instant::now() + arming + LEAD;
+        let due = |place: usize| {
+            let due = begins + Duration::from_secs_f64(place as f64 / rate as f64);
+            due.saturating_duration_since(Instant::now())
+        };
+        self.arm(first..first + count, due, progress).await?;
+        Ok(Volley { sessions: first..first + count, rate, begins })
+    }
+}
+
+fn session(number: usize) -> String {
+    format!("s{number}")
+}
+
+/// The id of the turn in which a session's timer fires.
+fn firing(number: usize) -> String {
+    format!("{}-1", timer_id(&session(number), TURN, 0))
+}
+
+impl Volley {
+    /// Awaits the turns of all timers, and reads how late they began.
+    async fn fire(self, ground: &Ground, progress: &dyn Progress) -> anyhow::Result<Fired> {
+        let mut seen = ground.watch(false).await?;
+        let mut waiting: HashSet<String> = self.sessions.clone().map(firing).collect();
+        let total = waiting.len();
+        let end = self.begins + Duration::from_secs_f64(total as f64 / self.rate as f64) + LATE;
+        while !waiting.is_empty() {
+            tokio::select! {
+                Some(seen) = seen.recv() => if seen.mark == Mark::Answered {
+                    waiting.remove(&seen.turn_id);
+                },
+                () = tokio::time::sleep_until(end.into()) => break,
+            }
+            progress.tick(&format!("{} of {total} fired", total - waiting.len()));
+        }
+        // The last replies are seen before their turns are committed.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let mut fired = Fired { late: Latencies::new()?, early: 0, unfired: 0 };
+        let turn = |number: usize| {
+            let store = Arc::clone(&ground.store);
+            async move { store.turn(&session(number), &firing(number)).await }
+        };
+        let turns: Vec<_> = stream::iter(self.sessions.map(turn)).buffer_unordered(64).try_collect().await?;
+        for turn in turns {
+            match turn.as_ref().and_then(due_and_begun) {
+                Some((due, begun)) => {
+                    fired.early += usize::from(begun < due);
+                    fired.late.record(due.until(begun));
+                }
+                None => fired.unfired += 1,
+            }
+        }
+        Ok(fired)
+    }
+}
+
+fn due_and_begun(turn: &TurnRecord) -> Option<(Timestamp, Timestamp)> {
+    match turn.job.body {
+        JobBody::Timer { due_at, .. } => Some((due_at, turn.started_at)),
+        _ => None,
+    }
+}

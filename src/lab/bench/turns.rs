@@ -1,0 +1,243 @@
+//! `bench turns`: turns a second, and how long from a message to its reply.
+
+use super::agent::{self, agent};
+use super::crew::{Crew, Duty, Role};
+use super::load::{Arrivals, FILLING, Load, Measured};
+use super::options::TurnsOptions;
+use super::report::{Column, Report, Row, rounded};
+use super::site::{Ground, Site};
+use super::stored::Stored;
+use super::usage::Usage;
+use super::{Problem, Progress};
+use crate::base::config::{Backend, Environment, Settings};
+use crate::base::tasks::{OnPanic, Tasks};
+use crate::types::duration::{Text, format};
+use anyhow::Context;
+use axum::Json;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Sessions that have a turn before it is measured; more are written without one, and read by whoever gets their messages.
+const TURNED: usize = 10_000;
+/// Users at once when the floor of an open loop is measured.
+const FLOOR_USERS: usize = 256;
+
+const COLUMNS: &[Column] = &[
+    ("mode", "mode"),
+    ("actions", "actions"),
+    ("users", "concurrency"),
+    ("rate", "rate"),
+    ("workers", "workers"),
+    ("turns/s", "turns_per_s"),
+    ("p50 ms", "p50_ms"),
+    ("p90 ms", "p90_ms"),
+    ("p99 ms", "p99_ms"),
+    ("p99.9 ms", "p999_ms"),
+    ("CPU µs/turn", "us_per_turn_all"),
+    ("floor/s", "floor_turns_per_s"),
+    ("ratio", "floor_ratio"),
+    ("lost", "unanswered"),
+    ("hot/s", "hot_turns_per_s"),
+];
+
+/// Measures every combination that is asked for.
+pub async fn run(
+    options: &TurnsOptions,
+    settings: &Settings,
+    env: &Environment,
+    progress: &dyn Progress,
+) -> anyhow::Result<Report> {
+    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let tasks = Tasks::new();
+    let http = if options.http_actions { Some(stand_in(&tasks).await?) } else { None };
+    let arrivals: Vec<Arrivals> = match options.rate.as_slice() {
+        [] => options.concurrency.iter().map(|users| Arrivals::Closed(*users)).collect(),
+        rates => rates.iter().map(|rate| Arrivals::Open(*rate)).collect(),
+    };
+    let mut rows = Vec::new();
+    for actions in &options.actions {
+        for arrivals in &arrivals {
+            let bench = Bench { site: &site, options, actions: *actions, arrivals: *arrivals, http: http.as_deref() };
+            rows.push(Box::pin(bench.row(progress)).await?);
+        }
+    }
+    tasks.shutdown(Duration::from_secs(1)).await;
+    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+}
+
+/// One row.
+struct Bench<'a> {
+    site: &'a Site,
+    options: &'a TurnsOptions,
+    actions: usize,
+    arrivals: Arrivals,
+    http: Option<&'a str>,
+}
+
+impl Bench<'_> {
+    async fn row(&self, progress: &dyn Progress) -> anyhow::Result<Row> {
+        let mut row = self.asked();
+        progress.phase(&format!("turns: {}", self.described()));
+        let mut engine = Box::pin(self.side(Role::Worker, progress)).await?;
+        let mut floor = match self.options.no_floor {
+            true => None,
+            false => Some(Box::pin(self.side(Role::Floor, progress)).await?),
+        };
+        let seconds = Duration::from_secs(self.options.seconds);
+        match &mut floor {
+            None => engine.span(seconds, progress).await?,
+            // The machine's speed drifts: what is compared takes turns, and each has as much of the beginning as of the end.
+            Some(floor) => {
+                engine.span(seconds / 2, progress).await?;
+                progress.phase(&format!("floor: {}", self.described()));
+                floor.span(seconds / 2, progress).await?;
+                floor.span(seconds / 2, progress).await?;
+                progress.phase(&format!("turns: {}", self.described()));
+                engine.span(seconds / 2, progress).await?;
+            }
+        }
+        let measured = engine.end(("us_per_turn", &mut row)).await?;
+        row.insert("turns".into(), measured.turns.into());
+        row.insert("turns_per_s".into(), rounded(measured.rate()));
+        measured.latencies.put(&mut row);
+        row.insert("unanswered".into(), measured.unanswered.into());
+        row.insert("refused".into(), measured.refused.into());
+        row.insert("hot_turns_per_s".into(), rounded(measured.hot_turns as f64 / measured.seconds));
+        if let Some(floor) = floor {
+            let floor = floor.end(("floor_us_per_turn", &mut row)).await?;
+            if floor.turns == 0 {
+                let hint = "measure for longer with --seconds, or leave the floor out with --no-floor";
+                return Err(Problem::new("the floor came to no turn within the time", hint).into());
+            }
+            row.insert("floor_turns_per_s".into(), rounded(floor.rate()));
+            row.insert("floor_p50_ms".into(), rounded(floor.latencies.quantile(0.5)));
+            row.insert("floor_p99_ms".into(), rounded(floor.latencies.quantile(0.99)));
+            row.insert("floor_ratio".into(), rounded(measured.rate() / floor.rate()));
+        }
+        Ok(row)
+    }
+
+    /// The engine or the floor, ready to be measured on a ground of its own.
+    async fn side(&self, role: Role, progress: &dyn Progress) -> anyhow::Result<Side<'_>> {
+        let options = self.options;
+        let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
+        let agent = agent(self.actions, self.http)?;
+        let (store, stream) = (Arc::clone(&ground.store), ground.queue.stream().await?.made);
+        let stored = Stored { store, agent_hash: agent.hash.clone(), stream, last_seq: 1 };
+        ground.store.put_agent(agent).await?;
+        stored
+            .write(0..options.stored, (|number| format!("x{number}"), true), |_, _| None, ("stored", progress))
+            .await?;
+        let duty = Duty { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
+        let mut load = Load::new(&ground, self.sessions(), false).await?.beside_hot(options.hot_users);
+        let crew = Crew::start(&ground, &duty, options.workers, self.site.dir())?;
+        load.fill(self.sessions().min(TURNED), FILLING, progress).await?;
+        let rest = TURNED..self.sessions().max(TURNED);
+        stored.write(rest, (|number| format!("s{number}"), true), |_, _| None, ("sessions stored", progress)).await?;
+        if options.stored > 0 || self.sessions() > TURNED {
+            ground.settle(progress).await?;
+        }
+        let arrivals = match (role, self.arrivals) {
+            (Role::Floor, Arrivals::Open(_)) => Arrivals::Closed(FLOOR_USERS),
+            (_, arrivals) => arrivals,
+        };
+        let (warm_up, used) = (options.warm_up, Usage::default());
+        Ok(Side { site: self.site, ground, load, crew, arrivals, warm_up, used, measured: None })
+    }
+
+    /// At least four for each user, so that users do not wait for each other's sessions.
+    fn sessions(&self) -> usize {
+        let users = if let Arrivals::Closed(users) = self.arrivals { users } else { FLOOR_USERS };
+        if self.options.hot { 1 } else { self.options.sessions.max(4 * users) }
+    }
+
+    fn described(&self) -> String {
+        let lanes = if self.options.hot { "one hot session" } else { "random sessions" };
+        let load = match self.arrivals {
+            Arrivals::Closed(users) => format!("{users} users"),
+            Arrivals::Open(rate) => format!("{rate} messages/s"),
+        };
+        let beside = match self.options.hot_users {
+            0 => String::new(),
+            users => format!(", {users} users of one hot session beside them"),
+        };
+        format!("{load}, {} actions, {lanes}{beside}", self.actions)
+    }
+
+    fn asked(&self) -> Row {
+        let options = self.options;
+        let (mode, concurrency, rate) = match self.arrivals {
+            Arrivals::Closed(users) => ("closed", Some(users), None),
+            Arrivals::Open(rate) => ("open", None, Some(rate)),
+        };
+        let embedded = options.site.backend == Backend::Embedded;
+        let asked = json!({
+            "bench": "turns",
+            "backend": options.site.backend,
+            "mode": mode,
+            "concurrency": concurrency,
+            "rate": rate,
+            "actions": self.actions,
+            "http_actions": options.http_actions,
+            "model_latency": format(options.model_latency),
+            "lanes": if options.hot { "hot" } else { "random" },
+            "hot_users": options.hot_users,
+            "sessions": self.sessions(),
+            "stored": options.stored,
+            "workers": options.workers,
+            "worker_mode": if embedded { "instances in the benchmark's process" } else { "processes" },
+            "worker_concurrency": self.site.worker_concurrency(),
+            "seconds": options.seconds,
+            "warm_up": format(options.warm_up),
+        });
+        asked.as_object().cloned().unwrap_or_default()
+    }
+}
+
+/// One of the two that are compared.
+struct Side<'a> {
+    site: &'a Site,
+    ground: Ground,
+    load: Load,
+    crew: Crew,
+    arrivals: Arrivals,
+    warm_up: Duration,
+    used: Usage,
+    measured: Option<Measured>,
+}
+
+impl Side<'_> {
+    /// Measures for so long, beside what was measured before.
+    async fn span(&mut self, time: Duration, progress: &dyn Progress) -> anyhow::Result<()> {
+        let before = Usage::so_far(self.site, &self.crew)?;
+        let measured = self.load.run(self.arrivals, self.warm_up, time, progress).await?;
+        self.used.add(&before, &Usage::so_far(self.site, &self.crew)?);
+        match &mut self.measured {
+            Some(earlier) => earlier.add(&measured),
+            None => self.measured = Some(measured),
+        }
+        Ok(())
+    }
+
+    /// Ends it, and puts the processor time for each turn into the row under the name.
+    async fn end(self, (name, row): (&str, &mut Row)) -> anyhow::Result<Measured> {
+        let measured = self.measured.context("nothing was measured")?;
+        self.used.put(measured.answered, name, row);
+        self.crew.end().await;
+        self.ground.close().await?;
+        Ok(measured)
+    }
+}
+
+/// An API that answers at once.
+async fn stand_in(tasks: &Tasks) -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let (router, stop) = (axum::Router::new().fallback(async || Json(agent::order())), tasks.stop_token());
+    tasks.spawn("stand-in", OnPanic::Log, async move {
+        let _ = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+    });
+    Ok(url)
+}

@@ -1,0 +1,153 @@
+//! `bench workflows`: stages a second and what they leave behind, in one long pipeline and in many short ones.
+
+use super::Progress;
+use super::crew::{Crew, Duty, Role};
+use super::options::WorkflowsOptions;
+use super::report::{Column, Report, Row, rounded};
+use super::site::{Ground, Site};
+use super::size::Size;
+use super::usage::Usage;
+use crate::base::config::{Environment, Settings};
+use crate::definitions::agent::AgentRecord;
+use crate::definitions::workflow::definition::WorkflowRecord;
+use crate::gateway::run_orders::{NewRun, start_run};
+use crate::types::duration::Text;
+use crate::types::run::{RunRecord, RunStatus};
+use crate::types::timestamp::Timestamp;
+use anyhow::{Context, bail};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The agent of every stage.
+const AGENT: &str = "stage";
+/// The workflow.
+const WORKFLOW: &str = "bench";
+/// How many runs are asked for at once.
+const ASKERS: usize = 64;
+/// How often the end of a run is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+/// The longest that one run may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+const COLUMNS: &[Column] = &[
+    ("runs", "runs"),
+    ("stages each", "stages"),
+    ("workers", "workers"),
+    ("stages/s", "stages_per_s"),
+    ("seconds", "seconds"),
+    ("CPU µs/stage", "us_per_stage_all"),
+    ("store B/stage", "store_bytes_per_stage"),
+    ("events B/stage", "event_bytes_per_stage"),
+];
+
+/// Measures it.
+pub async fn run(
+    options: &WorkflowsOptions,
+    settings: &Settings,
+    env: &Environment,
+    progress: &dyn Progress,
+) -> anyhow::Result<Report> {
+    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let mut rows = Vec::new();
+    for stages in &options.stages {
+        rows.push(Box::pin(row(&site, options, (1, *stages), progress)).await?);
+    }
+    if options.runs > 0 {
+        rows.push(Box::pin(row(&site, options, (options.runs, options.run_stages), progress)).await?);
+    }
+    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+}
+
+async fn row(
+    site: &Site,
+    options: &WorkflowsOptions,
+    (runs, stages): (usize, usize),
+    progress: &dyn Progress,
+) -> anyhow::Result<Row> {
+    progress.phase(&format!("workflows: {runs} × a pipeline of {stages} stages"));
+    let ground = site.ground(|settings| settings.workflow.max_stages = u64::MAX >> 1).await?;
+    ground.store.put_agent(AgentRecord::from_document(agent(), Timestamp::from_millis(0))?).await?;
+    ground.store.put_workflow(WorkflowRecord::from_document(pipeline(stages), Timestamp::from_millis(0))?).await?;
+    let duty = Duty { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
+    let crew = Crew::start(&ground, &duty, options.workers, site.dir())?;
+    // Connections, caches and the first pages are no stage's.
+    ended(&ground, &asked_for(&ground, 1).await?, progress).await?;
+    let (before, usage) = (Size::of(&ground).await?, Usage::so_far(site, &crew)?);
+    let begun = Instant::now();
+    let asked = asked_for(&ground, runs).await?;
+    ended(&ground, &asked, progress).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let all = (runs * stages) as u64;
+    let mut row = Row::new();
+    let mut used = Usage::default();
+    used.add(&usage, &Usage::so_far(site, &crew)?);
+    used.put(all, "us_per_stage", &mut row);
+    let after = Size::of(&ground).await?;
+    let each = |after: u64, before: u64| rounded((after as f64 - before as f64) / all as f64);
+    let figures = json!({
+        "bench": "workflows",
+        "backend": options.site.backend,
+        "runs": runs,
+        "stages": stages,
+        "workers": options.workers,
+        "seconds": rounded(seconds),
+        "stages_per_s": rounded(all as f64 / seconds),
+        "store_bytes_per_stage": each(after.documents, before.documents),
+        "event_bytes_per_stage": each(after.streams, before.streams),
+    });
+    if let Value::Object(figures) = figures {
+        row.extend(figures);
+    }
+    crew.end().await;
+    ground.close().await?;
+    Ok(row)
+}
+
+/// An agent whose model answers at once.
+fn agent() -> Value {
+    let answer = "这一步已经完成：The plan is checked, and the next stage can go on with it.";
+    json!({ "id": AGENT, "model": "offline", "system_prompt": "Go on.",
+            "rules": [{ "when": { "always": true }, "decide": { "response": answer } }] })
+}
+
+fn pipeline(stages: usize) -> Value {
+    let stage = |number: usize| {
+        let input = if number == 0 { "{query}".to_owned() } else { format!("{{query}}\n{{s{}}}", number - 1) };
+        json!({ "id": format!("s{number}"), "runnable": AGENT, "input": input })
+    };
+    json!({ "type": "pipeline", "id": WORKFLOW, "stages": (0..stages).map(stage).collect::<Vec<_>>() })
+}
+
+async fn asked_for(ground: &Ground, runs: usize) -> anyhow::Result<Vec<String>> {
+    let ask = |_| async {
+        let run = NewRun {
+            workflow_id: WORKFLOW.into(), query: "研究量子计算的最新进展".into(), ..NewRun::default()
+        };
+        let started = start_run(ground.queue.as_ref(), ground.store.as_ref(), run).await;
+        started.map(|started| started.run_id).map_err(|refused| anyhow::anyhow!("{refused}"))
+    };
+    stream::iter((0..runs).map(ask)).buffer_unordered(ASKERS).try_collect().await
+}
+
+async fn ended(ground: &Ground, runs: &[String], progress: &dyn Progress) -> anyhow::Result<()> {
+    for (number, run_id) in runs.iter().enumerate() {
+        let ended = tokio::time::timeout(PATIENCE, end(ground, run_id)).await;
+        let run = ended.with_context(|| format!("run {run_id} does not end"))??;
+        if run.status != RunStatus::Completed {
+            let why = run.error.map_or_else(|| run.status.as_str().to_owned(), |error| error.to_string());
+            bail!("run {run_id} has no output: {why}");
+        }
+        progress.tick(&format!("{} of {} runs", number + 1, runs.len()));
+    }
+    Ok(())
+}
+
+async fn end(ground: &Ground, run_id: &str) -> anyhow::Result<RunRecord> {
+    loop {
+        match ground.store.run(run_id).await? {
+            Some(run) if run.status.has_ended() => return Ok(run),
+            Some(_) | None => tokio::time::sleep(LOOK).await,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What the actions of a run call: an API that honours idempotency keys, as an action that must not happen twice has to,
+//! and remembers every call. Some calls are turned away at first, of some the answer gets lost after the effect.
+
+use super::facts::Call;
+use super::talk::{Target, fate};
+use crate::base::clock;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Api {
+    memory: Arc<Mutex<Memory>>,
+}
+
+#[derive(Default)]
+struct Memory {
+    calls: Vec<Call>,
+    /// How often a key came, and what its effect is known by.
+    keys: HashMap<String, (u32, Option<String>)>,
+    effects: u64,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(default)]
+    tag: String,
+}
+
+type Answer = (StatusCode, Json<Value>);
+
+impl Api {
+    pub(super) fn router(&self) -> Router {
+        Router::new()
+            .route("/order", post(order))
+            .route("/eta", get(eta))
+            .route("/follow_up", post(follow_up))
+            .with_state(self.clone())
+    }
+
+    /// All calls, in the order in which they came.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.memory().calls.clone()
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call(&self, headers: &HeaderMap, asked: Option<(Target, String)>) -> Answer {
+        let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
+        let name = asked.as_ref().map_or("follow-up", |(target, _)| target.as_str());
+        let tag = asked.as_ref().map(|(_, tag)| tag.clone());
+        let (receipt, answers) = self.memory().call(name, &key, asked);
+        let fate = fate(&key);
+        let slow = if fate.is_multiple_of(19) { 800 } else { 0 };
+        tokio::time::sleep(Duration::from_millis(20 + fate % 180 + slow)).await;
+        match receipt.filter(|_| answers) {
+            Some(receipt) => (StatusCode::OK, Json(json!({ "receipt": receipt, "tag": tag }))),
+            None => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": "try again" }))),
+        }
+    }
+}
+
+impl Memory {
+    /// The receipt, if the call has an effect or had it before, and whether its answer comes through.
+    fn call(&mut self, name: &str, key: &str, asked: Option<(Target, String)>) -> (Option<String>, bool) {
+        let (times, known) = self.keys.get(key).cloned().unwrap_or_default();
+        let (turned_away, answer_lost) = (fate(key).is_multiple_of(23), fate(key).is_multiple_of(29));
+        let receipt = match (&known, times) {
+            (Some(receipt), _) => Some(receipt.clone()),
+            (None, 0) if turned_away => None,
+            (None, _) => {
+                self.effects += 1;
+                Some(format!("{name}-{}", self.effects))
+            }
+        };
+        self.keys.insert(key.to_owned(), (times + 1, receipt.clone()));
+        let call =
+            Call { key: key.to_owned(), asked, receipt: receipt.clone(), repeated: known.is_some(), at: clock::now() };
+        self.calls.push(call);
+        (receipt, times > 0 || !answer_lost)
+    }
+}
+
+async fn order(State(api): State<Api>, headers: HeaderMap, Json(asked): Json<Asked>) -> Answer {
+    api.call(&headers, Some((Target::Order, asked.tag))).await
+}
+
+async fn eta(State(api): State<Api>, Query(asked): Query<Asked>, headers: HeaderMap) -> Answer {
+    api.call(&headers, Some((Target::Eta, asked.tag))).await
+}
+
+async fn follow_up(State(api): State<Api>, headers: HeaderMap) -> Answer {
+    api.call(&headers, None).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_effect_however_often_it_comes() {
+        for number in 0..200 {
+            let mut memory = Memory::default();
+            let key = format!("c1/c1-{number}/0/act");
+            let receipts: Vec<Option<String>> = (0..3).map(|_| memory.call("order", &key, None).0).collect();
+            let answered: Vec<&String> = receipts.iter().flatten().collect();
+            assert!(answered.len() >= 2 && answered.iter().all(|receipt| *receipt == "order-1"), "{receipts:?}");
+        }
+    }
+}

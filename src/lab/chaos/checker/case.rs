@@ -1,0 +1,136 @@
+//! One session's facts, and its turns as they follow from them.
+
+use crate::lab::chaos::agents::Manner;
+use crate::lab::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
+use crate::lab::chaos::talk::Line;
+use crate::types::event::Reply;
+use crate::types::job::JobBody;
+use crate::types::session::Session;
+use crate::types::turn::{Outcome, TurnRecord};
+use std::collections::{BTreeMap, HashMap};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Case<'a> {
+    pub(super) session_id: &'a str,
+    /// In the order in which they were published.
+    pub(super) sent: Vec<&'a Sent>,
+    pub(super) bad: Vec<&'a SentBad>,
+    pub(super) session: Option<&'a Session>,
+    pub(super) records: HashMap<&'a str, &'a TurnRecord>,
+    pub(super) replies: Vec<&'a Reply>,
+    pub(super) statuses: Vec<&'a SeenStatus>,
+    pub(super) letters: Vec<&'a Letter>,
+    pub(super) calls: Vec<&'a Call>,
+    /// In the order of the lane.
+    pub(super) turns: Vec<Turn<'a>>,
+}
+
+/// One turn of the lane.
+pub(super) struct Turn<'a> {
+    pub(super) turn_id: &'a str,
+    pub(super) record: Option<&'a TurnRecord>,
+    pub(super) of: Of<'a>,
+}
+
+/// What a turn is for.
+pub(super) enum Of<'a> {
+    /// A user's messages; several when they were merged.
+    User(Vec<&'a Sent>),
+    /// A timer.
+    Timer,
+    /// Nothing that anybody sent.
+    Nobody,
+}
+
+impl<'a> Case<'a> {
+    /// All sessions that anything is known of.
+    pub(super) fn of(facts: &'a Facts) -> impl Iterator<Item = Self> {
+        let mut cases: BTreeMap<&str, Self> = BTreeMap::new();
+        let mut case = |session_id: &'a str, take: &mut dyn FnMut(&mut Self)| {
+            take(cases.entry(session_id).or_insert_with(|| Self { session_id, ..Self::default() }));
+        };
+        facts.sent.iter().for_each(|sent| case(&sent.session_id, &mut |case| case.sent.push(sent)));
+        facts.bad.iter().for_each(|bad| case(&bad.session_id, &mut |case| case.bad.push(bad)));
+        facts.sessions.iter().for_each(|found| case(&found.session_id, &mut |case| case.session = Some(found)));
+        for record in &facts.turns {
+            case(&record.session_id, &mut |case| {
+                case.records.insert(&record.turn_id, record);
+            });
+        }
+        facts.replies.iter().for_each(|reply| case(&reply.session_id, &mut |case| case.replies.push(reply)));
+        facts.statuses.iter().for_each(|seen| case(&seen.event.session_id, &mut |case| case.statuses.push(seen)));
+        facts.letters.iter().for_each(|letter| case(&letter.session_id, &mut |case| case.letters.push(letter)));
+        facts.calls.iter().for_each(|call| case(call.turn().0, &mut |case| case.calls.push(call)));
+        cases.into_values().map(|mut case| {
+            case.turns = case.turns_of_lane();
+            case
+        })
+    }
+
+    /// The ids of all jobs handled, in the order of the lane. Conversations are too short for any to be forgotten.
+    pub(super) fn lane(&self) -> &'a [String] {
+        self.session.map_or(&[], |session| &session.recent_jobs)
+    }
+
+    pub(super) fn manner(&self) -> Manner {
+        self.sent.first().map_or(Manner::Plain, |sent| sent.manner)
+    }
+
+    pub(super) fn turn(&self, turn_id: &str) -> Option<(usize, &Turn<'a>)> {
+        self.turns.iter().enumerate().find(|(_, turn)| turn.turn_id == turn_id)
+    }
+
+    fn turns_of_lane(&self) -> Vec<Turn<'a>> {
+        let mut turns: Vec<Turn<'a>> = Vec::new();
+        for job_id in self.lane() {
+            let record = self.records.get(job_id.as_str()).copied();
+            let sent = self.sent.iter().find(|sent| sent.job_id == *job_id);
+            let of = match (sent, record) {
+                (Some(sent), None) if sent.manner == Manner::Merging => {
+                    // A merged message has no record of its own.
+                    match turns.last_mut() {
+                        Some(Turn { of: Of::User(merged), .. }) => {
+                            merged.push(sent);
+                            continue;
+                        }
+                        _ => Of::User(vec![sent]),
+                    }
+                }
+                (Some(sent), _) => Of::User(vec![sent]),
+                (None, Some(record)) if matches!(record.job.body, JobBody::Timer { .. }) => Of::Timer,
+                (None, _) => Of::Nobody,
+            };
+            turns.push(Turn { turn_id: job_id, record, of });
+        }
+        turns
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// The user's messages.
+    pub(super) fn sent(&self) -> &[&'a Sent] {
+        match &self.of {
+            Of::User(sent) => sent,
+            Of::Timer | Of::Nobody => &[],
+        }
+    }
+
+    pub(super) fn is_users(&self) -> bool {
+        matches!(self.of, Of::User(_))
+    }
+
+    pub(super) fn lines(&self) -> Vec<Line> {
+        self.sent().iter().filter_map(|sent| Line::parse(&sent.text)).collect()
+    }
+
+    pub(super) fn is(&self, outcome: Outcome) -> bool {
+        self.record.is_some_and(|record| record.outcome == outcome)
+    }
+
+    /// It was tried too often, which the engine may do: the user is told.
+    pub(super) fn is_given_up(&self) -> bool {
+        let reason = self.record.and_then(|record| record.reason.as_deref()).unwrap_or_default();
+        self.is(Outcome::Cancelled) && reason.starts_with("attempts")
+    }
+}

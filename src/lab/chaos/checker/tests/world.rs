@@ -1,0 +1,218 @@
+//! Faultless runs, as the checker is shown them, and what breaks them.
+
+use crate::lab::chaos::agents::{Manner, NUDGE, TIMERS};
+use crate::lab::chaos::checker::{Promise, check};
+use crate::lab::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
+use crate::lab::chaos::talk::{self, GREETING, Line, Verb};
+use crate::types::cause::Cause;
+use crate::types::event::{Reply, ReplyKind, StatusEvent};
+use crate::types::job::{Job, JobBody, UserMessage};
+use crate::types::session::{Entry, Role, Session, Status};
+use crate::types::timer::timer_id;
+use crate::types::timestamp::Timestamp;
+use crate::types::turn::{Outcome, StatusAt, TurnRecord};
+use serde_json::{Map, json};
+use std::sync::Arc;
+
+/// A session as it should be, built turn by turn.
+pub(super) struct World {
+    facts: Facts,
+    session: Session,
+    manner: Manner,
+    now: i64,
+}
+
+impl World {
+    pub(super) fn new(session_id: &str, manner: Manner) -> Self {
+        let session = Session::new(session_id, Timestamp::from_millis(0));
+        Self { facts: Facts::default(), session, manner, now: 0 }
+    }
+
+    fn id(&self) -> String {
+        self.session.session_id.clone()
+    }
+
+    fn tick(&mut self) -> Timestamp {
+        self.now += 10;
+        Timestamp::from_millis(self.now)
+    }
+
+    /// One turn of these messages, whose ids are `<session>-<n>`.
+    pub(super) fn turn(mut self, verbs: &[Verb]) -> Self {
+        let first = self.facts.sent.len();
+        let tags: Vec<String> = (0..verbs.len()).map(|n| format!("{}-{}", self.id(), first + n)).collect();
+        let lines: Vec<Line> = verbs.iter().zip(&tags).map(|(verb, tag)| Line::new(*verb, tag)).collect();
+        let turn_id = tags[0].clone();
+        let started_at = self.tick();
+        for line in &lines {
+            let (session_id, text) = (self.id(), line.to_string());
+            let job_id = line.tag.clone();
+            Arc::make_mut(&mut self.session.recent_jobs).push(job_id.clone());
+            self.remember(Role::User, &turn_id, &text);
+            self.facts.sent.push(Sent { session_id, job_id, text, manner: self.manner, accepted: true });
+            match line.verb {
+                Verb::Note => drop(self.session.profile.insert("note".into(), json!(line.tag))),
+                Verb::Bye => self.session.closed_at = Some(started_at),
+                Verb::Say | Verb::Order | Verb::OrderEta => self.session.closed_at = None,
+            }
+        }
+        if first == 0 {
+            self.reply(&turn_id, ReplyKind::Greeting, "greet", GREETING);
+        }
+        let mut receipts = Vec::new();
+        for (place, (target, tag)) in talk::actions(&lines).into_iter().enumerate() {
+            let receipt = format!("{}-{tag}", target.as_str());
+            self.call(format!("{}/{turn_id}/{place}/act", self.id()), Some((target, tag.to_owned())), &receipt);
+            receipts.push(receipt);
+        }
+        let answer = talk::answer(&lines, &receipts);
+        let mut statuses = vec![Status::Processing];
+        if let Some(text) = &answer {
+            statuses.push(Status::Typing);
+            self.reply(&turn_id, ReplyKind::Response, "respond", text);
+        }
+        statuses.push(Status::Ready);
+        let outcome = if answer.is_some() { Outcome::Answered } else { Outcome::Silent };
+        let body = JobBody::UserMessage(UserMessage { text: lines[0].to_string(), ..UserMessage::default() });
+        self.record(&turn_id, body, started_at, &statuses, outcome);
+        self
+    }
+
+    /// The turn of a timer that the turn before armed.
+    pub(super) fn timer(mut self, number: usize, outcome: Outcome) -> Self {
+        let armed_by = self.facts.sent.last().unwrap().job_id.clone();
+        let id = timer_id(&self.id(), &armed_by, number);
+        let turn_id = format!("{id}-1");
+        self.now += 5_000;
+        let due_at = Timestamp::from_millis(self.now);
+        Arc::make_mut(&mut self.session.recent_jobs).push(turn_id.clone());
+        let started_at = self.tick();
+        let mut statuses = Vec::new();
+        match outcome {
+            Outcome::Answered => {
+                statuses = vec![Status::Processing, Status::Typing, Status::Ready];
+                self.reply(&turn_id, ReplyKind::Timer, "timer", NUDGE);
+            }
+            Outcome::Silent => {
+                statuses = vec![Status::Processing, Status::Ready];
+                self.call(format!("{}/{turn_id}/0/act", self.id()), None, &format!("follow-up-{turn_id}"));
+            }
+            _ => {}
+        }
+        let name = TIMERS[number].0.to_owned();
+        let body = JobBody::Timer { timer_id: id, generation: 1, name, due_at, action: None, message: None };
+        self.record(&turn_id, body, started_at, &statuses, outcome);
+        self
+    }
+
+    fn remember(&mut self, role: Role, turn_id: &str, text: &str) {
+        let (at, turn_id, text) = (self.tick(), turn_id.to_owned(), text.to_owned());
+        Arc::make_mut(&mut self.session.history).push(Entry {
+            role,
+            text,
+            at,
+            turn_id,
+            kind: None,
+            metadata: Map::new(),
+        });
+    }
+
+    fn reply(&mut self, turn_id: &str, kind: ReplyKind, key: &str, text: &str) {
+        let at = self.tick();
+        self.remember(Role::Assistant, turn_id, text);
+        self.facts.replies.push(Reply {
+            reply_id: format!("{}/{turn_id}/{key}", self.id()),
+            session_id: self.id(),
+            agent_id: self.manner.agent_id().into(),
+            user_id: String::new(),
+            channel: "web".into(),
+            turn_id: turn_id.to_owned(),
+            kind,
+            text: text.to_owned(),
+            seq: 0,
+            stream_id: None,
+            supersedes: None,
+            at,
+            metadata: Map::new(),
+        });
+    }
+
+    fn call(&mut self, key: String, asked: Option<(talk::Target, String)>, receipt: &str) {
+        let at = self.tick();
+        self.facts.calls.push(Call { key, asked, receipt: Some(receipt.to_owned()), repeated: false, at });
+    }
+
+    fn record(&mut self, turn_id: &str, body: JobBody, started_at: Timestamp, statuses: &[Status], outcome: Outcome) {
+        let at = self.tick();
+        let mut previous = self.session.workflow_state.status;
+        for (number, status) in statuses.iter().enumerate() {
+            let (session_id, turn_id) = (self.id(), turn_id.to_owned());
+            let id = format!("{session_id}/{turn_id}/status/{number}");
+            let event = StatusEvent { session_id, turn_id, status: *status, previous, reason: None, at };
+            self.facts.statuses.push(SeenStatus { id, event });
+            previous = *status;
+        }
+        self.session.workflow_state.status = previous;
+        self.facts.turns.push(TurnRecord {
+            session_id: self.id(),
+            turn_id: turn_id.to_owned(),
+            job: Job { session_id: self.id(), job_id: turn_id.to_owned(), body },
+            statuses: statuses.iter().map(|status| StatusAt { status: *status, at }).collect(),
+            outcome,
+            reason: None,
+            attempts: 1,
+            queued_at: None,
+            started_at,
+            committed_at: at,
+            hash: String::new(),
+            actions: Vec::new(),
+            tokens: 0,
+        });
+    }
+
+    pub(super) fn facts(mut self) -> Facts {
+        self.facts.sessions.push(self.session);
+        self.facts
+    }
+}
+
+/// A session with plain answers, actions, silent actions.
+pub(super) fn plain() -> Facts {
+    World::new("c1", Manner::Plain)
+        .turn(&[Verb::Say])
+        .turn(&[Verb::OrderEta])
+        .turn(&[Verb::Note])
+        .turn(&[Verb::Order])
+        .facts()
+}
+
+pub(super) fn timed() -> Facts {
+    World::new("c2", Manner::Timed)
+        .turn(&[Verb::Say])
+        .timer(0, Outcome::Answered)
+        .turn(&[Verb::Say])
+        .timer(0, Outcome::Answered)
+        .timer(1, Outcome::Silent)
+        .facts()
+}
+
+pub(super) fn merging() -> Facts {
+    World::new("c3", Manner::Merging).turn(&[Verb::Say]).turn(&[Verb::Order, Verb::Say, Verb::Order]).facts()
+}
+
+/// The promises that are broken when a faultless run is changed like this.
+pub(super) fn broken(mut facts: Facts, change: impl FnOnce(&mut Facts)) -> Vec<Promise> {
+    assert_eq!(check(&facts).violations, [], "before the change");
+    change(&mut facts);
+    let mut promises: Vec<Promise> = check(&facts).violations.into_iter().map(|violation| violation.promise).collect();
+    promises.dedup();
+    promises
+}
+
+pub(super) fn letter(job_id: Option<&str>, cause: Cause, payload: &str) -> Letter {
+    Letter { session_id: "c1".into(), cause, job_id: job_id.map(str::to_owned), payload: payload.into() }
+}
+
+pub(super) fn bad_job(sends: u32) -> SentBad {
+    SentBad { session_id: "c1".into(), payload: "{".into(), cause: Cause::Invalid, accepted: true, sends }
+}

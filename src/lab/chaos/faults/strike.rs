@@ -1,0 +1,159 @@
+//! One fault, from the blow until it has healed.
+
+use super::Stage;
+use super::kind::{Harm, Member, Whom};
+use super::plans::Plan;
+use crate::lab::chaos::cast::Actor;
+use crate::lab::chaos::process::Process;
+use crate::lab::chaos::servers::Group;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard};
+use tokio::time::{Instant, sleep};
+
+/// How long a worker may take to finish its turns after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(30);
+
+pub(super) async fn strike(stage: &Stage, plan: Plan) {
+    match plan.fault.whom() {
+        Whom::Worker => {
+            if let Some(worker) = spare_worker(stage, plan.lot) {
+                process(stage, plan, worker, true).await;
+            }
+        }
+        Whom::AllWorkers if plan.fault.harm() == Harm::Kill => kill_all_workers(stage, plan).await,
+        Whom::AllWorkers => restart_workers(stage, plan).await,
+        Whom::Scheduler => {
+            let schedulers = &stage.cast.schedulers;
+            if let Some(scheduler) = free(&schedulers[plan.lot % schedulers.len()]) {
+                process(stage, plan, scheduler, false).await;
+            }
+        }
+        Whom::Gateway => {
+            if let Some(gateway) = free(&stage.cast.gateway) {
+                process(stage, plan, gateway, false).await;
+            }
+        }
+        Whom::Nats(whom) => group(stage, plan, &stage.nats, whom).await,
+        Whom::Mongodb(whom) => group(stage, plan, &stage.mongo, whom).await,
+    }
+}
+
+type Victim = OwnedMutexGuard<Process>;
+
+fn free(actor: &Actor) -> Option<Victim> {
+    Arc::clone(actor).try_lock_owned().ok()
+}
+
+/// A worker that suffers from no fault, if another worker can take over its turns.
+fn spare_worker(stage: &Stage, lot: usize) -> Option<Victim> {
+    let workers = &stage.cast.workers;
+    let mut free: Vec<Victim> = workers.iter().filter_map(free).collect();
+    if free.is_empty() || (free.len() == 1 && workers.len() > 1) {
+        return None;
+    }
+    Some(free.swap_remove(lot % free.len()))
+}
+
+async fn process(stage: &Stage, plan: Plan, mut process: Victim, has_turns: bool) {
+    if plan.fault.harm() == Harm::Pause {
+        process.pause();
+        stage.note(plan.fault, process.name());
+        if let Some(pid) = process.pid().filter(|_| has_turns) {
+            stage.recovery.paused(pid).await;
+        }
+        sleep(plan.lasts).await;
+        process.resume();
+    } else {
+        kill(stage, plan, &mut process, has_turns).await;
+        sleep(plan.lasts).await;
+        stage.start_again(&mut process);
+    }
+}
+
+async fn kill(stage: &Stage, plan: Plan, process: &mut Process, has_turns: bool) {
+    let (pid, since) = (process.pid(), Instant::now());
+    process.kill().await;
+    stage.note(plan.fault, process.name());
+    if let Some(pid) = pid.filter(|_| has_turns) {
+        stage.recovery.killed(pid, since).await;
+    }
+}
+
+async fn kill_all_workers(stage: &Stage, plan: Plan) {
+    let mut workers: Vec<Victim> = stage.cast.workers.iter().filter_map(free).collect();
+    for worker in &mut workers {
+        kill(stage, plan, worker, true).await;
+    }
+    sleep(plan.lasts).await;
+    for worker in &mut workers {
+        stage.start_again(worker);
+    }
+}
+
+async fn restart_workers(stage: &Stage, plan: Plan) {
+    for worker in &stage.cast.workers {
+        let Some(mut worker) = free(worker) else { continue };
+        stage.note(plan.fault, worker.name());
+        worker.terminate(DRAIN).await;
+        stage.start_again(&mut worker);
+    }
+}
+
+/// Hits a server of a group, unless the group suffers already.
+async fn group<G: Group>(stage: &Stage, plan: Plan, group: &Turnstile<G>, whom: Member) {
+    let Ok(mut group) = group.try_lock() else { return };
+    let Ok(leader) = group.leader(plan.lot).await else { return };
+    let outage = stage.outages.begin();
+    if whom == Member::All {
+        rolling(stage, plan, &mut *group).await;
+    } else if let Some(victim) = victim(whom, leader, group.members().count(), plan.lot) {
+        one(stage, plan, &mut *group, victim, leader).await;
+    }
+    // Before the next one suffers, so that most of them are always there.
+    if let Err(error) = group.is_whole().await {
+        stage.trouble(error.to_string());
+    }
+    drop(outage);
+}
+
+fn victim(whom: Member, leader: usize, count: usize, lot: usize) -> Option<usize> {
+    let follower = || (count > 1).then(|| (leader + 1 + lot / 2 % (count - 1)) % count);
+    match whom {
+        Member::Leader => Some(leader),
+        Member::Follower => follower(),
+        Member::Any if lot.is_multiple_of(2) => Some(leader),
+        Member::Any => follower(),
+        Member::All => None,
+    }
+}
+
+async fn one<G: Group>(stage: &Stage, plan: Plan, group: &mut G, victim: usize, leader: usize) {
+    let back = Instant::now() + plan.lasts;
+    let leads = if victim == leader && group.members().count() > 1 { " (leads)" } else { "" };
+    stage.note(plan.fault, format!("{}{leads}", group.members().name(victim)));
+    match plan.fault.harm() {
+        Harm::Kill => group.members().kill(victim).await,
+        Harm::Pause => group.members().pause(victim),
+        Harm::CutOff => group.members().cut_off(victim),
+        Harm::HandOver => group.hand_over(plan.lot).await,
+        Harm::Restart | Harm::Rolling => group.members().stop(victim).await,
+    }
+    sleep(back.saturating_duration_since(Instant::now())).await;
+    if let Err(error) = group.members().go_on(victim).await {
+        stage.trouble(error.to_string());
+    }
+}
+
+async fn rolling<G: Group>(stage: &Stage, plan: Plan, group: &mut G) {
+    for member in 0..group.members().count() {
+        stage.note(plan.fault, group.members().name(member));
+        group.members().stop(member).await;
+        let begun = group.members().go_on(member).await;
+        let whole = group.is_whole().await;
+        if let Err(error) = begun.and(whole) {
+            stage.trouble(error.to_string());
+            return;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The users of a run: conversations one beside the other, each published in its order, message by message until it is
+//! acknowledged.
+
+use super::facts::{Sent, SentBad};
+use super::script::{self, Bad, Conversation, Move, Way};
+use super::talk::Line;
+use crate::base::http_client;
+use crate::base::tasks::{OnPanic, Tasks};
+use crate::storage::queue::{Publish, Queue, QueueError};
+use bytes::Bytes;
+use reqwest::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Before something that was not acknowledged is published again.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// See the module.
+pub(super) struct Load {
+    seed: u64,
+    queue: Arc<dyn Queue>,
+    http: reqwest::Client,
+    gateway_url: String,
+    ledger: Mutex<Ledger>,
+    counts: Counters,
+    /// Too much waits in the queue: nobody new begins to talk.
+    pub(super) held_up: AtomicBool,
+}
+
+/// What was published.
+#[derive(Default)]
+struct Ledger {
+    sent: Vec<Sent>,
+    bad: Vec<SentBad>,
+    troubles: Vec<String>,
+}
+
+#[derive(Default)]
+struct Counters {
+    repeated: AtomicU64,
+    retried: AtomicU64,
+    by_gateway: AtomicU64,
+}
+
+/// How messages were published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Published {
+    /// Messages, each counted once.
+    pub messages: u64,
+    /// Of these, acknowledged.
+    pub accepted: u64,
+    /// Publishes through the gateway.
+    pub by_gateway: u64,
+    /// Deliberate repeats under a known job id.
+    pub repeated: u64,
+    /// Publishes that were repeated, since no acknowledgement had come.
+    pub retried: u64,
+}
+
+/// One thing to be published.
+struct Post<'a> {
+    session_id: &'a str,
+    msg_id: Option<String>,
+    payload: Value,
+    way: Way,
+}
+
+impl Load {
+    pub(super) fn new(seed: u64, queue: Arc<dyn Queue>, gateway_url: String) -> reqwest::Result<Arc<Self>> {
+        let http = http_client::builder().no_proxy().timeout(Duration::from_secs(8)).build()?;
+        let (ledger, counts, held_up) = Default::default();
+        Ok(Arc::new(Self { seed, queue, http, gateway_url, ledger, counts, held_up }))
+    }
+
+    /// Begins conversations at the rate until `end`. Those that have begun go on in `tasks`.
+    pub(super) async fn run(self: &Arc<Self>, rate: f64, end: Instant, tasks: &Tasks) {
+        let mut begin = interval(Duration::from_secs_f64(script::MESSAGES / rate));
+        begin.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut number = 0;
+        while Instant::now() < end {
+            begin.tick().await;
+            if self.held_up.load(Ordering::Relaxed) {
+                continue;
+            }
+            let conversation = script::conversation(self.seed, number);
+            let (load, stop) = (Arc::clone(self), tasks.stop_token());
+            tasks.spawn("conversation", OnPanic::Log, async move { load.converse(conversation, stop).await });
+            number += 1;
+        }
+    }
+
+    /// What was published, for the checker: messages, bad jobs, troubles.
+    pub(super) fn published(&self) -> (Vec<Sent>, Vec<SentBad>, Vec<String>) {
+        let ledger = self.ledger();
+        (ledger.sent.clone(), ledger.bad.clone(), ledger.troubles.clone())
+    }
+
+    pub(super) fn count(&self) -> Published {
+        let ledger = self.ledger();
+        let accepted = ledger.sent.iter().filter(|sent| sent.accepted).count();
+        Published {
+            messages: u64::try_from(ledger.sent.len()).unwrap_or(0),
+            accepted: u64::try_from(accepted).unwrap_or(0),
+            by_gateway: self.counts.by_gateway.load(Ordering::Relaxed),
+            repeated: self.counts.repeated.load(Ordering::Relaxed),
+            retried: self.counts.retried.load(Ordering::Relaxed),
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn converse(&self, conversation: Conversation, stop: CancellationToken) {
+        let talk = async {
+            for step in &conversation.moves {
+                self.step(&conversation, step).await;
+            }
+        };
+        tokio::select! {
+            () = talk => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn step(&self, conversation: &Conversation, step: &Move) {
+        match step {
+            Move::Wait(pause) => sleep(*pause).await,
+            Move::Say(line, way) => self.say(conversation, line, *way).await,
+            Move::Again { message, way, keyed } => {
+                let mut said = conversation.moves.iter().filter_map(|step| match step {
+                    Move::Say(line, _) => Some(line),
+                    Move::Wait(_) | Move::Again { .. } | Move::Bad(_) => None,
+                });
+                let Some(line) = said.nth(*message) else { return };
+                let mut post = post(conversation, line, *way);
+                post.msg_id = post.msg_id.filter(|_| *keyed);
+                self.counts.repeated.fetch_add(1, Ordering::Relaxed);
+                self.until_acknowledged(&post).await;
+            }
+            Move::Bad(bad) => self.bad(conversation, bad).await,
+        }
+    }
+
+    async fn say(&self, conversation: &Conversation, line: &Line, way: Way) {
+        let place = {
+            let mut ledger = self.ledger();
+            ledger.sent.push(Sent {
+                session_id: conversation.session_id.clone(),
+                job_id: line.tag.clone(),
+                text: line.to_string(),
+                manner: conversation.manner,
+                accepted: false,
+            });
+            ledger.sent.len() - 1
+        };
+        self.until_acknowledged(&post(conversation, line, way)).await;
+        self.ledger().sent[place].accepted = true;
+    }
+
+    async fn bad(&self, conversation: &Conversation, bad: &Bad) {
+        let session_id = conversation.session_id.clone();
+        let place = {
+            let mut ledger = self.ledger();
+            let payload = bad.payload.clone();
+            ledger.bad.push(SentBad {
+                session_id: session_id.clone(),
+                payload,
+                cause: bad.cause,
+                accepted: false,
+                sends: 0,
+            });
+            ledger.bad.len() - 1
+        };
+        let msg_id = Some(format!("{session_id}:{}", bad.tag));
+        loop {
+            self.ledger().bad[place].sends += 1;
+            let (session_id, msg_id) = (session_id.clone(), msg_id.clone());
+            if self.queue.publish(Publish { session_id, msg_id, payload: bad.payload.clone().into() }).await.is_ok() {
+                self.ledger().bad[place].accepted = true;
+                return;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Publishes again under the same ids as long as no acknowledgement comes: what is on its way may have arrived.
+    async fn until_acknowledged(&self, post: &Post<'_>) {
+        while !self.publish(post).await {
+            self.counts.retried.fetch_add(1, Ordering::Relaxed);
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn publish(&self, post: &Post<'_>) -> bool {
+        match post.way {
+            Way::Gateway => self.post(post).await,
+            Way::Nats => {
+                let payload = Bytes::from(post.payload.to_string());
+                let (session_id, msg_id) = (post.session_id.to_owned(), post.msg_id.clone());
+                match self.queue.publish(Publish { session_id, msg_id, payload }).await {
+                    Ok(_) => true,
+                    Err(QueueError::Unavailable(_) | QueueError::Full(_)) => false,
+                    Err(error) => self.trouble(post, &error),
+                }
+            }
+        }
+    }
+
+    async fn post(&self, post: &Post<'_>) -> bool {
+        self.counts.by_gateway.fetch_add(1, Ordering::Relaxed);
+        let request = self.http.post(format!("{}/api/v1/messages", self.gateway_url)).json(&post.payload);
+        match request.send().await {
+            Ok(answer) if answer.status() == StatusCode::ACCEPTED => true,
+            Ok(answer) if answer.status().is_client_error() && answer.status() != StatusCode::TOO_MANY_REQUESTS => {
+                let problem = format!("{}: {}", answer.status(), answer.text().await.unwrap_or_default());
+                self.trouble(post, &problem)
+            }
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    /// A refusal that repeating does not mend: it is none of the faults' doing.
+    fn trouble(&self, post: &Post<'_>, problem: &dyn std::fmt::Display) -> bool {
+        let text = format!("a message was refused: {problem}: {}", post.payload);
+        let mut ledger = self.ledger();
+        if !ledger.troubles.contains(&text) {
+            ledger.troubles.push(text);
+        }
+        false
+    }
+}
+
+fn post<'a>(conversation: &'a Conversation, line: &Line, way: Way) -> Post<'a> {
+    let session_id = conversation.session_id.as_str();
+    let payload = json!({
+        "type": "user_message", "session_id": session_id, "agent_id": conversation.manner.agent_id(),
+        "job_id": line.tag, "text": line.to_string(), "user_id": "someone", "channel": "chaos",
+    });
+    Post { session_id, msg_id: Some(format!("{session_id}:{}", line.tag)), payload, way }
+}

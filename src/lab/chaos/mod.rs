@@ -1,0 +1,299 @@
+//! `turnwheel chaos`: the guarantees, tried on real servers.
+//!
+//! [`run`] starts a NATS server and a MongoDB replica set of its own ([`servers`], on [`ground`] that leaves nothing
+//! behind), workers, schedulers and a gateway as processes ([`cast`]), and plays model and API itself ([`model`],
+//! [`api`]). Users talk ([`load`], by the [`script`], in the language of [`talk`]) while [`faults`] happen; [`recovery`]
+//! measures how long a killed worker's turns take. When all is quiet, the [`observer`] gathers the [`facts`] and the
+//! [`checker`] holds them to the promises. The seed decides everything that is said and suffered.
+
+mod agents;
+mod api;
+mod cast;
+mod checker;
+mod error;
+mod facts;
+mod faults;
+mod ground;
+mod load;
+mod model;
+mod observer;
+mod process;
+mod recovery;
+mod report;
+mod script;
+mod servers;
+mod talk;
+
+pub use checker::{Counts, Promise, Violation};
+pub use error::ChaosError;
+pub use faults::{Fault, Happened};
+pub use load::Published;
+pub use recovery::{Recovered, Times};
+pub use report::Verdict;
+pub use servers::Programs;
+
+use crate::base::clock;
+use crate::base::config::Settings;
+use crate::base::tasks::{OnPanic, Tasks};
+use crate::definitions::agent::AgentRecord;
+use agents::Manner;
+use api::Api;
+use axum::Router;
+use cast::Cast;
+use checker::Findings;
+use faults::Stage;
+use ground::Ground;
+use load::Load;
+use observer::Observer;
+use recovery::{Outages, Recovery};
+use report::seconds;
+use serde::Serialize;
+use servers::{Mongo, Nats};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// How long the faults in hand may take to heal, and the conversations that have begun to end.
+const HEALING: Duration = Duration::from_secs(150);
+/// How long it may then take until all is quiet.
+const QUIET: Duration = Duration::from_secs(90);
+/// How often progress is told.
+const PROGRESS: Duration = Duration::from_secs(5);
+/// Nobody new begins to talk while the queue holds the messages of so many seconds.
+const BACKLOG_SECONDS: f64 = 20.0;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decides what is said and what goes wrong.
+    pub seed: u64,
+    /// How long things go wrong.
+    pub duration: Duration,
+    /// Messages a second.
+    pub rate: f64,
+    /// Worker processes.
+    pub workers: usize,
+    /// NATS servers, each with a copy of every stream.
+    pub replicas: usize,
+    /// Members of the replica set.
+    pub members: usize,
+    /// Only these faults; empty for all.
+    pub faults: Vec<Fault>,
+    /// The servers' programs.
+    pub programs: Programs,
+    /// The program whose processes play: this one.
+    pub turnwheel: PathBuf,
+    /// The processes' `worker` and `lane` are taken from it.
+    pub settings: Settings,
+    /// What the processes log; as usual unless given.
+    pub log: Option<String>,
+    /// Keep the folder with logs and facts in any case; it is kept anyway when a promise was broken.
+    pub keep: bool,
+}
+
+impl Options {
+    fn can_be_carried_out(&self) -> Result<(), ChaosError> {
+        match self.faults.iter().find(|fault| self.replicas < 2 && fault.needs_replicas()) {
+            Some(fault) => Err(ChaosError::NeedsReplicas(*fault)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Carries out a run. `tell` is told how it goes. Nothing is left behind, at `stop` either.
+pub async fn run(
+    options: Options,
+    stop: CancellationToken,
+    tell: impl Fn(String) + Send + Sync + 'static,
+) -> Result<Verdict, ChaosError> {
+    options.can_be_carried_out()?;
+    let mut ground = Ground::new()?;
+    let tasks = Tasks::new();
+    let outcome = tokio::select! {
+        outcome = play(&options, &ground, &tasks, Arc::new(tell)) => outcome,
+        () = stop.cancelled() => Err(ChaosError::Stopped),
+    };
+    tasks.stop();
+    let failed = !matches!(&outcome, Ok(verdict) if verdict.clean) && !matches!(outcome, Err(ChaosError::Stopped));
+    let kept = (options.keep || failed).then(|| ground.keep());
+    outcome.map(|verdict| Verdict { folder: kept, ..verdict })
+}
+
+type Tell = Arc<dyn Fn(String) + Send + Sync>;
+
+async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> Result<Verdict, ChaosError> {
+    tell(format!("seed {}; starting NATS, MongoDB and the processes", options.seed));
+    let api = Api::default();
+    let address = serve(api.router().merge(model::router()), tasks).await?;
+    let (programs, replicated) = (&options.programs, options.replicas > 1);
+    let nats = Nats::start(ground, &programs.nats_server, options.replicas, tasks).await?;
+    let mongo = Mongo::start(ground, &programs.mongod, options.members, replicated, tasks).await?;
+    let settings = cast::settings(&options.settings, (&nats.url(), options.replicas), &mongo.uri())?;
+    let observer = Observer::new(&settings, &mongo.client(), tasks).await?;
+    for manner in Manner::ALL {
+        apply(&observer, manner, &address).await?;
+    }
+    let cast = Cast::start(ground, options, &settings, &format!("{address}/v1")).await?;
+    let load = Load::new(options.seed, Arc::clone(&observer.queue), cast.gateway_url.clone())
+        .map_err(|error| ChaosError::failed("an HTTP client", error))?;
+    let outages = Arc::<Outages>::default();
+    let sessions = mongo.client().database(&settings.mongodb.database).collection("sessions");
+    let recovery = Recovery::new(sessions, Arc::clone(&outages), settings.worker.ack_wait.0);
+    let stage = Arc::new(Stage::new(cast, (nats, mongo), replicated, Arc::clone(&recovery), outages));
+    let run = Run { options, observer: Arc::new(observer), load, stage, recovery, api, tell };
+    run.through(ground.path(), tasks).await
+}
+
+async fn serve(router: Router, tasks: &Tasks) -> Result<String, ChaosError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.map_err(|error| ChaosError::failed("model and API cannot listen", error))?;
+    let address = listener.local_addr().map_err(|error| ChaosError::failed("model and API", error))?;
+    let stop = tasks.stop_token();
+    tasks.spawn("model and API", OnPanic::Log, async move {
+        // It ends with the run; who then still asks is killed.
+        let _ = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+    });
+    Ok(format!("http://{address}"))
+}
+
+async fn apply(observer: &Observer, manner: Manner, api: &str) -> Result<(), ChaosError> {
+    let record = AgentRecord::from_document(manner.document(api), clock::now());
+    let record = record.map_err(|error| ChaosError::failed("an agent of the run", error))?;
+    let applied = observer.store.put_agent(record).await;
+    applied.map(|_| ()).map_err(|error| ChaosError::failed("an agent of the run", error))
+}
+
+/// All that takes part.
+struct Run<'a> {
+    options: &'a Options,
+    observer: Arc<Observer>,
+    load: Arc<Load>,
+    stage: Arc<Stage>,
+    recovery: Arc<Recovery>,
+    api: Api,
+    tell: Tell,
+}
+
+impl Run<'_> {
+    async fn through(self, folder: &Path, tasks: &Tasks) -> Result<Verdict, ChaosError> {
+        let (talks, faults) = (Tasks::child_of(&tasks.stop_token()), Tasks::child_of(&tasks.stop_token()));
+        self.watch(tasks);
+        let end = Instant::now() + self.options.duration;
+        tokio::join!(
+            self.load.run(self.options.rate, end, &talks),
+            faults::run(&self.stage, self.options.seed, &self.options.faults, end, &faults),
+            sleep_until(end),
+        );
+        (self.tell)("the faults are over; waiting until all is quiet".to_owned());
+        self.end_of(&faults, "faults did not heal").await?;
+        self.stage.look_after_all().await;
+        self.end_of(&talks, "messages could not be published").await?;
+        let quiet = self.observer.quiet(QUIET).await;
+        self.stage.look_after_all().await;
+        let mended = self.mended(quiet.is_some()).await?;
+        let mut facts = self.observer.facts().await?;
+        let (sent, bad, troubles) = self.load.published();
+        facts.calls = self.api.calls();
+        (facts.sent, facts.bad) = (sent, bad);
+        facts.troubles = [troubles, self.stage.troubles()].concat();
+        let mut findings = checker::check(&facts);
+        findings.violations.extend(self.observer.invariants(&facts).await?);
+        let verdict = self.verdict(findings, quiet, (self.observer.redeliveries().await, mended));
+        if self.options.keep || !verdict.clean {
+            write(&facts, &folder.join("facts.json"))?;
+            write(&verdict, &folder.join("verdict.json"))?;
+        }
+        Ok(verdict)
+    }
+
+    /// Waits until all replicas of NATS show the same, since the checker may read from any of them. Returns how many servers the
+    /// run had to restart for that.
+    async fn mended(&self, quiet: bool) -> Result<u64, ChaosError> {
+        let mut nats = self.stage.nats.lock().await;
+        if quiet {
+            nats.agree().await?;
+        }
+        Ok(nats.mended())
+    }
+
+    /// Waits for what goes on by itself.
+    async fn end_of(&self, tasks: &Tasks, problem: &str) -> Result<(), ChaosError> {
+        if tasks.finish(HEALING).await {
+            return Ok(());
+        }
+        Err(ChaosError::failed(problem, format!("they were not done {} s after the end", HEALING.as_secs())))
+    }
+
+    /// Follows the run: recoveries, and how much waits.
+    fn watch(&self, tasks: &Tasks) {
+        let (recovery, stop) = (Arc::clone(&self.recovery), tasks.stop_token());
+        tasks.spawn("recovery", OnPanic::Log, async move { recovery.watch(stop).await });
+        let (observer, load, stage) = (Arc::clone(&self.observer), Arc::clone(&self.load), Arc::clone(&self.stage));
+        let (tell, stop) = (Arc::clone(&self.tell), tasks.stop_token());
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Some thousands.
+        let limit = (self.options.rate * BACKLOG_SECONDS) as u64;
+        let watch = async move {
+            let (begun, mut look, mut told) = (Instant::now(), interval(Duration::from_secs(1)), Instant::now());
+            loop {
+                look.tick().await;
+                let Ok(jobs) = observer.jobs().await else { continue };
+                load.held_up.store(jobs > limit, Ordering::Relaxed);
+                if told.elapsed() < PROGRESS {
+                    continue;
+                }
+                told = Instant::now();
+                let (messages, happened) = (load.count().messages, stage.happened());
+                let turns = observer.turns().await.map_or_else(|| "?".to_owned(), |turns| turns.to_string());
+                let last = happened.last().map(|last| format!(", last {} of {}", last.fault, last.whom));
+                tell(format!(
+                    "{:>4} s: {messages} messages, {turns} turns, {jobs} jobs waiting, {} faults{}",
+                    begun.elapsed().as_secs(),
+                    happened.len(),
+                    last.unwrap_or_default(),
+                ));
+            }
+        };
+        tasks.spawn("progress", OnPanic::Log, async move {
+            tokio::select! {
+                () = watch => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    fn verdict(
+        &self,
+        findings: Findings,
+        quiet: Option<Duration>,
+        (redeliveries, mended): (Option<u64>, u64),
+    ) -> Verdict {
+        let happened = self.stage.happened();
+        Verdict {
+            clean: findings.violations.is_empty() && quiet.is_some(),
+            seed: self.options.seed,
+            minutes: self.options.duration.as_secs_f64() / 60.0,
+            replicas: self.options.replicas,
+            members: self.options.members,
+            published: self.load.count(),
+            counts: findings.counts,
+            faults: report::by_kind(&happened),
+            redeliveries,
+            mended,
+            recovery: self.recovery.measured(),
+            timers_late: Times::of(findings.lateness),
+            quiet_after_s: quiet.map(seconds),
+            violations: findings.violations,
+            happened,
+            folder: None,
+        }
+    }
+}
+
+fn write(found: &impl Serialize, path: &Path) -> Result<(), ChaosError> {
+    let text = serde_json::to_vec(found).map_err(|error| ChaosError::failed("what was found", error))?;
+    std::fs::write(path, text).map_err(error::file(path))
+}

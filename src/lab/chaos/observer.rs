@@ -1,0 +1,220 @@
+//! The run's own eyes on queue and store: how much waits, whether all is quiet, and at the end everything that is known.
+
+use super::checker::{Promise, Violation};
+use super::error::ChaosError;
+use super::facts::{Facts, Letter, SeenStatus};
+use crate::base::config::Settings;
+use crate::base::tasks::Tasks;
+use crate::cluster::mongo::MongoStore;
+use crate::cluster::nats::NatsQueue;
+use crate::lab::invariants::{self, Evidence, Seen};
+use crate::storage::queue::{KeptLetter, Queue};
+use crate::storage::store::Store;
+use crate::types::event::{Event, Reply, StatusEvent};
+use crate::types::job::{Job, JobBody, UserMessage};
+use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::{self, Context};
+use bson::{Document, doc};
+use futures::{StreamExt, TryStreamExt};
+use mongodb::{Client, Database};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often it is looked whether all is quiet, and for how many looks in a row it has to be.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 3;
+/// Documents read at once.
+const READERS: usize = 8;
+/// More dead letters than any run has.
+const LETTERS: usize = 1_000_000;
+
+/// See the module.
+pub(super) struct Observer {
+    pub(super) queue: Arc<dyn Queue>,
+    pub(super) store: Arc<dyn Store>,
+    streams: Context,
+    database: Database,
+    names: Names,
+}
+
+/// As in CONTRACT.md, for the default namespace.
+struct Names {
+    jobs: &'static str,
+    out: &'static str,
+    consumer: &'static str,
+}
+
+impl Observer {
+    pub(super) async fn new(settings: &Settings, mongo: &Client, tasks: &Tasks) -> Result<Self, ChaosError> {
+        let queue = NatsQueue::connect(settings, tasks.stop_token()).await.map_err(away)?;
+        let store = MongoStore::connect(settings, tasks).await.map_err(away)?;
+        let nats = crate::cluster::nats::connect(settings).await.map_err(away)?;
+        Ok(Self {
+            queue: Arc::new(queue),
+            store: Arc::new(store),
+            streams: jetstream::new(nats),
+            database: mongo.database(&settings.mongodb.database),
+            names: Names { jobs: "TW_JOBS", out: "TW_OUT", consumer: "workers" },
+        })
+    }
+
+    /// Jobs in the queue, begun or not.
+    pub(super) async fn jobs(&self) -> Result<u64, ChaosError> {
+        let stream = self.streams.get_stream(self.names.jobs).await.map_err(away)?;
+        Ok(stream.cached_info().state.messages)
+    }
+
+    /// Turns on record, roughly.
+    pub(super) async fn turns(&self) -> Option<u64> {
+        self.database.collection::<Document>("turns").estimated_document_count().await.ok()
+    }
+
+    /// Deliveries beyond the first of each job.
+    pub(super) async fn redeliveries(&self) -> Option<u64> {
+        let stream = self.streams.get_stream(self.names.jobs).await.ok()?;
+        let mut consumer: PullConsumer = stream.get_consumer(self.names.consumer).await.ok()?;
+        let delivered = consumer.info().await.ok()?.delivered;
+        Some(delivered.consumer_sequence.saturating_sub(delivered.stream_sequence))
+    }
+
+    /// Waits until nothing waits, is in hand or will be due. Answers how long that took, or `None` at the deadline.
+    pub(super) async fn quiet(&self, deadline: Duration) -> Option<Duration> {
+        let begun = Instant::now();
+        let mut looks = 0;
+        while begun.elapsed() < deadline {
+            // A server that does not answer is not quiet.
+            looks = if self.is_quiet().await.unwrap_or(false) { looks + 1 } else { 0 };
+            if looks == LOOKS {
+                return Some(begun.elapsed());
+            }
+            sleep(LOOK).await;
+        }
+        None
+    }
+
+    async fn is_quiet(&self) -> Result<bool, ChaosError> {
+        let busy = doc! {"$or": [
+            {"lease": {"$exists": true}},
+            {"turn": {"$type": "object"}},
+            {"timers.0": {"$exists": true}},
+            {"$expr": {"$gt": ["$pending_seq", "$last_seq"]}},
+        ]};
+        let sessions = self.database.collection::<Document>("sessions");
+        Ok(self.jobs().await? == 0 && sessions.find_one(busy).await.map_err(away)?.is_none())
+    }
+
+    /// Everything that queue and store know.
+    pub(super) async fn facts(&self) -> Result<Facts, ChaosError> {
+        let mut facts = Facts { jobs_left: self.jobs().await?, ..Facts::default() };
+        let sessions = self.database.collection::<Document>("sessions");
+        let found = sessions.find(doc! {}).projection(doc! {"_id": 1}).await.map_err(away)?;
+        let found: Vec<Document> = found.try_collect().await.map_err(away)?;
+        let ids = found.iter().filter_map(|found| found.get_str("_id").ok().map(str::to_owned));
+        let mut read = futures::stream::iter(ids)
+            .map(|id| async move {
+                let turns = self.store.turns(&id, usize::from(u16::MAX)).await.map_err(away)?;
+                Ok::<_, ChaosError>((self.store.session(&id).await.map_err(away)?, turns))
+            })
+            .buffer_unordered(READERS);
+        while let Some((session, turns)) = read.try_next().await? {
+            facts.sessions.extend(session);
+            facts.turns.extend(turns);
+        }
+        let letters = self.queue.dead_letters(0, LETTERS).await.map_err(away)?;
+        facts.letters = letters.into_iter().map(letter).collect();
+        self.read_events(&mut facts).await?;
+        Ok(facts)
+    }
+
+    /// What is wrong whatever the conversations were about. Pauses outlive leases; what became of payloads that are no jobs
+    /// is the script's to know.
+    pub(super) async fn invariants(&self, facts: &Facts) -> Result<Vec<Violation>, ChaosError> {
+        let sent = facts.sent.iter().filter(|sent| sent.accepted).zip(1..).map(|(sent, seq)| {
+            let job = Job { session_id: sent.session_id.clone(), job_id: sent.job_id.clone(), body: said(&sent.text) };
+            invariants::Sent { session_id: sent.session_id.clone(), seq, payload: job.encode() }
+        });
+        let api = facts.calls.iter().map(|call| {
+            let (key, what) = (call.key.clone(), format!("{:?}", call.asked));
+            Seen { key, what, at: call.at, began: Instant::now().into_std(), ended: None }
+        });
+        let evidence = Evidence {
+            sent: sent.collect(),
+            events: Some(events(facts)),
+            model: Vec::new(),
+            api: api.collect(),
+            outlived: true,
+        };
+        let found = invariants::check(self.queue.as_ref(), self.store.as_ref(), &evidence).await.map_err(away)?;
+        let violation = |what| Violation { promise: Promise::Invariants, session_id: String::new(), what };
+        Ok(found.into_iter().map(violation).collect())
+    }
+
+    /// Replies and status events in stream order.
+    async fn read_events(&self, facts: &mut Facts) -> Result<(), ChaosError> {
+        let stream = self.streams.get_stream(self.names.out).await.map_err(away)?;
+        let config = pull::OrderedConfig {
+            filter_subjects: vec!["tw.out.*.*.reply".into(), "tw.out.*.*.status".into()],
+            deliver_policy: DeliverPolicy::All,
+            ..pull::OrderedConfig::default()
+        };
+        let mut consumer = stream.create_consumer(config).await.map_err(away)?;
+        if consumer.info().await.map_err(away)?.num_pending == 0 {
+            return Ok(());
+        }
+        let mut messages = consumer.messages().await.map_err(away)?;
+        while let Some(message) = messages.next().await {
+            let message = message.map_err(away)?;
+            let left = message.info().map_err(away)?.pending;
+            if message.subject.ends_with(".reply") {
+                facts.replies.push(read::<Reply>(&message.payload)?);
+            } else {
+                let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
+                let id = id.map(ToString::to_string).unwrap_or_default();
+                facts.statuses.push(SeenStatus { id, event: read::<StatusEvent>(&message.payload)? });
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, ChaosError> {
+    serde_json::from_slice(payload).map_err(|error| ChaosError::failed("an event cannot be read", error))
+}
+
+/// By session, as channels take them: a repeat under a known id is dropped.
+fn events(facts: &Facts) -> HashMap<String, Vec<Event>> {
+    let mut events: HashMap<String, Vec<Event>> = HashMap::new();
+    for reply in &facts.replies {
+        events.entry(reply.session_id.clone()).or_default().push(Event::Reply(reply.clone()));
+    }
+    let mut known = HashSet::new();
+    for seen in facts.statuses.iter().filter(|seen| known.insert(seen.id.as_str())) {
+        events.entry(seen.event.session_id.clone()).or_default().push(Event::Status(seen.event.clone()));
+    }
+    events
+}
+
+fn said(text: &str) -> JobBody {
+    JobBody::UserMessage(UserMessage { text: text.to_owned(), ..UserMessage::default() })
+}
+
+fn letter(kept: KeptLetter) -> Letter {
+    let letter = kept.letter;
+    Letter {
+        session_id: letter.subject.rsplit('.').next().unwrap_or_default().to_owned(),
+        cause: letter.cause,
+        job_id: letter.job_id,
+        payload: String::from_utf8_lossy(&letter.payload).into_owned(),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+fn away(error: impl Display) -> ChaosError {
+    ChaosError::failed("queue or store cannot be asked", error)
+}

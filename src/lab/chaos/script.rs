@@ -1,0 +1,142 @@
+//! Who says what, when and which way: drawn from the seed alone, so that the same seed is the same run.
+
+use super::agents::Manner;
+use super::talk::{Line, Verb};
+use crate::types::cause::Cause;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::json;
+use std::time::Duration;
+
+/// Messages of a conversation, on average: what a rate of messages means in conversations.
+pub(super) const MESSAGES: f64 = 5.0;
+
+/// One session's part.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Conversation {
+    pub(super) session_id: String,
+    pub(super) manner: Manner,
+    pub(super) moves: Vec<Move>,
+}
+
+/// One thing that happens in a conversation, after the ones before it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Move {
+    /// Nothing for a while.
+    Wait(Duration),
+    /// A message.
+    Say(Line, Way),
+    /// The message with this number once more; without its message id the queue cannot know it.
+    Again {
+        /// Counted from 0.
+        message: usize,
+        way: Way,
+        keyed: bool,
+    },
+    /// Something that is no job.
+    Bad(Bad),
+}
+
+/// How something is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// On the subject.
+    Nats,
+    /// By HTTP.
+    Gateway,
+}
+
+/// A payload that nobody can handle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Bad {
+    pub(super) tag: String,
+    pub(super) payload: String,
+    /// Why it has to be given up.
+    pub(super) cause: Cause,
+}
+
+/// The conversation with this number.
+pub(super) fn conversation(seed: u64, number: u64) -> Conversation {
+    // The golden ratio spreads neighbours over all seeds.
+    let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let manner =
+        *[Manner::Plain, Manner::Plain, Manner::Timed, Manner::Merging].choose(&mut rng).unwrap_or(&Manner::Plain);
+    let session_id = format!("c{number}");
+    let mut moves = Vec::new();
+    for message in 0..rng.random_range(2..=8_usize) {
+        if message > 0 {
+            moves.extend(pause(&mut rng, manner).map(Move::Wait));
+        }
+        let tag = format!("{session_id}-{message}");
+        moves.push(Move::Say(Line::new(verb(&mut rng, manner), tag), way(&mut rng)));
+        if rng.random_bool(0.15) {
+            moves.extend(rng.random_bool(0.3).then(|| Move::Wait(Duration::from_millis(rng.random_range(100..4_000)))));
+            let (message, way) = (rng.random_range(0..=message), way(&mut rng));
+            moves.push(Move::Again { message, way, keyed: rng.random_bool(0.5) });
+        }
+        if rng.random_bool(0.02) {
+            moves.push(Move::Bad(bad(&mut rng, &session_id, format!("{session_id}-{message}-bad"))));
+        }
+    }
+    Conversation { session_id, manner, moves }
+}
+
+fn verb(rng: &mut StdRng, manner: Manner) -> Verb {
+    // Merged messages share the ten decisions of one turn: one action each at most. What is silent would drop out of them.
+    let merging = [(Verb::Say, 2), (Verb::Order, 1)];
+    let any = [(Verb::Say, 4), (Verb::Order, 3), (Verb::OrderEta, 2), (Verb::Note, 1), (Verb::Bye, 1)];
+    let known: &[(Verb, u32)] = if manner == Manner::Merging { &merging } else { &any };
+    known.choose_weighted(rng, |(_, weight)| *weight).map_or(Verb::Say, |(verb, _)| *verb)
+}
+
+fn way(rng: &mut StdRng) -> Way {
+    if rng.random_bool(0.3) { Way::Gateway } else { Way::Nats }
+}
+
+/// Messages to be merged come close together, timers need time to fire.
+fn pause(rng: &mut StdRng, manner: Manner) -> Option<Duration> {
+    let longest = match manner {
+        Manner::Plain => 1_500,
+        Manner::Timed => 5_000,
+        Manner::Merging => 400,
+    };
+    rng.random_bool(0.7).then(|| Duration::from_millis(rng.random_range(10..longest)))
+}
+
+fn bad(rng: &mut StdRng, session_id: &str, tag: String) -> Bad {
+    let text = format!("say #{tag}");
+    let message = |session_id: &str, agent_id: &str, text: &str| {
+        json!({"type": "user_message", "session_id": session_id, "agent_id": agent_id, "job_id": tag, "text": text,
+               "metadata": {"tag": tag}})
+        .to_string()
+    };
+    let (payload, cause) = match rng.random_range(0..4) {
+        0 => (format!("{{\"tag\": \"{tag}\""), Cause::Invalid),
+        1 => (message("other", "plain", &text), Cause::Invalid),
+        2 => (message(session_id, "plain", ""), Cause::Invalid),
+        _ => (message(session_id, "nobody", &text), Cause::UnknownAgent),
+    };
+    Bad { tag, payload, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_is_the_same_run() {
+        for number in 0..50 {
+            assert_eq!(conversation(7, number), conversation(7, number));
+        }
+        assert_ne!(conversation(7, 1).moves, conversation(8, 1).moves);
+    }
+
+    #[test]
+    fn conversations_have_as_many_messages_as_the_rate_counts_on() {
+        let said =
+            |conversation: Conversation| conversation.moves.iter().filter(|step| matches!(step, Move::Say(..))).count();
+        let total: usize = (0..1_000).map(|number| said(conversation(1, number))).sum();
+        assert!((4_700..5_300).contains(&total), "{total} of 1,000");
+    }
+}

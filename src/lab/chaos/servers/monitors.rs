@@ -1,0 +1,88 @@
+//! The monitoring ports of the servers of NATS: their health, and the state of their streams.
+
+use crate::base::http_client;
+use crate::lab::chaos::error::ChaosError;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a server may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The ports, in the order of the servers.
+pub(super) struct Monitors {
+    ports: Vec<u16>,
+    client: reqwest::Client,
+}
+
+/// How many messages each stream has, and where it ends.
+type Streams = BTreeMap<String, (u64, u64)>;
+
+impl Monitors {
+    pub(super) fn new(ports: Vec<u16>) -> Result<Self, ChaosError> {
+        let client = http_client::builder().no_proxy().timeout(ANSWER).build();
+        let client = client.map_err(|error| ChaosError::failed("an HTTP client", error))?;
+        Ok(Self { ports, client })
+    }
+
+    /// A server that is not healthy, and why.
+    pub(super) async fn ill(&self) -> Option<(usize, String)> {
+        for (member, port) in self.ports.iter().enumerate() {
+            let problem = match self.client.get(format!("http://127.0.0.1:{port}/healthz")).send().await {
+                Ok(answer) if answer.status().is_success() => continue,
+                Ok(answer) => answer.text().await.unwrap_or_default(),
+                Err(error) => error.to_string(),
+            };
+            return Some((member, problem));
+        }
+        None
+    }
+
+    /// A server whose streams are not those of most servers, and how they differ.
+    pub(super) async fn disagreeing(&self) -> Option<(usize, String)> {
+        let mut all = Vec::new();
+        for port in &self.ports {
+            all.push(self.streams(*port).await);
+        }
+        odd_one(&all).map(|member| (member, format!("{:?} of {all:?}", all[member])))
+    }
+
+    async fn streams(&self, port: u16) -> Option<Streams> {
+        let answer = self.client.get(format!("http://127.0.0.1:{port}/jsz?accounts=true&streams=true")).send().await;
+        answer.ok()?.json().await.ok().map(|answer: Value| streams(&answer))
+    }
+}
+
+fn streams(answer: &Value) -> Streams {
+    let accounts = answer["account_details"].as_array().into_iter().flatten();
+    let all = accounts.flat_map(|account| account["stream_detail"].as_array().into_iter().flatten());
+    let number = |stream: &Value, field: &str| stream["state"][field].as_u64().unwrap_or_default();
+    let name = |stream: &Value| stream["name"].as_str().unwrap_or_default().to_owned();
+    all.map(|stream| (name(stream), (number(stream, "messages"), number(stream, "last_seq")))).collect()
+}
+
+/// The first whose answer fewer servers give than another one.
+fn odd_one(all: &[Option<Streams>]) -> Option<usize> {
+    let votes = |answer: &Option<Streams>| all.iter().filter(|other| *other == answer).count();
+    let most = all.iter().map(votes).max()?;
+    all.iter().position(|answer| answer.is_none() || (votes(answer) < all.len() && (votes(answer) < most || most == 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(messages: u64) -> Option<Streams> {
+        let stream = json!({"name": "TW_JOBS", "state": {"messages": messages, "last_seq": 9}});
+        Some(streams(&json!({"account_details": [{"stream_detail": [stream]}]})))
+    }
+
+    #[test]
+    fn the_server_that_differs_from_the_others_is_found() {
+        assert_eq!(odd_one(&[answer(0), answer(0), answer(0)]), None);
+        assert_eq!(odd_one(&[answer(0), answer(12), answer(0)]), Some(1));
+        assert_eq!(odd_one(&[answer(0), answer(0), None]), Some(2));
+        assert_eq!(odd_one(&[answer(1), answer(2), answer(3)]), Some(0), "nobody agrees with anybody");
+    }
+}

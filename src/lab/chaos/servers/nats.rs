@@ -1,0 +1,223 @@
+//! NATS of a run: one server that syncs before it acknowledges, or a cluster whose streams are on every server.
+
+use super::members::{Group, Member, Members};
+use super::monitors::Monitors;
+use super::network::Network;
+use crate::base::tasks::Tasks;
+use crate::lab::chaos::error::{self, ChaosError};
+use crate::lab::chaos::ground::Ground;
+use crate::lab::chaos::process::free_port;
+use async_nats::jetstream::{self, Context};
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long the servers may take to agree on a leader.
+const ELECTION: Duration = Duration::from_secs(60);
+/// How long a server may take to be healthy again, and to have the same messages as the others once nothing is published.
+const HEALING: Duration = Duration::from_secs(30);
+const AGREEMENT: Duration = Duration::from_secs(15);
+/// The restarts for that before the run fails.
+const MENDS: usize = 3;
+/// How long a server may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// As in CONTRACT.md, for the default namespace.
+const JOBS: &str = "TW_JOBS";
+const OUT: &str = "TW_OUT";
+const WORKERS: &str = "workers";
+
+/// The servers of NATS.
+pub(in crate::lab::chaos) struct Nats {
+    members: Members,
+    monitors: Monitors,
+    mended: u64,
+}
+
+/// The ports of one server.
+struct Ports {
+    clients: u16,
+    monitor: u16,
+    routes: u16,
+    /// The proxy in front of `routes`.
+    advertised: u16,
+}
+
+impl Nats {
+    /// Starts `count` servers.
+    pub(in crate::lab::chaos) async fn start(
+        ground: &Ground,
+        program: &Path,
+        count: usize,
+        tasks: &Tasks,
+    ) -> Result<Self, ChaosError> {
+        let network = (count > 1).then(|| Network::new(count, tasks));
+        let mut ports = Vec::new();
+        for place in 0..count {
+            let (clients, monitor, routes) = (free_port()?, free_port()?, free_port()?);
+            let advertised = match &network {
+                Some(network) => network.listen(place, routes).await?,
+                None => routes,
+            };
+            ports.push(Ports { clients, monitor, routes, advertised });
+        }
+        let mut all = Vec::new();
+        for place in 0..count {
+            let name = if count == 1 { "nats".to_owned() } else { format!("nats-{}", place + 1) };
+            let config = ground.path().join(format!("{name}.conf"));
+            let text = configuration(&ports, place, &name, &ground.path().join(&name));
+            std::fs::write(&config, text).map_err(error::file(&config))?;
+            let process = ground.process(name, program, vec!["-c".into(), config.display().to_string()]);
+            all.push(Member { process, port: ports[place].clients });
+        }
+        let members = Members { all, network };
+        let monitors = Monitors::new(ports.iter().map(|ports| ports.monitor).collect())?;
+        let mut nats = Self { members, monitors, mended: 0 };
+        for member in 0..count {
+            nats.members.go_on(member).await?;
+        }
+        nats.is_whole().await?;
+        Ok(nats)
+    }
+
+    /// All servers, as `nats.url` has them.
+    pub(in crate::lab::chaos) fn url(&self) -> String {
+        let urls: Vec<String> = self.members.all.iter().map(url).collect();
+        urls.join(",")
+    }
+
+    /// Waits until every server has the same messages in its streams, for readers that any of them may serve.
+    pub(in crate::lab::chaos) async fn agree(&mut self) -> Result<(), ChaosError> {
+        self.mend(AGREEMENT, async |monitors| monitors.disagreeing().await).await
+    }
+
+    /// Replicas that did not catch up until their server was restarted.
+    pub(in crate::lab::chaos) fn mended(&self) -> u64 {
+        self.mended
+    }
+
+    /// Waits until `amiss` finds nothing. A replica may stop following its leader for good, which is a defect of the server: then
+    /// it is restarted, as its operator would do.
+    async fn mend(
+        &mut self,
+        limit: Duration,
+        amiss: impl AsyncFn(&Monitors) -> Option<(usize, String)>,
+    ) -> Result<(), ChaosError> {
+        if self.members.count() == 1 {
+            return Ok(());
+        }
+        let mut problem = String::new();
+        for restarts in 0..=MENDS {
+            let deadline = Instant::now() + limit;
+            let member = loop {
+                let Some((member, found)) = amiss(&self.monitors).await else { return Ok(()) };
+                problem = format!("{}: {found}", self.members.name(member));
+                if Instant::now() > deadline {
+                    break member;
+                }
+                sleep(Duration::from_millis(200)).await;
+            };
+            if restarts == MENDS {
+                break;
+            }
+            self.mended += 1;
+            self.members.stop(member).await;
+            self.members.go_on(member).await?;
+        }
+        Err(ChaosError::failed("a NATS server does not catch up", problem))
+    }
+
+    /// The name of the server that leads, as the first server says that knows one.
+    async fn leader_name(&self, lot: usize) -> Option<String> {
+        for member in &self.members.all {
+            let asked = async { leader_of(&connected(member).await?, lot).await };
+            if let Ok(Some(name)) = timeout(ANSWER, asked).await {
+                return Some(name);
+            }
+        }
+        None
+    }
+}
+
+async fn connected(member: &Member) -> Option<Context> {
+    Some(jetstream::new(async_nats::connect(url(member)).await.ok()?))
+}
+
+fn url(member: &Member) -> String {
+    format!("nats://127.0.0.1:{}", member.port)
+}
+
+/// Pings are frequent, so that servers and clients soon miss a connection that a fault has silenced.
+fn configuration(ports: &[Ports], place: usize, name: &str, store: &Path) -> String {
+    let Ports { clients, monitor, routes, advertised } = &ports[place];
+    let alone = ports.len() == 1;
+    // Three copies stand for the sync.
+    let sync = if alone { "  sync_interval: always\n" } else { "" };
+    let mut text = format!(
+        "server_name: {name}\nlisten: 127.0.0.1:{clients}\nhttp: 127.0.0.1:{monitor}\nping_interval: 2\nping_max: 2\n\
+         jetstream {{\n  store_dir: {:?}\n{sync}}}\n",
+        store.display().to_string()
+    );
+    if !alone {
+        let others = ports.iter().enumerate().filter(|(other, _)| *other != place);
+        let others: Vec<String> =
+            others.map(|(_, other)| format!("nats-route://127.0.0.1:{}", other.advertised)).collect();
+        text.push_str(&format!(
+            "cluster {{\n  name: chaos\n  listen: 127.0.0.1:{routes}\n  advertise: \"127.0.0.1:{advertised}\"\n  \
+             ping_interval: 2\n  routes: [{}]\n}}\n",
+            others.join(", ")
+        ));
+    }
+    text
+}
+
+/// The leader of the jobs, of their consumer or of the events.
+async fn leader_of(context: &Context, lot: usize) -> Option<String> {
+    let stream = context.get_stream(if lot % 3 == 2 { OUT } else { JOBS }).await.ok()?;
+    let group = match lot % 3 {
+        1 => stream.consumer_info(WORKERS).await.ok()?.cluster,
+        _ => stream.cached_info().cluster.clone(),
+    };
+    group?.leader
+}
+
+impl Group for Nats {
+    fn members(&mut self) -> &mut Members {
+        &mut self.members
+    }
+
+    async fn leader(&self, lot: usize) -> Result<usize, ChaosError> {
+        if self.members.count() == 1 {
+            return Ok(0);
+        }
+        let deadline = Instant::now() + ELECTION;
+        while Instant::now() < deadline {
+            let name = self.leader_name(lot).await;
+            let place = (0..self.members.count()).find(|place| name.as_deref() == Some(self.members.name(*place)));
+            if let Some(place) = place {
+                return Ok(place);
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Err(ChaosError::failed("NATS has no leader", format!("none was elected within {} s", ELECTION.as_secs())))
+    }
+
+    async fn hand_over(&self, lot: usize) {
+        let subject = match lot % 3 {
+            0 => format!("STREAM.LEADER.STEPDOWN.{JOBS}"),
+            1 => format!("CONSUMER.LEADER.STEPDOWN.{JOBS}.{WORKERS}"),
+            _ => format!("STREAM.LEADER.STEPDOWN.{OUT}"),
+        };
+        for member in &self.members.all {
+            let asked =
+                async { connected(member).await?.request::<_, _, serde_json::Value>(subject.clone(), &()).await.ok() };
+            // A refusal is no fault.
+            if let Ok(Some(_)) = timeout(ANSWER, asked).await {
+                return;
+            }
+        }
+    }
+
+    async fn is_whole(&mut self) -> Result<(), ChaosError> {
+        self.mend(HEALING, async |monitors| monitors.ill().await).await
+    }
+}

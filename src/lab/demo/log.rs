@@ -1,0 +1,126 @@
+//! What was called and what took effect. Bounded: the oldest is forgotten.
+
+use crate::base::clock;
+use crate::types::timestamp::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+const MAX_CALLS: usize = 500;
+const MAX_KEYS: usize = 10_000;
+/// Longer texts are cut.
+const MAX_TEXT: usize = 200;
+
+/// One call.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Call {
+    number: u64,
+    at: Timestamp,
+    endpoint: &'static str,
+    about: String,
+    idempotency_key: Option<String>,
+    /// True when the key had been there and nothing was done again.
+    repeat: bool,
+    /// `None` while it is being answered, and for ever when the caller went away.
+    status: Option<u16>,
+}
+
+impl Call {
+    pub(super) fn new(endpoint: &'static str, key: Option<&str>, about: &str) -> Self {
+        let cut = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
+        let idempotency_key = key.map(cut);
+        Self { number: 0, at: clock::now(), endpoint, about: cut(about), idempotency_key, repeat: false, status: None }
+    }
+}
+
+/// How often an endpoint was called, and how often that had an effect.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Count {
+    calls: u64,
+    effects: u64,
+}
+
+/// The demo API's memory.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    last: u64,
+    calls: VecDeque<Call>,
+    counts: BTreeMap<&'static str, Count>,
+    answers: HashMap<(&'static str, String), (u16, Value)>,
+    keys: VecDeque<(&'static str, String)>,
+}
+
+impl Log {
+    /// Notes a call; returns its number.
+    pub(super) fn begin(&mut self, call: Call) -> u64 {
+        self.last += 1;
+        self.counts.entry(call.endpoint).or_default().calls += 1;
+        if self.calls.len() == MAX_CALLS {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(Call { number: self.last, ..call });
+        self.last
+    }
+
+    pub(super) fn end(&mut self, number: u64, status: u16) {
+        self.change(number, |call| call.status = Some(status));
+    }
+
+    pub(super) fn repeated(&mut self, number: u64) {
+        self.change(number, |call| call.repeat = true);
+    }
+
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Call)) {
+        // Recent ones are at the end.
+        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == number) {
+            change(call);
+        }
+    }
+
+    /// The answer that this key was given before.
+    pub(super) fn earlier(&self, endpoint: &'static str, key: Option<&str>) -> Option<(u16, Value)> {
+        self.answers.get(&(endpoint, key?.to_owned())).cloned()
+    }
+
+    /// The number that the endpoint's next effect will have.
+    pub(super) fn next_effect(&self, endpoint: &'static str) -> u64 {
+        self.counts.get(endpoint).map_or(0, |count| count.effects) + 1
+    }
+
+    pub(super) fn took_effect(&mut self, endpoint: &'static str, key: Option<&str>, status: u16, answer: &Value) {
+        self.counts.entry(endpoint).or_default().effects += 1;
+        let Some(key) = key else { return };
+        if self.keys.len() == MAX_KEYS
+            && let Some(oldest) = self.keys.pop_front()
+        {
+            self.answers.remove(&oldest);
+        }
+        self.keys.push_back((endpoint, key.to_owned()));
+        self.answers.insert((endpoint, key.to_owned()), (status, answer.clone()));
+    }
+
+    /// Counts, and the last calls, newest first.
+    pub(super) fn show(&self) -> Value {
+        json!({"counts": self.counts, "calls": self.calls.iter().rev().collect::<Vec<_>>()})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_stays_bounded() {
+        let mut log = Log::default();
+        for number in 0..MAX_KEYS + 10 {
+            let key = format!("k{number}");
+            log.begin(Call::new("POST /x", Some(&key), &"长".repeat(1_000)));
+            log.took_effect("POST /x", Some(&key), 201, &json!(number));
+        }
+        assert_eq!((log.calls.len(), log.keys.len(), log.answers.len()), (MAX_CALLS, MAX_KEYS, MAX_KEYS));
+        assert!(log.earlier("POST /x", Some("k0")).is_none());
+        assert_eq!(log.earlier("POST /x", Some("k10")), Some((201, json!(10))));
+        assert_eq!(log.next_effect("POST /x"), MAX_KEYS as u64 + 11);
+        assert!(log.calls.iter().all(|call| call.about.chars().count() == MAX_TEXT));
+    }
+}

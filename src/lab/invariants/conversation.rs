@@ -1,0 +1,142 @@
+//! What was said: replies in order, each once, and the history as both sides know it.
+
+use super::evidence::Lane;
+use crate::types::event::ReplyKind;
+use crate::types::job::JobBody;
+use crate::types::session::{Role, history};
+use crate::types::texts::Texts;
+use crate::types::turn::Outcome;
+use std::collections::HashMap;
+
+/// One thing said, as the history and the stream both know it.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    turn_id: String,
+    by_user: bool,
+    kind: Option<String>,
+    text: String,
+}
+
+pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
+    let mut found = replies(lane, outlived);
+    found.extend(greetings(lane));
+    found.extend(remembered(lane));
+    found.extend(texts(lane));
+    found
+}
+
+/// Replies are in the order of their turns, under ids of their own, and all belong to a turn that was committed.
+fn replies(lane: &Lane, outlived: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut known: HashMap<&str, &str> = HashMap::new();
+    let mut last = 0;
+    for reply in lane.replies() {
+        let (id, text) = (reply.reply_id.as_str(), reply.text.as_str());
+        match known.insert(id, text) {
+            // Channels drop it by its id.
+            Some(earlier) if earlier == text && outlived => {}
+            Some(earlier) if earlier == text => found.push(format!("reply {id} is on the stream twice")),
+            Some(earlier) => found.push(format!("reply {id} says “{earlier}”, then “{text}”")),
+            None => {}
+        }
+        match lane.turns.iter().position(|turn| turn.turn_id == reply.turn_id) {
+            None => found.push(format!("reply {id} belongs to no turn that was committed")),
+            Some(place) if place < last => found.push(format!("reply {id} comes after a reply of a later turn")),
+            Some(place) => last = place,
+        }
+    }
+    found
+}
+
+/// Pieces follow one another without a gap, and no text is left without its end; a cancelled turn may leave one.
+fn texts(lane: &Lane) -> Vec<String> {
+    let (mut found, mut next, mut texts) = (Vec::new(), HashMap::<&str, u64>::new(), Texts::default());
+    for reply in lane.said() {
+        texts.take(reply);
+        if let (ReplyKind::Chunk, Some(stream_id)) = (reply.kind, reply.stream_id.as_deref()) {
+            let next = next.entry(stream_id).or_default();
+            // What a repeat is, channels drop.
+            if reply.seq > *next {
+                found.push(format!("reply {}: piece {next} of its stream is missing", reply.reply_id));
+            }
+            *next = (*next).max(reply.seq + 1);
+        }
+    }
+    let cancelled = lane.turns.last().is_some_and(|turn| turn.outcome == Outcome::Cancelled);
+    if let Some(text) = texts.open().filter(|_| !cancelled) {
+        found.push(format!("the text “{text}” has no end"));
+    }
+    found
+}
+
+/// A configuration greets a session once, until another one has taken over.
+fn greetings(lane: &Lane) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut greeted: Option<&str> = None;
+    for turn in &lane.turns {
+        if greeted != Some(&turn.hash) {
+            greeted = None;
+        }
+        for _ in lane.replies().filter(|reply| reply.turn_id == turn.turn_id && reply.kind == ReplyKind::Greeting) {
+            if greeted.replace(&turn.hash).is_some() {
+                found.push(format!("turn {} greets again", turn.turn_id));
+            }
+        }
+    }
+    found
+}
+
+/// The session's history is what the user wrote and what was sent to the user, in order.
+fn remembered(lane: &Lane) -> Vec<String> {
+    let Some(session) = &lane.session else { return Vec::new() };
+    let recorded: Vec<Line> = session
+        .history
+        .iter()
+        .map(|entry| Line {
+            turn_id: entry.turn_id.clone(),
+            by_user: entry.role == Role::User,
+            kind: entry.kind.clone(),
+            text: entry.text.clone(),
+        })
+        .collect();
+    let said: Vec<Line> = lane.turns.iter().flat_map(|turn| turn_lines(lane, &turn.turn_id)).collect();
+    // The history is bounded: its oldest entries may be gone.
+    let bounded = recorded.len() >= history::MAX_ENTRIES && said.len() > recorded.len();
+    let expected = if bounded { &said[said.len() - recorded.len()..] } else { &said[..] };
+    if recorded == expected {
+        return Vec::new();
+    }
+    vec![format!("the history is {}, but what was said is {}", written(&recorded), written(expected))]
+}
+
+/// The lines of a turn: the user's messages, then the replies. Of a run of the session, its query and its output.
+fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
+    let line = |by_user, kind, text: &str| {
+        let text = history::cut(text, history::MAX_TEXT).into_owned();
+        Line { turn_id: turn_id.to_owned(), by_user, kind, text }
+    };
+    let jobs = lane.handled.iter().filter(|id| lane.turn_of(id) == Some(turn_id)).filter_map(|id| lane.job(id));
+    let asked = jobs.filter_map(|job| job.user_message()).map(|message| line(true, None, &message.text));
+    let replies = lane.replies().filter(|reply| reply.turn_id == turn_id);
+    let answered = replies.map(|reply| line(false, Some(reply.kind.as_str().to_owned()), &reply.text));
+    let of_runs = lane.turns.iter().filter(|turn| turn.turn_id == turn_id && turn.outcome == Outcome::Silent);
+    let of_runs = of_runs.filter_map(|turn| match &turn.job.body {
+        JobBody::Resume { outcome, .. } => {
+            Some(["query", "output"].map(|field| outcome[field].as_str().unwrap_or_default()))
+        }
+        _ => None,
+    });
+    let told = of_runs.flat_map(|[query, output]| [line(true, None, query), line(false, None, output)]);
+    asked.chain(answered).chain(told).collect()
+}
+
+fn written(lines: &[Line]) -> String {
+    let written: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let who = if line.by_user { "user" } else { line.kind.as_deref().unwrap_or("agent") };
+            format!("{} {who} “{}”", line.turn_id, line.text)
+        })
+        .collect();
+    format!("[{}]", written.join(", "))
+}

@@ -1,0 +1,60 @@
+//! Runs of workflows: each turn of a run has one end, nothing is told twice, and nothing after the end.
+
+use super::evidence::Lane;
+use crate::engine::workflow::orchestration::event::{RunEvent, RunEventType};
+use crate::types::run::{RunRecord, RunStatus};
+use crate::types::turn::Outcome;
+use std::collections::HashSet;
+
+pub(super) fn check(lane: &Lane) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
+    for event in &lane.run_events {
+        if !known.insert(&event.event_id) {
+            found.push(format!("run event {} is on the stream twice", event.event_id));
+        }
+    }
+    for run in &lane.runs {
+        let events: Vec<_> = lane.run_events.iter().filter(|event| event.root_run_id == run.run_id).collect();
+        found.extend(ends(lane, run, &events).into_iter().map(|what| format!("run {}: {what}", run.run_id)));
+    }
+    found
+}
+
+fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
+    let mut found = Vec::new();
+    let waiting = lane.session.as_ref().and_then(|session| session.waiting.as_ref()?.run_id.as_ref());
+    let waits = waiting == Some(&run.run_id);
+    if waits != (run.status == RunStatus::Waiting) || (!waits && !run.status.has_ended()) {
+        found.push(format!("it is left {}", run.status.as_str()));
+    }
+    let of_root = |event: &&&RunEvent| event.run_id == run.run_id && event.depth == 0;
+    let last = |event: &RunEvent| matches!(event.kind, RunEventType::RunCompleted | RunEventType::RunFailed);
+    let ends: Vec<_> = events.iter().filter(of_root).filter(|event| last(event)).collect();
+    // In a lane of its own each turn that was not in vain ends the run; else it ends with the session's turn.
+    let own = run.lane == run.run_id;
+    let turns = lane.turns.iter().filter(|turn| turn.outcome != Outcome::Noop).count();
+    let expected = if own { turns } else { usize::from(!waits) };
+    if ends.len() != expected {
+        found.push(format!("it has {} ends, not {expected}", ends.len()));
+    }
+    let begun = events.iter().filter(of_root).filter(|event| event.kind == RunEventType::RunStarted).count();
+    if begun > 1 {
+        found.push(format!("it began {begun} times"));
+    }
+    let Some(end) = ends.last() else { return found };
+    let after = events.iter().rev().take_while(|event| event.event_id != end.event_id);
+    let after: Vec<_> = after.map(|event| event.event_id.as_str()).collect();
+    if !after.is_empty() {
+        found.push(format!("it tells more after its end: {}", after.join(", ")));
+    }
+    let completed = end.kind == RunEventType::RunCompleted;
+    if completed != (run.status == RunStatus::Completed) {
+        found.push(format!("it is {}, and told {}", run.status.as_str(), end.kind.as_str()));
+    }
+    let output = end.data.as_ref().and_then(|data| data.get("output")?.as_str());
+    if completed && output != run.output.as_deref() {
+        found.push(format!("its output is {:?}, and it told {output:?}", run.output));
+    }
+    found
+}

@@ -1,0 +1,6 @@
+//! TODO
+
+pub mod bench;
+pub mod chaos;
+pub mod demo;
+pub mod invariants;

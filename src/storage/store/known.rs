@@ -1,0 +1,196 @@
+//! Sessions as this process knows them: those whose lanes it holds, as they were granted, and those that are left, as it
+//! has left or read them, without their outboxes. One is of use only while its epoch is still the stored one's, which
+//! whoever uses it has checked: what is known wrong matches nothing.
+
+use crate::storage::store::lane;
+use crate::storage::store::records::{Change, Commit};
+use crate::types::session::Session;
+use crate::types::timestamp::Timestamp;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The most bytes of all sessions known whose lanes were left, as [`bytes()`] estimates them.
+const MAX_BYTES: u64 = 256 * 1024 * 1024;
+/// How long a session is known that nobody uses.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// Whose lanes are held: needed by their commits, however many others are known. By place: a map has room for twice as many.
+    granted: Arc<Mutex<HashMap<String, Box<Session>>>>,
+    left: Cache<String, Arc<Slot>>,
+}
+
+/// The place of one session. What is in it changes with every turn, the place seldom: its bytes are those of what was put
+/// into it first.
+#[derive(Debug)]
+struct Slot {
+    bytes: usize,
+    session: Mutex<Option<Session>>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    pub(crate) fn new() -> Self {
+        Self::within(MAX_BYTES)
+    }
+
+    fn within(bytes: u64) -> Self {
+        let weigh = |_: &String, slot: &Arc<Slot>| u32::try_from(slot.bytes).unwrap_or(u32::MAX);
+        let left = Cache::builder().max_capacity(bytes).weigher(weigh).time_to_idle(IDLE);
+        Self { granted: Arc::default(), left: left.eviction_policy(EvictionPolicy::lru()).build() }
+    }
+
+    fn granted(&self) -> MutexGuard<'_, HashMap<String, Box<Session>>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out a session whose lane was left; it stays unknown until it is put back.
+    pub(crate) fn take_left(&self, session_id: &str) -> Option<Session> {
+        self.left.get(session_id)?.lock().take()
+    }
+
+    /// Takes out a session as it was granted under `epoch`.
+    pub(crate) fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
+        let mut granted = self.granted();
+        granted.get(session_id).filter(|session| session.epoch == epoch)?;
+        granted.remove(session_id).map(|session| *session)
+    }
+
+    /// When a session was created that is known as it was granted under `epoch`.
+    pub(crate) fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
+        self.granted().get(session_id).filter(|session| session.epoch == epoch).map(|session| session.created_at)
+    }
+
+    /// Remembers a session that was read, unless something is known of it: whoever left it, it may be taken from there.
+    pub(crate) fn offer(&self, session: &Session) {
+        let left = session.lease.is_none() && session.turn.is_none();
+        let known = || {
+            let slot = self.left.get(&session.session_id);
+            self.granted().contains_key(&session.session_id) || slot.is_some_and(|slot| slot.lock().is_some())
+        };
+        if left && !known() {
+            self.put(session.clone());
+        }
+    }
+
+    /// Remembers a session as it was granted or left. Who takes a lane has taken out before what was left of it; what a reader has
+    /// put back since matches nothing.
+    pub(crate) fn put(&self, mut session: Session) {
+        if let Some(lease) = &session.lease {
+            let (mut granted, until) = (self.granted(), lease.until);
+            if granted.len() == granted.capacity() {
+                // Before it grows: a lease that was lost without anybody telling is of no use.
+                let lasts = |known: &Session| known.lease.as_ref().is_some_and(|lease| lease.until.plus(IDLE) > until);
+                granted.retain(|_, session| lasts(session));
+            }
+            granted.insert(session.session_id.clone(), Box::new(session));
+            return;
+        }
+        if !session.outbox.is_empty() {
+            session.outbox = Vec::new();
+            session.outbox_unread = true;
+        }
+        let bytes = bytes(&session);
+        match self.left.get(&session.session_id) {
+            Some(slot) if bytes <= slot.bytes => *slot.lock() = Some(session),
+            _ => {
+                let (session_id, session) = (session.session_id.clone(), Mutex::new(Some(session)));
+                // With room to grow: not every turn is to be a new place.
+                self.left.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 4, session }));
+            }
+        }
+    }
+}
+
+fn bytes(session: &Session) -> usize {
+    // The words twice: the transcript has them, too.
+    let history: usize =
+        session.history.iter().map(|entry| 256 + 2 * entry.text.len() + 64 * entry.metadata.len()).sum();
+    let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
+    1_024 + history + jobs + 64 * session.profile.len()
+}
+
+/// What a session is after a commit that released its lane.
+pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
+    lane::apply(&mut session, change, now);
+    session.outbox = Vec::new();
+    session.outbox_unread = !change.outbox.is_empty();
+    session.transcript = session.transcript.followed_by(&session.history, &change.history, change.history_drop);
+    let history = Arc::make_mut(&mut session.history);
+    history.extend(change.history.iter().cloned());
+    history.drain(..change.history_drop.min(history.len()));
+    session.pending_seq = session.pending_seq.min(commit.last_seq);
+    lane::finish(&mut session, commit, now);
+    session
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::session::Lease;
+
+    fn session(id: usize, until: Option<i64>) -> Session {
+        let lease = |until| Lease { owner: "w".into(), until: Timestamp::from_millis(until), token: "t".into() };
+        let session = Session::new(format!("s{id}"), Timestamp::from_millis(0));
+        Session { epoch: 1, lease: until.map(lease), ..session }
+    }
+
+    #[test]
+    fn a_session_whose_lane_is_held_is_known_however_many_others_are() {
+        let known = Known::within(4_096);
+        (0..1_000).for_each(|id| known.put(session(id, Some(6_000))));
+        (1_000..2_000).for_each(|id| known.put(session(id, None)));
+        known.left.run_pending_tasks();
+        assert!((1_000..2_000).filter(|id| known.take_left(&format!("s{id}")).is_some()).count() < 4);
+        assert!((0..1_000).all(|id| known.take_left(&format!("s{id}")).is_none()));
+        assert!((0..500).all(|id| known.take_granted(&format!("s{id}"), 1).is_some()));
+        assert_eq!(known.take_granted("s500", 2), None, "of another epoch");
+        assert!(known.take_granted("s500", 1).is_some());
+    }
+
+    #[test]
+    fn an_outbox_is_left_out_of_what_is_known_of_a_session_that_was_left() {
+        let known = Known::new();
+        let event = crate::types::event::OutEvent {
+            channel: "c".into(),
+            session_id: "s1".into(),
+            event_type: crate::types::event::EventType::Status,
+            msg_id: None,
+            payload: "{}".into(),
+        };
+        known.put(Session { outbox: vec![event.clone()], ..session(1, None) });
+        let left = known.take_left("s1").unwrap();
+        assert!(left.outbox.is_empty() && left.outbox_unread);
+        known.put(Session { outbox: vec![event], ..session(1, Some(6_000)) });
+        assert_eq!(known.take_granted("s1", 1).unwrap().outbox.len(), 1, "its holder has to publish it");
+    }
+
+    #[test]
+    fn leases_that_were_lost_unseen_do_not_pile_up() {
+        let known = Known::new();
+        for id in 0..100_000 {
+            known.put(session(id, Some(i64::try_from(id).unwrap() * 1_000)));
+        }
+        assert!(known.granted().len() < 4_000, "{}", known.granted().len());
+    }
+
+    #[test]
+    fn what_was_read_is_known_unless_more_is() {
+        let known = Known::new();
+        known.offer(&session(1, None));
+        assert!(known.take_left("s1").is_some());
+        known.put(session(1, Some(6_000)));
+        known.offer(&session(1, None));
+        assert_eq!(known.take_left("s1"), None);
+    }
+}

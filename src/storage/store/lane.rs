@@ -1,0 +1,345 @@
+//! The lane's rules on a session in memory: who holds it, and what a commit makes of it. The embedded store works by them;
+//! the one on MongoDB knows by them what became of a session that it has left itself. The history is not here: the embedded
+//! store has a table of its own for it.
+
+use crate::storage::store::records::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
+use crate::types::session::{Lease, OpenTurn, Session, Status, remember_jobs};
+use crate::types::timestamp::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of a wish for the lane.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The asker holds it; `resumed`: there was an unfinished turn.
+    Granted { resumed: bool },
+    /// Somebody else does, until then.
+    Busy(Timestamp),
+    /// The job has been handled.
+    Handled,
+    /// The session's sequences are those of another stream.
+    OtherStream,
+}
+
+/// A session as `request` finds it when it is new.
+pub(crate) fn begin(request: &Acquire, now: Timestamp) -> Session {
+    let new = &request.new_session;
+    Session {
+        agent_id: new.agent_id.clone(),
+        user_id: new.user_id.clone(),
+        channel: new.channel.clone(),
+        kind: new.kind,
+        stream: Some(request.stream),
+        ..Session::new(&request.session_id, now)
+    }
+}
+
+/// See [`Store::acquire`](crate::storage::store::Store::acquire).
+pub(crate) fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
+    if let Some(found) = &request.rewind {
+        rewind(session, found, request.stream, now);
+    }
+    if session.stream.is_some_and(|stream| stream != request.stream) {
+        return Taken::OtherStream;
+    }
+    if request.seq <= session.last_seq {
+        return Taken::Handled;
+    }
+    session.pending_seq = session.pending_seq.max(request.seq);
+    if let Some(lease) = &session.lease
+        && now < lease.until
+    {
+        return Taken::Busy(lease.until);
+    }
+    session.lease =
+        Some(Lease { owner: request.owner.clone(), until: now.plus(request.lease), token: request.token.clone() });
+    session.epoch += 1;
+    session.updated_at = now;
+    if let Some(turn) = &mut session.turn {
+        turn.attempt = turn.attempt.saturating_add(1);
+        return Taken::Granted { resumed: true };
+    }
+    session.turn = Some(open_turn(session, request, now));
+    announce(session, request);
+    Taken::Granted { resumed: false }
+}
+
+fn rewind(session: &mut Session, found: &Rewind, stream: Timestamp, now: Timestamp) {
+    let held = session.lease.as_ref().is_some_and(|lease| now < lease.until);
+    if held || session.stream != found.stream || session.last_seq != found.last_seq {
+        return;
+    }
+    session.stream = Some(stream);
+    session.last_seq = found.to;
+    session.pending_seq = found.to;
+    if let Some(turn) = &mut session.turn {
+        // Its message is gone. A job that is published again finds its journal, and its attempts count from the beginning.
+        (turn.seq, turn.attempt) = (0, 0);
+        turn.agent_id.clear();
+        turn.hash.clear();
+    }
+}
+
+fn open_turn(session: &Session, request: &Acquire, now: Timestamp) -> OpenTurn {
+    let (seq, agent_id, hash) = match &request.pin {
+        Some(pin) => (request.seq, pin.agent_id.clone(), pin.hash.clone()),
+        None => Default::default(),
+    };
+    OpenTurn { seq, agent_id, hash, status: session.workflow_state.status, at: now, attempt: 1 }
+}
+
+// Saves a turn with a known plan a write of its own for the status that it begins with.
+fn announce(session: &mut Session, request: &Acquire) {
+    let state = &mut session.workflow_state;
+    if let Some(pin) = &request.pin
+        && pin.announce
+        && pin.hash == state.hash
+        && matches!(state.status, Status::Ready | Status::Cancelled)
+    {
+        state.status = Status::Processing;
+    }
+}
+
+/// Extends a lease; false when it is lost.
+pub(crate) fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp) -> bool {
+    match &mut session.lease {
+        Some(held) if session.epoch == epoch => {
+            held.until = now.plus(lease);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Hands a lease back; false when it was not the caller's.
+pub(crate) fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -> bool {
+    if session.epoch != epoch || session.lease.is_none() {
+        return false;
+    }
+    session.lease = None;
+    session.updated_at = now;
+    if let Some(turn) = &mut session.turn
+        && !blame
+    {
+        turn.attempt = turn.attempt.saturating_sub(1);
+    }
+    true
+}
+
+/// Takes back one attempt of the turn that began at `begun`; false when it is not in hand.
+pub(crate) fn forgive(session: &mut Session, begun: Timestamp) -> bool {
+    match &mut session.turn {
+        Some(turn) if turn.at == begun => {
+            turn.attempt = turn.attempt.saturating_sub(1);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Ends the turn of `commit`, whose epoch has been checked and whose change has been applied already.
+pub(crate) fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committed {
+    session.last_seq = session.last_seq.max(commit.last_seq);
+    session.stream = Some(commit.stream);
+    session.last_at = session.last_at.max(Some(commit.at));
+    session.updated_at = now;
+    match &mut session.lease {
+        Some(held) if session.pending_seq > session.last_seq => {
+            held.until = now.plus(commit.lease);
+            session.turn = Some(OpenTurn {
+                seq: 0,
+                agent_id: String::new(),
+                hash: String::new(),
+                status: session.workflow_state.status,
+                at: now,
+                attempt: 1,
+            });
+            Committed::Held
+        }
+        _ => {
+            session.lease = None;
+            session.turn = None;
+            Committed::Released
+        }
+    }
+}
+
+/// Ends a turn that left no change: what the acquisition announced is taken back.
+pub(crate) fn pass(session: &mut Session) {
+    session.outbox.clear();
+    session.outbox_unread = false;
+    if let Some(turn) = &session.turn {
+        session.workflow_state.status = turn.status;
+    }
+}
+
+/// Applies what a turn changed, but for history, steps, outbox and the turn's record, which have other places.
+pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
+    session.agent_id.clone_from(&change.agent_id);
+    session.user_id.clone_from(&change.user_id);
+    session.channel.clone_from(&change.channel);
+    session.workflow_state.clone_from(&change.workflow_state);
+    session.status_reason.clone_from(&change.status_reason);
+    if let Some(profile) = &change.profile {
+        session.profile.clone_from(profile);
+    }
+    remember_jobs(Arc::make_mut(&mut session.recent_jobs), &change.jobs);
+    session.timer_generation = change.timer_generation;
+    match &change.timers {
+        TimerChange::Keep => {}
+        TimerChange::Remove(ids) => session.timers.retain(|timer| !ids.contains(&timer.timer_id)),
+        TimerChange::Replace(timers) => {
+            session.timers = timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation)).collect();
+        }
+    }
+    session.closed_at = change.closed_at;
+    session.handoff.clone_from(&change.handoff);
+    session.tokens = change.tokens;
+    session.waiting.clone_from(&change.waiting);
+}
+
+/// True while the lane has work or a holder.
+pub(crate) fn is_open(session: &Session) -> bool {
+    session.lease.is_some() || session.turn.is_some() || session.pending_seq > session.last_seq
+}
+
+/// The end of the last lease: in the future while the lane is held.
+pub(crate) fn free_since(session: &Session) -> Timestamp {
+    session.lease.as_ref().map_or(session.updated_at, |lease| lease.until)
+}
+
+/// True when the lane has work and nobody has held it since `before`.
+pub(crate) fn is_abandoned(session: &Session, before: Timestamp) -> bool {
+    let work = session.turn.is_some() || session.pending_seq > session.last_seq;
+    work && free_since(session) <= before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::store::records::{NewSession, Pin};
+
+    const LEASE: Duration = Duration::from_secs(6);
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn request(seq: u64, owner: &str) -> Acquire {
+        Acquire {
+            session_id: "s".into(),
+            seq,
+            stream: at(-1_000),
+            rewind: None,
+            job_id: format!("m-{seq}"),
+            owner: owner.into(),
+            token: format!("{owner}-{seq}"),
+            lease: LEASE,
+            new_session: NewSession::default(),
+            pin: Some(Pin { agent_id: "a".into(), hash: "h".into(), announce: true }),
+        }
+    }
+
+    fn done(last_seq: u64, taken_at: i64) -> Commit {
+        let (stream, at) = (at(-1_000), at(taken_at));
+        Commit { session_id: "s".into(), epoch: 1, last_seq, stream, at, lease: LEASE, sure_until: None, change: None }
+    }
+
+    #[test]
+    fn sequences_of_another_stream_say_nothing_until_they_are_set_back() {
+        let mut session = begin(&request(7, "w1"), at(0));
+        acquire(&mut session, &request(7, "w1"), at(0));
+        finish(&mut session, &done(7, 5), at(1));
+        assert_eq!((session.stream, session.last_at), (Some(at(-1_000)), Some(at(5))));
+        let other = |seq, rewind| Acquire { stream: at(500), rewind, ..request(seq, "w2") };
+        for seq in [3, 9] {
+            assert_eq!(acquire(&mut session, &other(seq, None), at(2)), Taken::OtherStream);
+        }
+        assert_eq!((session.last_seq, session.pending_seq, session.epoch), (7, 7, 1), "nothing has changed");
+        let stale = Rewind { stream: session.stream, last_seq: 6, to: 0 };
+        assert_eq!(acquire(&mut session, &other(3, Some(stale)), at(2)), Taken::OtherStream);
+        let found = Rewind { last_seq: 7, ..stale };
+        assert_eq!(acquire(&mut session, &other(3, Some(found)), at(2)), Taken::Granted { resumed: false });
+        assert_eq!((session.stream, session.last_seq, session.pending_seq), (Some(at(500)), 0, 3));
+        assert_eq!(acquire(&mut session, &request(8, "w1"), at(3)), Taken::OtherStream);
+    }
+
+    #[test]
+    fn a_lane_that_is_held_is_not_set_back_and_an_open_turn_loses_its_attempts() {
+        let mut session = begin(&request(7, "w1"), at(0));
+        acquire(&mut session, &request(7, "w1"), at(0));
+        let found = Rewind { stream: session.stream, last_seq: 0, to: 2 };
+        let other = Acquire { stream: at(500), rewind: Some(found), ..request(3, "w2") };
+        assert_eq!(acquire(&mut session, &other, at(5_999)), Taken::OtherStream);
+        assert_eq!(acquire(&mut session, &other, at(6_000)), Taken::Granted { resumed: true });
+        let turn = session.turn.clone().unwrap();
+        assert_eq!((turn.seq, turn.attempt, turn.hash.as_str()), (0, 1, ""));
+        assert_eq!((session.last_seq, session.pending_seq, session.epoch), (2, 3, 2));
+    }
+
+    #[test]
+    fn a_session_that_knows_no_stream_takes_the_one_that_it_is_handled_in() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        session.stream = None;
+        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), Taken::Granted { resumed: false });
+        finish(&mut session, &done(1, 5), at(1));
+        assert_eq!(session.stream, Some(at(-1_000)));
+        session.last_at = Some(at(9));
+        acquire(&mut session, &request(2, "w1"), at(1));
+        finish(&mut session, &done(2, 8), at(2));
+        assert_eq!(session.last_at, Some(at(9)), "a stream's clock may go back, what was handled does not");
+    }
+
+    #[test]
+    fn a_lease_ends_at_its_time_and_not_before() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), Taken::Granted { resumed: false });
+        assert_eq!(acquire(&mut session, &request(2, "w2"), at(5_999)), Taken::Busy(at(6_000)));
+        assert_eq!(session.pending_seq, 2);
+        assert_eq!(acquire(&mut session, &request(2, "w2"), at(6_000)), Taken::Granted { resumed: true });
+        assert_eq!((session.epoch, session.turn.as_ref().map(|turn| turn.attempt)), (2, Some(2)));
+        assert_eq!(session.turn.as_ref().map(|turn| turn.seq), Some(1), "the marker is that of the turn begun");
+    }
+
+    #[test]
+    fn the_marker_keeps_the_status_from_before_the_announcement() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        session.workflow_state.hash = "h".into();
+        session.workflow_state.status = Status::Cancelled;
+        acquire(&mut session, &request(1, "w1"), at(0));
+        assert_eq!(session.workflow_state.status, Status::Processing);
+        assert_eq!(session.turn.map(|turn| turn.status), Some(Status::Cancelled));
+    }
+
+    #[test]
+    fn a_commit_holds_the_lane_while_a_later_job_is_known() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        acquire(&mut session, &request(1, "w1"), at(0));
+        acquire(&mut session, &request(3, "w2"), at(1));
+        assert_eq!(finish(&mut session, &done(1, 0), at(2)), Committed::Held);
+        assert_eq!(session.turn.as_ref().map(|turn| (turn.seq, turn.attempt)), Some((0, 1)));
+        assert!(is_open(&session) && !is_abandoned(&session, at(2)) && is_abandoned(&session, at(6_003)));
+        assert_eq!(finish(&mut session, &done(3, 0), at(3)), Committed::Released);
+        assert!(!is_open(&session));
+        assert_eq!(acquire(&mut session, &request(3, "w2"), at(4)), Taken::Handled);
+    }
+
+    #[test]
+    fn a_lane_that_was_released_with_work_is_abandoned_from_then_on() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        acquire(&mut session, &request(1, "w1"), at(0));
+        release(&mut session, 1, true, at(2_000));
+        assert!(!is_abandoned(&session, at(1_999)) && is_abandoned(&session, at(2_000)));
+    }
+
+    #[test]
+    fn only_the_holder_renews_and_releases() {
+        let mut session = begin(&request(1, "w1"), at(0));
+        acquire(&mut session, &request(1, "w1"), at(0));
+        assert!(!renew(&mut session, 7, LEASE, at(1)) && !release(&mut session, 7, true, at(1)));
+        assert!(renew(&mut session, 1, LEASE, at(1)));
+        assert!(release(&mut session, 1, false, at(2)));
+        assert_eq!(session.turn.as_ref().map(|turn| turn.attempt), Some(0), "handed back without blame");
+        assert!(!renew(&mut session, 1, LEASE, at(3)), "a lease handed back is lost");
+    }
+}

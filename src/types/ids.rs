@@ -1,0 +1,101 @@
+//! Identifiers as they may appear in subjects, keys and URLs (CONTRACT.md, "Identifiers").
+
+use crate::types::timestamp::Timestamp;
+use thiserror::Error;
+
+/// The longest identifier, in bytes of UTF-8.
+pub const MAX_BYTES: usize = 128;
+
+/// Why a text cannot be an identifier.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`"
+)]
+pub struct IdError {
+    /// Which identifier it was, such as `session_id`.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Checks that `id` is a legal identifier; `field` names it in the error.
+pub fn check(field: &'static str, id: &str) -> Result<(), IdError> {
+    let problem = if id.is_empty() {
+        "is empty".to_owned()
+    } else if id.len() > MAX_BYTES {
+        format!("has {} bytes", id.len())
+    } else if id.starts_with('$') {
+        "begins with `$`".to_owned()
+    } else if let Some(bad) = id.chars().find(|c| is_illegal(*c) && !(*c == '.' && takes_dots(field))) {
+        format!("contains {bad:?}")
+    } else if id.chars().all(|c| c == '.') {
+        // URLs and paths give these a meaning of their own.
+        "has nothing but dots".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(IdError { field, problem })
+}
+
+/// True when `id` is a legal identifier of any kind.
+pub fn is_legal(id: &str) -> bool {
+    check("id", id).is_ok()
+}
+
+/// True when `id` is a legal `job_id`, which may have dots.
+pub fn is_legal_job(id: &str) -> bool {
+    check("job_id", id).is_ok()
+}
+
+/// Platforms have dots in the ids of their messages and users: `1699999999.000100`, `li@example.com`. These ids are no token of a
+/// subject.
+fn takes_dots(field: &str) -> bool {
+    matches!(field, "job_id" | "turn_id" | "user_id")
+}
+
+/// The id of a turn whose job has the `id` of an earlier one that the session has forgotten: with when the stream took it.
+pub fn again(id: &str, at: Timestamp) -> String {
+    let ending = format!("@{}", at.as_millis());
+    let kept = id.floor_char_boundary(MAX_BYTES.saturating_sub(ending.len()));
+    format!("{}{ending}", &id[..kept])
+}
+
+/// True when `turn_id` is what [`again`] has made of `id`.
+pub fn is_again(turn_id: &str, id: &str) -> bool {
+    let since = turn_id.rsplit_once('@').and_then(|(_, at)| at.parse().ok());
+    since.is_some_and(|at| again(id, Timestamp::from_millis(at)) == turn_id)
+}
+
+fn is_illegal(c: char) -> bool {
+    c.is_whitespace() || c.is_control() || matches!(c, '*' | '>' | '/' | '.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chinese_and_ascii_ids_are_legal_and_the_contract_s_exceptions_are_not() {
+        for good in ["s1", "会话-1", "a_b:c", &"x".repeat(128)] {
+            assert!(check("id", good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a.b", "a*", ">", "a/b", "$a", "a\n", "a\u{3000}b", &"x".repeat(129)] {
+            assert!(check("id", bad).is_err(), "{bad:?}");
+        }
+        assert!(check("session_id", "a.b").unwrap_err().to_string().starts_with("session_id contains '.'"));
+        for field in ["job_id", "turn_id", "user_id"] {
+            for good in ["1699999999.000100", "wamid.HBgN=", "a.b@mail.example.com", "a:b=c", "..a"] {
+                assert_eq!(check(field, good), Ok(()), "{field}");
+            }
+            for bad in [".", "..", "$abc", "a.>", "a/b", "a b"] {
+                assert!(check(field, bad).is_err(), "{field} {bad}");
+            }
+        }
+        let at = Timestamp::from_millis(1_767_322_984_005);
+        assert_eq!(again("m-1", at), "m-1@1767322984005");
+        assert!(
+            is_again("m-1@1767322984005", "m-1") && !is_again("m-1", "m-1") && !is_again("m-2@1767322984005", "m-1")
+        );
+        assert!(is_legal_job(&again(&"会".repeat(42), at)) && again(&"会".repeat(42), at).ends_with("@1767322984005"));
+    }
+}

@@ -1,0 +1,77 @@
+//! What comes of a run.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use utoipa::ToSchema;
+
+/// Why a run has no output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunFailure {
+    /// Where, such as `outer_loop[2]/parallel/verify`; empty for the run itself.
+    pub path: String,
+    /// What went wrong.
+    pub cause: String,
+    /// How often the stage was tried.
+    pub attempts: u32,
+}
+
+impl RunFailure {
+    /// The stage or branch that has failed, of the workflow `id` at `path`; none when that is the workflow itself.
+    pub fn within(&self, path: &str, id: &str) -> Option<&str> {
+        let rest = match path {
+            // The iterations of an outermost loop go by its id.
+            "" => self.path.strip_prefix(id).filter(|rest| rest.starts_with('[')).unwrap_or(&self.path),
+            path => self.path.strip_prefix(path).filter(|rest| rest.starts_with(['/', '[']))?,
+        };
+        let rest = match rest.strip_prefix('[') {
+            Some(iteration) => iteration.split_once(']')?.1,
+            None => rest,
+        };
+        rest.trim_start_matches('/').split(['/', '[']).next().filter(|found| !found.is_empty())
+    }
+}
+
+impl fmt::Display for RunFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.cause)?;
+        if self.attempts > 1 { write!(f, " (after {} attempts)", self.attempts) } else { Ok(()) }
+    }
+}
+
+/// What a run has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunUsage {
+    /// Stages begun.
+    pub stages: u64,
+    /// Model calls.
+    pub model_calls: u64,
+    /// Tokens, of prompts and answers.
+    pub tokens: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_stage_of_the_workflow_that_tells_it() {
+        let failure = |path: &str| RunFailure { path: path.into(), cause: "x".into(), attempts: 1 };
+        for (path, of, expected) in [
+            ("plan", "", Some("plan")),
+            ("outer[2]/all/verify", "", Some("outer")),
+            ("outer[2]/all/verify", "outer", Some("all")),
+            ("outer[2]/all/verify", "outer[2]/all", Some("verify")),
+            ("outer[2]/all/verify", "outer[2]/all/verify", None),
+            ("w[3]/plan", "", Some("plan")),
+            ("w[3]/inner[2]/plan", "", Some("inner")),
+            ("w[3]/inner[2]/plan", "w[3]/inner", Some("plan")),
+            ("triage[2]", "", Some("triage")),
+            ("", "", None),
+        ] {
+            assert_eq!(failure(path).within(of, "w"), expected, "{path} in {of}");
+        }
+    }
+}
