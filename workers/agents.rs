@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::agents::AgentSummary;
 use turnwheel::definitions::agent::AgentRecord;
 use turnwheel::definitions::agent::load::{self, AgentError};
 use turnwheel::definitions::agent::validate::Known;
 use turnwheel::definitions::document::Finding;
 use turnwheel::definitions::document::file::DocumentError;
 use turnwheel::definitions::knowledge::files::{self, NamedText};
-use turnwheel::gateway::AgentSummary;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -15,8 +15,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use turnwheel::base::clock;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
-use turnwheel::gateway::AgentSummary;
-use turnwheel::gateway::intake::NewMessage;
+use turnwheel::commands::agents::AgentSummary;
+use turnwheel::commands::messages::NewMessage;
 use turnwheel::types::duration;
 use uuid::Uuid;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use turnwheel::base::clock;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
-use turnwheel::gateway::letters::{Letter, LetterSummary};
+use turnwheel::commands::dead_letters::{Letter, LetterSummary};
 use turnwheel::types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\

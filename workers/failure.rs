@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use thiserror::Error;
+use turnwheel::commands::error::CommandError;
 use turnwheel::gateway::Reject;
 
 /// A failure with a remedy.
@@ -22,8 +23,10 @@ impl Failure {
     }
 }
 
-impl From<Reject> for Failure {
-    fn from(reject: Reject) -> Self {
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        // As a gateway would have refused it.
+        let reject = Reject::from(error);
         Self { message: reject.message, hint: reject.hint, status: Some(reject.status.as_u16()) }
     }
 }

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::run_details::RunDetails;
 use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
-use turnwheel::gateway::runs::RunDetails;
 use turnwheel::types::event::Event;
 use turnwheel::types::run::RunStatus;
 

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::knowledge::NewText;
 use turnwheel::definitions::knowledge::files::{self, NamedText};
 use turnwheel::definitions::knowledge::source::Origin;
 use turnwheel::engine::knowledge::Hit;
-use turnwheel::gateway::knowledge::NewText;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,9 +5,9 @@ use crate::table::{print, print_json, print_table, table};
 use clap::Args;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::agents::AgentSummary;
+use turnwheel::commands::models::ModelList;
 use turnwheel::engine::model::circuit::CircuitState;
-use turnwheel::gateway::AgentSummary;
-use turnwheel::gateway::models::ModelList;
 
 const EXAMPLES: &str = "\
 Examples:

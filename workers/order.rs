@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::table::{print, print_json};
 use clap::Args;
 use turnwheel::base::clock;
-use turnwheel::gateway::intake::Order;
+use turnwheel::commands::operator::Order;
 use turnwheel::types::job::Command;
 use turnwheel::types::session::{Session, Status};
 

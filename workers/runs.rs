@@ -10,10 +10,10 @@ use std::time::Duration;
 use turnwheel::base::clock;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::run_details::{RunDetails, RunSummary};
+use turnwheel::commands::runs::StartedRun;
 use turnwheel::engine::workflow::orchestration::TimelineEntry;
 use turnwheel::engine::workflow::orchestration::timeline::StageStatus;
-use turnwheel::gateway::run_orders::StartedRun;
-use turnwheel::gateway::runs::{RunDetails, RunSummary};
 use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
 use turnwheel::types::timestamp::Timestamp;
 

@@ -11,7 +11,8 @@ use serde_json::json;
 use std::time::Duration;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
-use turnwheel::gateway::intake::{Accepted, NewMessage};
+use turnwheel::commands::enqueue::Accepted;
+use turnwheel::commands::messages::NewMessage;
 use turnwheel::types::duration;
 use turnwheel::types::event::{Event, Reply, ReplyKind};
 

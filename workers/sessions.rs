@@ -12,7 +12,7 @@ use serde_json::json;
 use turnwheel::base::clock;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
-use turnwheel::gateway::SessionSummary;
+use turnwheel::commands::sessions::SessionSummary;
 use turnwheel::storage::store::records::SessionQuery;
 use turnwheel::types::job::Command;
 use turnwheel::types::session::{Role, Session, Status};

@@ -2,7 +2,7 @@
 
 use crate::table::{one_line, rough, table};
 use serde_json::Value;
-use turnwheel::gateway::TurnDetails;
+use turnwheel::commands::sessions::TurnDetails;
 use turnwheel::types::step::{StepRecord, Tokens};
 use turnwheel::types::timestamp::Timestamp;
 

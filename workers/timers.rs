@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use turnwheel::base::clock;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
-use turnwheel::gateway::timers::PendingTimer;
+use turnwheel::commands::timers::PendingTimer;
 use turnwheel::types::job::Command;
 use turnwheel::types::timestamp::Timestamp;
 

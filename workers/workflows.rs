@@ -14,14 +14,14 @@ use std::sync::Arc;
 use turnwheel::base::config::Settings;
 use turnwheel::base::config::load::Loaded;
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::runs::NewRun;
+use turnwheel::commands::workflows::Source;
 use turnwheel::definitions::agent::validate::Known;
 use turnwheel::definitions::agent::{AgentRecord, load};
 use turnwheel::definitions::workflow::definition::{Workflow, WorkflowRecord};
 use turnwheel::definitions::workflow::known::KnownRunnables;
 use turnwheel::definitions::workflow::{read, schema, structure};
 use turnwheel::engine::workflow::Flows;
-use turnwheel::gateway::run_orders::NewRun;
-use turnwheel::gateway::workflows::Source;
 
 const EXAMPLES: &str = "\
 Examples:

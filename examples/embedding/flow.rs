@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU32, Ordering};
 use turnwheel::app::Engine;
+use turnwheel::commands::messages::NewMessage;
 use turnwheel::engine::workflow::{FlowContext, FlowError, Question};
-use turnwheel::gateway::intake::NewMessage;
 
 /// Pays the price of an order back.
 #[derive(Deserialize, JsonSchema)]

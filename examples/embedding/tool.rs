@@ -4,8 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnwheel::app::{Engine, EngineBuilder};
+use turnwheel::commands::messages::NewMessage;
 use turnwheel::engine::action::function::ToolCall;
-use turnwheel::gateway::intake::NewMessage;
 
 /// The agent of all examples.
 pub const AGENT: &str = include_str!("shop.yaml");

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use turnwheel::app::Engine;
-use turnwheel::gateway::intake::NewMessage;
+use turnwheel::commands::messages::NewMessage;
 
 #[derive(Deserialize)]
 struct Chat {

@@ -1,11 +1,11 @@
 //! Why the engine did not do it.
 
+use crate::commands::error::CommandError;
 use crate::definitions::agent::load::AgentError;
 use crate::definitions::workflow::read::WorkflowError;
 use crate::embedded::store::OpenError;
 use crate::engine::action::http::HttpCallerError;
 use crate::engine::model::registry::ModelSettingsError;
-use crate::gateway::Reject;
 use crate::storage::queue::QueueError;
 use crate::storage::store::StoreError;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub enum EngineError {
     },
     /// A message or command that is refused.
     #[error("{}; {}", .0.message, .0.hint)]
-    Refused(Reject),
+    Refused(CommandError),
     /// An address cannot be listened on.
     #[error(
         "cannot listen on {setting} = {address}: {problem}; if another process uses the port, give this one its own"
@@ -84,8 +84,8 @@ pub enum EngineError {
     },
 }
 
-impl From<Reject> for EngineError {
-    fn from(reject: Reject) -> Self {
-        Self::Refused(reject)
+impl From<CommandError> for EngineError {
+    fn from(error: CommandError) -> Self {
+        Self::Refused(error)
     }
 }

@@ -47,10 +47,11 @@ mod error;
 mod presence;
 mod workflows;
 
+pub use crate::commands::enqueue::Accepted;
+pub use crate::commands::messages::NewMessage;
+pub use crate::commands::runs::{NewRun, StartedRun};
 pub use crate::engine::action::function::{IntoTool, NoParams, ToolCall};
 pub use crate::engine::workflow::{FlowContext, FlowError, IntoFlow, Question};
-pub use crate::gateway::intake::{Accepted, NewMessage};
-pub use crate::gateway::run_orders::{NewRun, StartedRun};
 pub use answer::Answer;
 pub use backend::{Opened, open};
 pub use builder::{EngineBuilder, IntoWorkflow};
@@ -59,6 +60,7 @@ pub use error::EngineError;
 use crate::base::clock::Clock;
 use crate::base::config::{Backend, Environment, SecretValues, Settings};
 use crate::base::tasks::{OnPanic, Tasks};
+use crate::commands::error::CommandError;
 use crate::definitions::agent::AgentRecord;
 use crate::definitions::agent::validate::Known;
 use crate::definitions::document::Finding;
@@ -76,7 +78,7 @@ use crate::engine::timer::scheduler::Scheduler;
 use crate::engine::turn::{Services, ShownPlans};
 use crate::engine::worker::Worker;
 use crate::engine::workflow::Flows;
-use crate::gateway::{self, GatewayState, intake};
+use crate::gateway::{self, GatewayState};
 use crate::storage::queue::{From, Queue};
 use crate::storage::store::Store;
 use crate::types::event::Reply;
@@ -227,7 +229,7 @@ impl Engine {
     /// True when that changed something.
     pub async fn add_knowledge(&self, agent_id: &str, name: &str, text: &str) -> Result<bool, EngineError> {
         let source = Source::new(agent_id, (name, text), Origin::Added, self.clock.now())
-            .map_err(|error| EngineError::from(gateway::Reject::from(error)))?;
+            .map_err(|error| EngineError::from(CommandError::from(error)))?;
         let changed = self.store.put_knowledge(source).await?;
         self.knowledge.refresh(agent_id).await?;
         Ok(changed)
@@ -343,7 +345,7 @@ impl Engine {
 
     /// Puts a user's message onto its session's lane. Durable on return; a worker of any process answers it.
     pub async fn send(&self, message: NewMessage) -> Result<Accepted, EngineError> {
-        Ok(intake::submit(self.queue.as_ref(), self.store.as_ref(), message).await?)
+        Ok(crate::commands::messages::submit(self.queue.as_ref(), self.store.as_ref(), message).await?)
     }
 
     /// Sends a user's message and waits for the end of its turn.
@@ -359,7 +361,7 @@ impl Engine {
     ) -> Result<Answer, EngineError> {
         // What is answered from now on is enough, unless the id says that the message may have been sent before.
         let from = if message.job_id.is_none() { From::Now } else { From::After(0) };
-        crate::types::ids::check("session_id", &message.session_id).map_err(gateway::Reject::from)?;
+        crate::types::ids::check("session_id", &message.session_id).map_err(CommandError::from)?;
         let events = self.queue.events(&message.session_id, from).await?;
         let Accepted { session_id, job_id } = self.send(message).await?;
         Awaited::new(self, &session_id, &job_id).end(events, self.patience, heard).await
@@ -375,8 +377,8 @@ impl Engine {
     /// Puts an operator's command onto a session's lane: cancel, release, close.
     pub async fn control(&self, session_id: &str, command: Command) -> Result<Accepted, EngineError> {
         let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
-        let order = intake::Order { command, name: None, reason: None, by: None };
-        Ok(intake::command(queue, store, session_id, order).await?)
+        let order = crate::commands::operator::Order { command, name: None, reason: None, by: None };
+        Ok(crate::commands::operator::command(queue, store, session_id, order).await?)
     }
 
     /// A session as it stands.

@@ -1,10 +1,10 @@
 //! Workflows of an engine, and their runs.
 
 use super::{Applied, Engine, EngineError};
+use crate::commands::error::CommandError;
+use crate::commands::runs::{NewRun, StartedRun};
 use crate::definitions::workflow::definition::WorkflowRecord;
 use crate::engine::run;
-use crate::gateway::run_orders::{NewRun, StartedRun};
-use crate::gateway::{Reject, intake};
 use crate::storage::queue::{From, QueueError};
 use crate::storage::store::StoreError;
 use crate::types::event::{Event, EventType};
@@ -51,7 +51,7 @@ impl Engine {
 
     /// Starts a run in a lane of its own. Durable on return; a worker of any process runs it.
     pub async fn start_run(&self, new: NewRun) -> Result<StartedRun, EngineError> {
-        Ok(crate::gateway::run_orders::start_run(self.queue.as_ref(), self.store.as_ref(), new).await?)
+        Ok(crate::commands::runs::start_run(self.queue.as_ref(), self.store.as_ref(), new).await?)
     }
 
     /// Starts a run of a workflow that is asked `query`: see [`Engine::start_run`] for more that can be said, and
@@ -79,7 +79,7 @@ impl Engine {
 
     /// Waits for the end of a run, also when it ended long ago.
     pub async fn run_ended(&self, run_id: &str) -> Result<RunRecord, EngineError> {
-        let run = self.store.run(run_id).await?.ok_or_else(|| Reject::unknown_run(run_id))?;
+        let run = self.store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))?;
         let stream = run.origin_session.as_deref().unwrap_or(run_id);
         let mut events = self.queue.events(stream, From::Now).await?;
         let deadline = Instant::now() + self.patience;
@@ -109,12 +109,12 @@ impl Engine {
 
     /// Ends a run, or the turn that it is a part of.
     pub async fn cancel_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
-        Ok(crate::gateway::run_orders::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
+        Ok(crate::commands::runs::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
     }
 
     /// Lets a failed or cancelled run go on.
     pub async fn resume_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
-        Ok(crate::gateway::run_orders::resume_run(self.queue.as_ref(), self.store.as_ref(), run_id).await?)
+        Ok(crate::commands::runs::resume_run(self.queue.as_ref(), self.store.as_ref(), run_id).await?)
     }
 }
 

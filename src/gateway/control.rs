@@ -1,9 +1,11 @@
 //! Operators' commands, and what a human says while a session is `transferred`.
 
 use super::input::{Body, OptionalBody, Params};
-use super::intake::{self, Accepted, Spoken};
-use super::openapi::Id;
 use super::{GatewayState, Reject};
+use crate::commands::enqueue::Accepted;
+use crate::commands::operator;
+use crate::commands::operator::Spoken;
+use crate::types::ids::Id;
 use crate::types::job::Command;
 use axum::Json;
 use axum::extract::State;
@@ -74,8 +76,8 @@ async fn publish(
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let Order { name, reason, by } = order;
     let name = name.filter(|_| command == Command::CancelTimers);
-    let order = intake::Order { command, name, reason, by };
-    let accepted = intake::command(queue, store, &session_id, order).await?;
+    let order = operator::Order { command, name, reason, by };
+    let accepted = operator::command(queue, store, &session_id, order).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
@@ -88,6 +90,6 @@ pub(super) async fn reply(
     Body(words): Body<Words>,
 ) -> Result<(StatusCode, Json<Spoken>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let spoken = intake::speak(queue, store, &session_id, words.text, words.by).await?;
+    let spoken = operator::speak(queue, store, &session_id, words.text, words.by).await?;
     Ok((StatusCode::ACCEPTED, Json(spoken)))
 }

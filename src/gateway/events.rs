@@ -2,9 +2,10 @@
 
 use super::feed::{self, Feed, Position};
 use super::input::{Filter, Params};
-use super::openapi::Id;
-use super::{GatewayState, Reject, intake};
+use super::{GatewayState, Reject};
+use crate::commands::messages;
 use crate::storage::queue::{From, StreamEvent};
+use crate::types::ids::Id;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -30,7 +31,7 @@ pub(super) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
     let from = begin(&headers, position.last_event_id.as_deref())?;
-    intake::require_known(state.queue.as_ref(), state.store.as_ref(), &session_id).await?;
+    messages::require_known(state.queue.as_ref(), state.store.as_ref(), &session_id).await?;
     let slot = state.streams.take()?;
     let feed = Feed::open(state.queue.clone(), session_id, from).await?;
     Ok(feed::answer(&state, slot, feed.into_stream().map(|event| frame(&event))))

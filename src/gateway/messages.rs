@@ -1,8 +1,10 @@
 //! `POST /api/v1/messages`.
 
 use super::input::Body;
-use super::intake::{self, Accepted, NewMessage};
 use super::{GatewayState, Reject};
+use crate::commands::enqueue::Accepted;
+use crate::commands::messages;
+use crate::commands::messages::NewMessage;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,7 +17,7 @@ pub(super) async fn post_message(
     State(state): State<GatewayState>,
     Body(document): Body<Map<String, Value>>,
 ) -> Result<(StatusCode, Json<Accepted>), Reject> {
-    intake::log_unknown_fields(&document);
+    messages::log_unknown_fields(&document);
     let message: NewMessage = serde_path_to_error::deserialize(Value::Object(document)).map_err(|error| {
         let place = Some(error.path().to_string()).filter(|path| path != ".").map(|path| format!("{path}: "));
         let message = format!("{}{}", place.unwrap_or_default(), error.inner());
@@ -25,6 +27,6 @@ pub(super) async fn post_message(
             "send {session_id, agent_id, text, job_id?, user_id?, channel?, metadata?}",
         )
     })?;
-    let accepted = intake::submit(state.queue.as_ref(), state.store.as_ref(), message).await?;
+    let accepted = messages::submit(state.queue.as_ref(), state.store.as_ref(), message).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }

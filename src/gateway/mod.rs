@@ -17,7 +17,6 @@ pub mod exposition;
 mod feed;
 mod health;
 mod input;
-pub mod intake;
 pub mod knowledge;
 pub mod letters;
 mod limits;
@@ -28,7 +27,6 @@ mod openapi;
 mod processes;
 pub mod reject;
 mod run_feed;
-pub mod run_orders;
 mod run_stream;
 pub mod runs;
 mod serve;
@@ -37,11 +35,9 @@ pub mod timers;
 mod trace;
 pub mod workflows;
 
-pub use agents::{AgentSummary, applied};
 pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
-pub use sessions::{SessionDetails, SessionSummary, TurnDetails, has_jobs, turns_of};
 
 use crate::base::config::Settings;
 use crate::definitions::agent::validate::Known;

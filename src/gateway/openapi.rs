@@ -3,13 +3,18 @@
 
 use super::reject::{Fault, Refusal};
 use super::{
-    GatewayState, agents, control, doctor, health, intake, knowledge, letters, models, processes, run_stream, runs,
-    sessions, timers, workflows,
+    GatewayState, agents, control, doctor, health, knowledge, letters, processes, run_stream, runs, sessions, timers,
+    workflows,
+};
+use crate::commands::{
+    dead_letters as cmd_dead_letters, enqueue as cmd_enqueue, knowledge as cmd_knowledge, messages as cmd_messages,
+    models as cmd_models, operator as cmd_operator, run_details as cmd_run_details, runs as cmd_runs,
+    sessions as cmd_sessions, workflows as cmd_workflows,
 };
 use crate::definitions::workflow::definition::StoredWorkflow;
 use crate::engine::workflow::orchestration::event::RunEvent;
 use crate::types::event::{Reply, StatusEvent, StepEvent};
-use crate::types::ids;
+use crate::types::ids::{DottedId, Id};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Extension;
@@ -17,9 +22,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue};
 use axum::routing::MethodRouter;
 use utoipa::openapi::path::{Operation, Paths};
-use utoipa::openapi::schema::Type;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Content, ObjectBuilder, OpenApi, Ref, RefOr, ResponseBuilder, Schema};
+use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 
 /// The name of the security scheme.
 const BEARER: &str = "bearer";
@@ -41,54 +45,16 @@ const BEARER: &str = "bearer";
         (name = "operation", description = "Whether it runs, and how"),
     ),
     components(schemas(
-        Id, DottedId, intake::NewMessage, intake::Accepted, intake::Spoken, control::Order, control::Words, sessions::SessionList,
-        sessions::SessionDetails, sessions::TurnList, sessions::TurnDetails, crate::types::session::Session, agents::AgentList, agents::Applied,
-        models::ModelList, crate::definitions::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
-        letters::Letter, letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
-        knowledge::NewText, knowledge::StoredSource, knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
-        RunEvent, StoredWorkflow, workflows::WorkflowList, workflows::Registered, run_stream::RunRequest,
-        crate::gateway::run_orders::StartedRun, runs::RunList, runs::RunDetails, runs::Cancellation, runs::Restart,
+        Id, DottedId, cmd_messages::NewMessage, cmd_enqueue::Accepted, cmd_operator::Spoken, control::Order, control::Words, sessions::SessionList,
+        cmd_sessions::SessionDetails, sessions::TurnList, cmd_sessions::TurnDetails, crate::types::session::Session, agents::AgentList, agents::Applied,
+        cmd_models::ModelList, crate::definitions::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
+        cmd_dead_letters::Letter, cmd_dead_letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
+        cmd_knowledge::NewText, cmd_knowledge::StoredSource, cmd_knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
+        RunEvent, StoredWorkflow, workflows::WorkflowList, cmd_workflows::Registered, run_stream::RunRequest,
+        cmd_runs::StartedRun, runs::RunList, cmd_run_details::RunDetails, runs::Cancellation, runs::Restart,
     )),
 )]
 struct Description;
-
-/// An identifier (CONTRACT.md), for descriptions only: handlers check ids as they use them.
-pub(super) enum Id {}
-
-/// The same for the ids of messages and users, which may have dots: `job_id`, `turn_id`, `user_id`.
-pub(super) enum DottedId {}
-
-impl utoipa::PartialSchema for DottedId {
-    fn schema() -> RefOr<Schema> {
-        let described = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some(
-                "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
-            ))
-            .min_length(Some(1))
-            .max_length(Some(ids::MAX_BYTES))
-            .pattern(Some(r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$"));
-        described.into()
-    }
-}
-
-impl utoipa::ToSchema for DottedId {}
-
-impl utoipa::PartialSchema for Id {
-    fn schema() -> RefOr<Schema> {
-        let described = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some(
-                "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
-            ))
-            .min_length(Some(1))
-            .max_length(Some(ids::MAX_BYTES))
-            .pattern(Some(r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$"));
-        described.into()
-    }
-}
-
-impl utoipa::ToSchema for Id {}
 
 /// Handlers with their descriptions.
 pub(super) struct Routes {

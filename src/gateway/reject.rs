@@ -1,17 +1,11 @@
 //! The one refusal: `{"error":{"code","message","hint"}}` with its status. What it says is for the caller; details of the
 //! inside are only logged.
 
-use crate::definitions::agent::load::AgentError;
-use crate::definitions::workflow::read::WorkflowError;
-use crate::storage::queue::QueueError;
-use crate::storage::store::StoreError;
-use crate::types::ids::IdError;
-use crate::types::job::JobError;
+use crate::commands::error::{CommandError, ErrorKind};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tracing::warn;
 
 /// Seconds after which a caller may try again.
 const RETRY_AFTER: u32 = 1;
@@ -41,41 +35,6 @@ impl Reject {
     /// 400.
     pub fn invalid(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message, hint)
-    }
-
-    /// 404 for a session that neither store nor queue knows.
-    pub fn unknown_session(session_id: &str) -> Self {
-        let message = format!("there is no session `{session_id}`");
-        Self::new(StatusCode::NOT_FOUND, "unknown_session", message, "a session begins with its first message")
-    }
-
-    /// 404 for a turn.
-    pub fn unknown_turn(session_id: &str, turn_id: &str) -> Self {
-        let message = format!("session `{session_id}` has no committed turn `{turn_id}`");
-        let hint =
-            "a turn appears once it is committed and is kept for `retention.turns`; see …/turns for those there are";
-        Self::new(StatusCode::NOT_FOUND, "unknown_turn", message, hint)
-    }
-
-    /// 404 for an agent.
-    pub fn unknown_agent(agent_id: &str) -> Self {
-        let message = format!("there is no agent `{agent_id}`");
-        let hint = "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows those there are";
-        Self::new(StatusCode::NOT_FOUND, "unknown_agent", message, hint)
-    }
-
-    /// 404 for a workflow.
-    pub fn unknown_workflow(workflow_id: &str) -> Self {
-        let message = format!("there is no workflow `{workflow_id}`");
-        let hint = "put its file into workflows_dir; `turnwheel workflows list` shows those there are";
-        Self::new(StatusCode::NOT_FOUND, "unknown_workflow", message, hint)
-    }
-
-    /// 404 for a run.
-    pub fn unknown_run(run_id: &str) -> Self {
-        let message = format!("there is no run `{run_id}`");
-        let hint = "runs are kept for `retention.turns` after their end; `turnwheel runs list` shows those there are";
-        Self::new(StatusCode::NOT_FOUND, "unknown_run", message, hint)
     }
 
     /// 404 for a path.
@@ -115,12 +74,6 @@ impl Reject {
         reject.retry_after = Some(RETRY_AFTER);
         reject
     }
-
-    /// 500; `detail` is logged.
-    fn internal(message: &str, detail: &dyn std::fmt::Display) -> Self {
-        warn!("{message}: {detail}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message, "the gateway's log has the details")
-    }
 }
 
 /// The body of a refusal.
@@ -156,83 +109,31 @@ impl IntoResponse for Reject {
     }
 }
 
-impl From<IdError> for Reject {
-    fn from(error: IdError) -> Self {
-        Self::invalid("invalid_id", error.to_string(), format!("choose another `{}`", error.field))
-    }
-}
-
-impl From<JobError> for Reject {
-    fn from(error: JobError) -> Self {
-        match error {
-            JobError::Id(error) => error.into(),
-            JobError::Empty => Self::invalid("empty_message", error.to_string(), "give `text` or `attachments`"),
-            JobError::Malformed(_) | JobError::OtherSession { .. } | JobError::TooDeep(_) => {
-                Self::invalid("invalid_request", error.to_string(), "see the contract's `Job`")
-            }
-        }
-    }
-}
-
-impl From<QueueError> for Reject {
-    fn from(error: QueueError) -> Self {
-        match error {
-            QueueError::Full(problem) => Self::unavailable(
-                "queue_full",
-                format!("the queue is full: {problem}"),
-                "try again when some of the waiting messages have been handled",
-            ),
-            QueueError::TooLarge { .. } => Self::too_large(error.to_string()),
-            QueueError::Unavailable(problem) => {
-                warn!("the queue is unavailable: {problem}");
-                Self::unavailable(
-                    "queue_unavailable",
-                    "the queue is unavailable",
-                    "try again; /readyz says when it is back",
-                )
-            }
-            QueueError::Refused(problem) => Self::internal("the queue refused", &problem),
-        }
-    }
-}
-
-impl From<StoreError> for Reject {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(problem) => {
-                warn!("the store is unavailable: {problem}");
-                Self::unavailable(
-                    "store_unavailable",
-                    "the store is unavailable",
-                    "try again; /readyz says when it is back",
-                )
-            }
-            StoreError::Damaged { what, problem } => {
-                Self::internal(&format!("{what} in the store cannot be read"), &problem)
-            }
-            StoreError::Refused(problem) => Self::internal("the store refused", &problem),
-        }
-    }
-}
-
-impl From<AgentError> for Reject {
-    fn from(error: AgentError) -> Self {
-        let hint = "correct the document; `turnwheel agents validate` checks a file";
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_agent", error.to_string(), hint)
-    }
-}
-
-impl From<WorkflowError> for Reject {
-    fn from(error: WorkflowError) -> Self {
-        let hint = "correct the document; `turnwheel workflows validate` checks a file";
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_workflow", error.to_string(), hint)
+/// Every error of a command, and what becomes one, is a refusal.
+impl<E: Into<CommandError>> From<E> for Reject {
+    fn from(error: E) -> Self {
+        let CommandError { kind, code, message, hint } = error.into();
+        let status = match kind {
+            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::Conflict => StatusCode::CONFLICT,
+            ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ErrorKind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let retry_after = (kind == ErrorKind::Unavailable).then_some(RETRY_AFTER);
+        Self { status, code, message, hint, retry_after }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::queue::QueueError;
+    use crate::storage::store::StoreError;
     use crate::types::ids;
+    use crate::types::job::JobError;
     use serde_json::Value;
 
     async fn body(reject: Reject) -> Value {
@@ -242,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_body_is_an_error_with_code_message_and_hint() {
-        let error = body(Reject::unknown_agent("客服")).await;
+        let error = body(CommandError::unknown_agent("客服").into()).await;
         assert_eq!(error["error"]["code"], "unknown_agent");
         assert!(error["error"]["message"].as_str().unwrap().contains("`客服`"));
         assert!(error["error"]["hint"].as_str().unwrap().contains("turnwheel agents apply"));

@@ -1,8 +1,8 @@
 //! The events of one run: filtered from the stream that it publishes to, with an end. A run tells its end itself; one that
 //! could not, or whose events have expired, ends here by its record.
 
+use super::Reject;
 use super::feed::Feed;
-use super::{Reject, runs};
 use crate::engine::run;
 use crate::engine::workflow::orchestration::event::RunEventType;
 use crate::storage::queue::{From, Queue, StreamEvent};
@@ -146,7 +146,7 @@ impl Following {
         if !self.failed && !silent {
             return;
         }
-        self.over = match runs::load(self.store.as_ref(), &self.run_id).await {
+        self.over = match crate::commands::run_details::load(self.store.as_ref(), &self.run_id).await {
             Ok(run) if run.status == RunStatus::Completed => silent,
             Ok(run) => run.status.has_ended(),
             // A store that is away is asked again.

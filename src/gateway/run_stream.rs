@@ -3,13 +3,15 @@
 
 use super::feed::{self, Feed, Position};
 use super::input::{Body, Filter, Params};
-use super::openapi::{DottedId, Id};
 use super::run_feed::{self, Told, stream_of};
-use super::run_orders::{NewRun, StartedRun};
-use super::{GatewayState, Reject, events, intake, runs};
+use super::{GatewayState, Reject, events};
+use crate::commands::enqueue;
+use crate::commands::error::CommandError;
+use crate::commands::run_details;
+use crate::commands::runs::{NewRun, StartedRun};
 use crate::storage::queue::From;
 use crate::storage::store::Store;
-use crate::types::ids;
+use crate::types::ids::{self, DottedId, Id};
 use crate::types::run::RunRecord;
 use axum::Json;
 use axum::extract::State;
@@ -160,7 +162,7 @@ pub(super) async fn post_start(
     Body(request): Body<RunRequest>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let new = request.of(workflow_id);
-    let started = crate::gateway::run_orders::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
+    let started = crate::commands::runs::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
 }
 
@@ -179,7 +181,7 @@ pub(super) async fn follow(
     Filter(position): Filter<Position>,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
-    let run = runs::load(state.store.as_ref(), &run_id).await?;
+    let run = run_details::load(state.store.as_ref(), &run_id).await?;
     let after = match feed::last_event_id(&headers, position.last_event_id.as_deref())? {
         Some(id) => id.parse().map_err(|_| feed::no_event_id(&id))?,
         None => 0,
@@ -201,7 +203,7 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
         // It may have been started before, by somebody else, and have told much.
         let session_id = request.session_id.clone();
         let StartedRun { run_id, .. } =
-            crate::gateway::run_orders::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+            crate::commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
         let stream = match store.run(&run_id).await? {
             Some(run) => stream_of(&run).to_owned(),
             None => session_id.unwrap_or_else(|| run_id.clone()),
@@ -209,13 +211,13 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
         let feed = Feed::open(queue, stream, From::After(0)).await?;
         return Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)));
     }
-    let run_id = intake::fresh_id();
+    let run_id = enqueue::fresh_id();
     let stream = request.session_id.clone().unwrap_or_else(|| run_id.clone());
     ids::check("session_id", &stream)?;
     // Opened before the run is asked for, so that nothing is missed.
     let feed = Feed::open(queue.clone(), stream, From::Now).await?;
     let request = RunRequest { run_id: Some(run_id.clone()), ..request };
-    crate::gateway::run_orders::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+    crate::commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
     Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
 }
 
@@ -224,9 +226,9 @@ async fn resume(state: GatewayState, workflow_id: &str, last: &str) -> Result<Re
     let parsed = last.rsplit_once(':').and_then(|(run_id, seq)| Some((run_id, seq.parse().ok()?)));
     let hint = "ids of a run's events are `<run_id>:<sequence>`";
     let (run_id, seq) = parsed.ok_or_else(|| Reject { hint: hint.into(), ..feed::no_event_id(last) })?;
-    let run = runs::load(state.store.as_ref(), run_id).await?;
+    let run = run_details::load(state.store.as_ref(), run_id).await?;
     if run.workflow_id != workflow_id {
-        return Err(Reject::unknown_run(run_id));
+        return Err(CommandError::unknown_run(run_id).into());
     }
     go_on(&state, &run, seq, Form::Unnamed).await
 }

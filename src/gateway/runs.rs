@@ -1,76 +1,16 @@
 //! Runs of workflows: listed, looked at, and what operators do with them.
 
 use super::input::{Body, Filter, OptionalBody, Params};
-use super::openapi::Id;
-use super::run_orders::{NewRun, StartedRun};
-use super::sessions::bounded;
-use super::{GatewayState, Reject, intake};
-use crate::engine::run::timeline;
-use crate::engine::workflow::Flows;
-use crate::engine::workflow::orchestration::TimelineEntry;
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
-use crate::types::ids;
-use crate::types::run::{RunQuery, RunRecord, RunStatus};
-use crate::types::run_outcome::{RunFailure, RunUsage};
-use crate::types::timestamp::Timestamp;
+use super::{GatewayState, Reject};
+use crate::commands::run_details::{RunDetails, RunSummary, again, details};
+use crate::commands::runs::StartedRun;
+use crate::commands::sessions::bounded;
+use crate::types::ids::{self, Id};
+use crate::types::run::{RunQuery, RunStatus};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-
-/// What a listing shows of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct RunSummary {
-    /// Key of the run.
-    pub run_id: String,
-    /// The workflow.
-    pub workflow_id: String,
-    /// How far it has come.
-    pub status: RunStatus,
-    /// What it was asked.
-    pub query: String,
-    /// The session that asked for it, if one did.
-    pub origin_session: Option<String>,
-    /// Why it has no output.
-    pub error: Option<RunFailure>,
-    /// What it has used.
-    pub usage: RunUsage,
-    /// When it was asked for.
-    pub created_at: Timestamp,
-    /// When it was begun.
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    pub ended_at: Option<Timestamp>,
-}
-
-impl From<RunRecord> for RunSummary {
-    fn from(run: RunRecord) -> Self {
-        Self {
-            run_id: run.run_id,
-            workflow_id: run.workflow_id,
-            status: run.status,
-            query: run.query,
-            origin_session: run.origin_session,
-            error: run.error,
-            usage: run.usage,
-            created_at: run.created_at,
-            started_at: run.started_at,
-            ended_at: run.ended_at,
-        }
-    }
-}
-
-/// A run, and what happened in it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct RunDetails {
-    /// The run.
-    #[serde(flatten)]
-    pub run: RunRecord,
-    /// Its parts as far as they have come, in the order of the workflow.
-    pub timeline: Vec<TimelineEntry>,
-}
 
 /// Runs.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -116,12 +56,6 @@ pub(super) struct Restart {
     from_stage: String,
 }
 
-/// One run; 404 when there is none.
-pub(super) async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, Reject> {
-    ids::check("run_id", run_id)?;
-    store.run(run_id).await?.ok_or_else(|| Reject::unknown_run(run_id))
-}
-
 /// Runs, newest first.
 #[utoipa::path(get, path = "/api/v1/runs", operation_id = "list_runs", tag = "workflows", params(Which),
     responses((status = 200, description = "Runs", body = RunList)))]
@@ -157,7 +91,7 @@ pub(super) async fn cancel(
     OptionalBody(why): OptionalBody<Cancellation>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let cancelled = crate::gateway::run_orders::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
+    let cancelled = crate::commands::runs::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
@@ -169,7 +103,7 @@ pub(super) async fn resume(
     Params(run_id): Params<String>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    Ok((StatusCode::ACCEPTED, Json(crate::gateway::run_orders::resume_run(queue, store, &run_id).await?)))
+    Ok((StatusCode::ACCEPTED, Json(crate::commands::runs::resume_run(queue, store, &run_id).await?)))
 }
 
 /// Repeats a run from a stage on, as a new run.
@@ -183,22 +117,4 @@ pub(super) async fn restart(
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let started = again(queue, store, &run_id, restart.from_stage).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
-}
-
-/// Starts a new run that repeats `run_id` from a stage on.
-pub async fn again(
-    queue: &dyn Queue,
-    store: &dyn Store,
-    run_id: &str,
-    from_stage: String,
-) -> Result<StartedRun, Reject> {
-    let (from_run, from_stage) = (Some(run_id.to_owned()), Some(from_stage));
-    crate::gateway::run_orders::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
-}
-
-/// A run, and what happened in it so far.
-pub async fn details(store: &Arc<dyn Store>, flows: &Flows, run_id: &str) -> Result<RunDetails, Reject> {
-    let run = load(store.as_ref(), run_id).await?;
-    let timeline = timeline::of(store, flows, &run).await?;
-    Ok(RunDetails { run, timeline })
 }

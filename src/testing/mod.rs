@@ -53,7 +53,7 @@ pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, 
 
 use crate::app as engine;
 use crate::app::Answer;
-use crate::gateway::intake::NewMessage;
+use crate::commands::messages::NewMessage;
 use crate::types::job::{Job, JobBody};
 use crate::types::session::Session;
 use crate::types::step::StepRecord;

@@ -2,6 +2,8 @@
 
 use crate::types::timestamp::Timestamp;
 use thiserror::Error;
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 
 /// The longest identifier, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 128;
@@ -69,6 +71,44 @@ pub fn is_again(turn_id: &str, id: &str) -> bool {
 fn is_illegal(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>' | '/' | '.')
 }
+
+/// An identifier in descriptions of the API only: [`check`] checks ids where they are used.
+pub enum Id {}
+
+/// The same for the ids of messages and users, which may have dots: `job_id`, `turn_id`, `user_id`.
+pub enum DottedId {}
+
+impl utoipa::PartialSchema for DottedId {
+    fn schema() -> RefOr<Schema> {
+        let described = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
+            ))
+            .min_length(Some(1))
+            .max_length(Some(MAX_BYTES))
+            .pattern(Some(r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$"));
+        described.into()
+    }
+}
+
+impl utoipa::ToSchema for DottedId {}
+
+impl utoipa::PartialSchema for Id {
+    fn schema() -> RefOr<Schema> {
+        let described = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
+            ))
+            .min_length(Some(1))
+            .max_length(Some(MAX_BYTES))
+            .pattern(Some(r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$"));
+        described.into()
+    }
+}
+
+impl utoipa::ToSchema for Id {}
 
 #[cfg(test)]
 mod tests {

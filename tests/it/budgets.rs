@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use turnwheel::base::clock;
+use turnwheel::commands::runs::NewRun;
 use turnwheel::definitions::knowledge::source::{Origin, Source};
 use turnwheel::definitions::workflow::definition::WorkflowRecord;
 use turnwheel::engine::workflow::FlowContext;
-use turnwheel::gateway::intake;
-use turnwheel::gateway::run_orders::NewRun;
 use turnwheel::types::event::ReplyKind;
 use turnwheel::types::run::RunRecord;
 use turnwheel::types::session::Status;
@@ -234,16 +233,13 @@ async fn a_run_of_its_own_counts_against_the_days_of_its_task_agents(backend: Ba
     workflow(&engine, &json!({"day": 2 * CALL})).await;
     let start = async || {
         let new = NewRun::new("steps", "x");
-        turnwheel::gateway::run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), new)
-            .await
-            .unwrap()
-            .run_id
+        turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
     };
     let first = start().await;
     assert!(ended(&engine, &first).await.error.is_some());
     counted(&engine, "b", CALL).await;
     up.store(true, Ordering::SeqCst);
-    turnwheel::gateway::run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
+    turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
     eventually(DEADLINE, "it has gone on to its end", || async {
         ended(&engine, &first).await.output.is_some_and(|output| output == "c")
     })

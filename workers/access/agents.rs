@@ -1,10 +1,10 @@
 //! Agents and models, and the workers that run them.
 
 use super::{Access, direct};
+use turnwheel::commands::agents::{AgentSummary, applied};
 use turnwheel::commands::crew::Crew;
+use turnwheel::commands::models::ModelList;
 use turnwheel::definitions::agent::{AgentRecord, StoredAgent};
-use turnwheel::gateway::models::{self, ModelList};
-use turnwheel::gateway::{AgentSummary, applied};
 
 impl Access {
     /// The workers that run now.
@@ -26,7 +26,7 @@ impl Access {
     pub async fn list_models(&self) -> anyhow::Result<ModelList> {
         match self {
             Self::Direct { store, models, budget, .. } => {
-                direct(models::list(store.as_ref(), models.clone(), budget).await)
+                direct(turnwheel::commands::models::list(store.as_ref(), models.clone(), budget).await)
             }
             Self::Gateway(client) => client.models().await,
         }

@@ -68,7 +68,7 @@ impl Access {
     }
 }
 
-fn direct<T>(answer: Result<T, turnwheel::gateway::Reject>) -> anyhow::Result<T> {
+fn direct<T>(answer: Result<T, turnwheel::commands::error::CommandError>) -> anyhow::Result<T> {
     answer.map_err(|reject| Failure::from(reject).into())
 }
 

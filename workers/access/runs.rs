@@ -5,10 +5,9 @@ use crate::client::Followed;
 use crate::feed::{self, Feed};
 use serde_json::json;
 use turnwheel::base::tasks::Tasks;
+use turnwheel::commands::run_details::{RunDetails, RunSummary};
+use turnwheel::commands::runs::{NewRun, StartedRun};
 use turnwheel::engine::workflow::Flows;
-use turnwheel::gateway::intake;
-use turnwheel::gateway::run_orders::{NewRun, StartedRun};
-use turnwheel::gateway::runs::{self, RunDetails, RunSummary};
 use turnwheel::storage::queue::From;
 use turnwheel::types::run::{RunQuery, RunRecord};
 
@@ -16,7 +15,7 @@ impl Access {
     pub async fn start_run(&self, new: NewRun) -> anyhow::Result<StartedRun> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::gateway::run_orders::start_run(queue.as_ref(), store.as_ref(), new).await)
+                direct(turnwheel::commands::runs::start_run(queue.as_ref(), store.as_ref(), new).await)
             }
             Self::Gateway(client) => client.start_run(&new).await,
         }
@@ -31,7 +30,9 @@ impl Access {
 
     pub async fn get_run(&self, run_id: &str) -> anyhow::Result<RunDetails> {
         match self {
-            Self::Direct { store, .. } => direct(runs::details(store, &Flows::builtin(), run_id).await),
+            Self::Direct { store, .. } => {
+                direct(turnwheel::commands::run_details::details(store, &Flows::builtin(), run_id).await)
+            }
             Self::Gateway(client) => client.run(run_id).await,
         }
     }
@@ -43,9 +44,9 @@ impl Access {
         by: Option<String>,
     ) -> anyhow::Result<StartedRun> {
         match self {
-            Self::Direct { queue, store, .. } => direct(
-                turnwheel::gateway::run_orders::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await,
-            ),
+            Self::Direct { queue, store, .. } => {
+                direct(turnwheel::commands::runs::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await)
+            }
             Self::Gateway(client) => client.order_run(run_id, "cancel", &json!({ "reason": reason, "by": by })).await,
         }
     }
@@ -53,7 +54,7 @@ impl Access {
     pub async fn resume_run(&self, run_id: &str) -> anyhow::Result<StartedRun> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::gateway::run_orders::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
+                direct(turnwheel::commands::runs::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
             }
             Self::Gateway(client) => client.order_run(run_id, "resume", &json!({})).await,
         }
@@ -61,9 +62,9 @@ impl Access {
 
     pub async fn restart_run(&self, run_id: &str, from_stage: String) -> anyhow::Result<StartedRun> {
         match self {
-            Self::Direct { queue, store, .. } => {
-                direct(runs::again(queue.as_ref(), store.as_ref(), run_id, from_stage).await)
-            }
+            Self::Direct { queue, store, .. } => direct(
+                turnwheel::commands::run_details::again(queue.as_ref(), store.as_ref(), run_id, from_stage).await,
+            ),
             Self::Gateway(client) => client.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await,
         }
     }

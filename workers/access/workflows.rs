@@ -1,15 +1,15 @@
 //! Workflows.
 
 use super::{Access, direct};
+use turnwheel::commands::workflows::WorkflowSummary;
 use turnwheel::definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use turnwheel::engine::workflow::Flows;
-use turnwheel::gateway::workflows::{self, WorkflowSummary};
 
 impl Access {
     /// All workflows, also those that are compiled in.
     pub async fn list_workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
         match self {
-            Self::Direct { store, .. } => direct(workflows::summaries(store.as_ref()).await),
+            Self::Direct { store, .. } => direct(turnwheel::commands::workflows::summaries(store.as_ref()).await),
             Self::Gateway(client) => client.workflows().await,
         }
     }
@@ -17,7 +17,7 @@ impl Access {
     pub async fn get_workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
         match self {
             Self::Direct { store, .. } => {
-                let found = direct(workflows::find(store.as_ref(), workflow_id).await)?;
+                let found = direct(turnwheel::commands::workflows::find(store.as_ref(), workflow_id).await)?;
                 Ok(found.map(|workflow| workflow.to_stored()))
             }
             Self::Gateway(client) => client.workflow(workflow_id).await,
@@ -29,7 +29,11 @@ impl Access {
         match self {
             Self::Direct { store, known, .. } => {
                 let here = (Flows::builtin().ids(), known.as_ref());
-                direct(workflows::register(store.as_ref(), here, workflow).await.map(|registered| registered.changed))
+                direct(
+                    turnwheel::commands::workflows::register(store.as_ref(), here, workflow)
+                        .await
+                        .map(|registered| registered.changed),
+                )
             }
             Self::Gateway(client) => client.register(&workflow).await,
         }

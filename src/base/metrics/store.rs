@@ -35,7 +35,7 @@ impl StoreCommands {
     }
 
     /// How long the oldest command has been in flight; zero if none is.
-    pub fn oldest(&self) -> Duration {
+    pub(crate) fn oldest(&self) -> Duration {
         self.lock().1.first().map_or(Duration::ZERO, |(begun, _)| begun.elapsed())
     }
 

@@ -6,7 +6,6 @@ use crate::base::config::Settings;
 use crate::commands::crew::Crew;
 use crate::definitions::agent::validate::Known;
 use crate::engine::worker::rewind;
-use crate::gateway::letters;
 use crate::storage::queue::Queue;
 use crate::storage::store::records::SessionQuery;
 use crate::storage::store::{Damaged, Listed, Store, StoreError};
@@ -160,7 +159,7 @@ async fn timers(store: &dyn Store) -> Finding {
 }
 
 async fn dead_letters(queue: &dyn Queue) -> Finding {
-    let letters = match letters::newest(queue, LIMIT).await {
+    let letters = match crate::commands::dead_letters::newest(queue, LIMIT).await {
         Ok(letters) => letters,
         Err(reject) => return away("dead letters", &reject),
     };

@@ -1,7 +1,5 @@
 //! A workflow for people: as JSON for a viewer, as a tree for the terminal, and as a [`mermaid`] flowchart (O-33).
 
-use super::flowchart::mermaid;
-
 use super::definition::{LimitsConfig, Retry, Role, Route, Shape, Stage, SubAgent, Target, Workflow};
 use super::known::KnownRunnables;
 use crate::types::duration;
@@ -213,7 +211,7 @@ fn cut(line: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::definitions::workflow::definition::WorkflowRecord;
-    use crate::definitions::workflow::flowchart::label;
+    use crate::definitions::workflow::flowchart::{label, mermaid};
     use crate::definitions::workflow::read;
     use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use turnwheel::app::Engine;
 use turnwheel::base::config::{self, Environment, Provider};
-use turnwheel::gateway::intake::NewMessage;
+use turnwheel::commands::messages::NewMessage;
 use turnwheel::types::duration::Text;
 
 const KEY: &str = "sk-very-secret-0123456789";

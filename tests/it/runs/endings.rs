@@ -56,7 +56,7 @@ async fn a_run_asked_for_twice_is_one(backend: Backend) {
     ended(&engine, "r1").await;
     assert_eq!(start(&engine, new.clone()).await, "r1");
     let other = NewRun { query: "别的".into(), ..new };
-    let refused = run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), other).await.unwrap_err();
+    let refused = run_commands::start_run(engine.queue.as_ref(), engine.store.as_ref(), other).await.unwrap_err();
     assert_eq!(refused.code, "run_id_taken");
     // Also when somebody publishes the job without asking.
     let job = json!({"type": "run", "session_id": "r1", "job_id": "again", "workflow_id": "steps", "query": "别的"});
@@ -64,7 +64,7 @@ async fn a_run_asked_for_twice_is_one(backend: Backend) {
     assert_eq!(engine.turn("r1", "again").await.outcome, Outcome::Noop);
     assert_eq!(asked(&engine), ["a", "b", "c"]);
     let unknown =
-        run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), NewRun::new("nobody", "问")).await;
+        run_commands::start_run(engine.queue.as_ref(), engine.store.as_ref(), NewRun::new("nobody", "问")).await;
     assert_eq!(unknown.unwrap_err().code, "unknown_workflow");
 }
 
@@ -129,7 +129,7 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     assert_once(&events);
     let ends = [RunEventType::RunFailed, RunEventType::RunFailed, RunEventType::RunCompleted];
     assert_eq!(outermost(&events)[1..], ends, "each attempt has an end");
-    let refused = run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap_err();
+    let refused = run_commands::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap_err();
     assert_eq!(refused.code, "run_not_failed");
 }
 
@@ -139,13 +139,13 @@ async fn a_cancelled_run_ends_at_once_and_can_go_on(backend: Backend) {
     let run_id = start(&engine, NewRun::new("steps", "问")).await;
     is_asked(&engine, "b").await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    run_orders::cancel_run(queue, store, &run_id, Some("太慢".into()), Some("op".into())).await.unwrap();
+    run_commands::cancel_run(queue, store, &run_id, Some("太慢".into()), Some("op".into())).await.unwrap();
     let run = ended(&engine, &run_id).await;
     assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op: 太慢"));
     let events = told(&engine, &run_id, &run_id).await;
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunFailed]);
     assert_eq!(events.last().unwrap().error.as_deref(), Some("operator: op: 太慢"));
-    let refused = run_orders::cancel_run(queue, store, &run_id, None, None).await.unwrap_err();
+    let refused = run_commands::cancel_run(queue, store, &run_id, None, None).await.unwrap_err();
     assert_eq!(refused.code, "run_ended");
     engine.model.script(echo);
     resume(&engine, &run_id).await;
@@ -172,7 +172,7 @@ async fn a_run_is_repeated_from_a_stage(backend: Backend) {
     assert_eq!(asked(&engine), ["a", "b", "c", "b", "c"]);
     assert_once(&told(&engine, &run_id, &run_id).await);
     let refused =
-        run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), from("nowhere")).await.unwrap_err();
+        run_commands::start_run(engine.queue.as_ref(), engine.store.as_ref(), from("nowhere")).await.unwrap_err();
     assert!(refused.code == "unknown_stage" && refused.message.contains("first, second, third"), "{refused:?}");
 }
 

@@ -12,10 +12,10 @@ use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel};
 use serde_json::{Value, json};
 use turnwheel::base::clock;
+use turnwheel::commands::runs::{NewRun, StartedRun};
+use turnwheel::commands::{operator, runs as run_commands};
 use turnwheel::definitions::workflow::definition::WorkflowRecord;
 use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
-use turnwheel::gateway::run_orders::{NewRun, StartedRun};
-use turnwheel::gateway::{intake, run_orders};
 use turnwheel::lab::invariants;
 use turnwheel::types::run::RunRecord;
 
@@ -48,11 +48,11 @@ async fn register(engine: &Engine, document: Value) {
 }
 
 async fn start(engine: &Engine, new: NewRun) -> String {
-    turnwheel::gateway::run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+    turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
 }
 
 async fn resume(engine: &Engine, run_id: &str) -> StartedRun {
-    turnwheel::gateway::run_orders::resume_run(engine.queue.as_ref(), engine.store.as_ref(), run_id).await.unwrap()
+    turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), run_id).await.unwrap()
 }
 
 async fn run_of(engine: &Engine, run_id: &str) -> RunRecord {

@@ -40,7 +40,7 @@ async fn deciding_for(backend: Backend, target: &'static str) -> Engine {
 
 async fn cancel(engine: &Engine, run_id: &str) {
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    run_orders::cancel_run(queue, store, run_id, None, Some("op".into())).await.unwrap();
+    run_commands::cancel_run(queue, store, run_id, None, Some("op".into())).await.unwrap();
 }
 
 /// Waits for a step that says how far the turn is.
@@ -79,8 +79,8 @@ async fn a_cancellation_reaches_a_function_that_waits(backend: Backend) {
 
     engine.publish("s1", "m-1", "走流程").await;
     recorded(&engine, "s1", "m-1", "0/waits/begun").await;
-    let order = intake::Order { command: Command::Cancel, name: None, reason: None, by: Some("op".into()) };
-    intake::command(engine.queue.as_ref(), engine.store.as_ref(), "s1", order).await.unwrap();
+    let order = operator::Order { command: Command::Cancel, name: None, reason: None, by: Some("op".into()) };
+    operator::command(engine.queue.as_ref(), engine.store.as_ref(), "s1", order).await.unwrap();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
 }
 

@@ -128,8 +128,8 @@ async fn a_run_of_a_session_that_has_no_agent_yet_is_remembered(backend: Backend
     let session = engine.session("s2").await;
     assert_eq!((session.agent_id.as_str(), session.user_id.as_str()), ("", "u1"));
     // Operators can close it, and its first message names its agent, who greets.
-    let order = intake::Order { command: Command::Close, name: None, reason: None, by: None };
-    intake::command(engine.queue.as_ref(), engine.store.as_ref(), "s2", order).await.unwrap();
+    let order = operator::Order { command: Command::Close, name: None, reason: None, by: None };
+    operator::command(engine.queue.as_ref(), engine.store.as_ref(), "s2", order).await.unwrap();
     eventually(DEADLINE, "it is closed", || async { engine.session("s2").await.closed_at.is_some() }).await;
     engine.say("s2", "m-1", "在吗").await;
     let session = engine.session("s2").await;
@@ -211,7 +211,7 @@ async fn a_workflow_that_fails_is_for_the_agent_to_tell(backend: Backend) {
     let events = told(&engine, "s1", &run.run_id).await;
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunFailed]);
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    assert_eq!(run_orders::resume_run(queue, store, &run.run_id).await.unwrap_err().code, "run_of_turn");
+    assert_eq!(run_commands::resume_run(queue, store, &run.run_id).await.unwrap_err().code, "run_of_turn");
 }
 
 async fn a_workflow_is_cancelled_with_its_turn(backend: Backend) {
@@ -222,7 +222,7 @@ async fn a_workflow_is_cancelled_with_its_turn(backend: Backend) {
     let run = engine.store.runs(RunQuery::default()).await.unwrap().remove(0);
     assert_eq!(run.status, RunStatus::Running);
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    run_orders::cancel_run(queue, store, &run.run_id, None, Some("op".into())).await.unwrap();
+    run_commands::cancel_run(queue, store, &run.run_id, None, Some("op".into())).await.unwrap();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
     let run = ended(&engine, &run.run_id).await;
     assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));

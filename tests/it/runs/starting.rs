@@ -5,7 +5,7 @@ use crate::gateway::Gateway;
 use crate::run_streams::payloads;
 use crate::scenarios::{on_both_backends, sales};
 use futures::future::join_all;
-use turnwheel::gateway::Reject;
+use turnwheel::commands::error::CommandError;
 use turnwheel::types::run::{RunQuery, RunStatus};
 
 on_both_backends!(
@@ -15,8 +15,8 @@ on_both_backends!(
     runs_can_be_listed_by_their_ends,
 );
 
-async fn asks(engine: &Engine, new: NewRun) -> Result<StartedRun, Reject> {
-    run_orders::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await
+async fn asks(engine: &Engine, new: NewRun) -> Result<StartedRun, CommandError> {
+    run_commands::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await
 }
 
 async fn a_task_agent_runs_by_itself(backend: Backend) {
@@ -97,7 +97,7 @@ async fn runs_can_be_listed_by_their_ends(backend: Backend) {
         engine.store.runs(query).await.unwrap().pop().map(|run| run.run_id)
     };
     assert_eq!(last(None).await.as_ref(), Some(&quick), "one that goes on has no end");
-    run_orders::cancel_run(engine.queue.as_ref(), engine.store.as_ref(), &slow, None, None).await.unwrap();
+    run_commands::cancel_run(engine.queue.as_ref(), engine.store.as_ref(), &slow, None, None).await.unwrap();
     ended(&engine, &slow).await;
     assert_eq!((last(None).await, last(Some(RunStatus::Completed)).await), (Some(slow.clone()), Some(quick)));
     let lane = RunQuery { lane: Some(slow.clone()), ..RunQuery::default() };

@@ -7,8 +7,8 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::gateway::intake::{self, Order};
-use turnwheel::gateway::{has_jobs, letters};
+use turnwheel::commands::operator::Order;
+use turnwheel::commands::sessions::has_jobs;
 use turnwheel::storage::store::records::{Acquire, Acquired};
 use turnwheel::types::cause::Cause;
 use turnwheel::types::event::Event;
@@ -35,7 +35,10 @@ fn order(command: Command) -> Order {
 }
 
 async fn command(engine: &Engine, session_id: &str, order: Order) -> String {
-    intake::command(engine.queue.as_ref(), engine.store.as_ref(), session_id, order).await.unwrap().job_id
+    turnwheel::commands::operator::command(engine.queue.as_ref(), engine.store.as_ref(), session_id, order)
+        .await
+        .unwrap()
+        .job_id
 }
 
 /// The statuses of a session are one chain, as published.
@@ -176,15 +179,18 @@ async fn letter_of_an_unknown_agent_is_answered_once_it_is_known(backend: Backen
     engine.publish_job("新", job).await;
     eventually(DEADLINE, "it is given up", || async { !engine.dead_letters().await.is_empty() }).await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    let refused = letters::replay(queue, store, "m-1").await.unwrap_err();
+    let refused = turnwheel::commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err();
     assert_eq!(refused.code, "unknown_agent");
-    assert_eq!(letters::newest(queue, 10).await.unwrap().len(), 1, "it stays");
+    assert_eq!(turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().len(), 1, "it stays");
     engine.apply(sales_with(&json!({"id": "helper"}))).await;
-    let replayed = letters::replay(queue, store, "m-1").await.unwrap();
+    let replayed = turnwheel::commands::dead_letters::replay(queue, store, "m-1").await.unwrap();
     assert_eq!(replayed.job_id, format!("m-1-replay-{}", replayed.seq));
     assert_eq!(engine.turn("新", &replayed.job_id).await.outcome, Outcome::Answered);
-    assert!(letters::newest(queue, 10).await.unwrap().is_empty(), "it is gone");
-    assert_eq!(letters::replay(queue, store, "m-1").await.unwrap_err().code, "unknown_letter");
+    assert!(turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().is_empty(), "it is gone");
+    assert_eq!(
+        turnwheel::commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err().code,
+        "unknown_letter"
+    );
 }
 
 /// A turn that is given up, since its first worker died: `m-1` in `s1`.
@@ -211,9 +217,9 @@ async fn given_up(mut backend: Backend) -> Engine {
 async fn letter_of_a_cancelled_turn_is_a_turn_of_its_own(backend: Backend) {
     let engine = given_up(backend).await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    let letter = letters::newest(queue, 10).await.unwrap().remove(0);
+    let letter = turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().remove(0);
     assert_eq!((letter.cause, letter.session_id.as_str(), letter.attempts), (Cause::Attempts, "s1", 1));
-    let replayed = letters::replay(queue, store, &letter.seq.to_string()).await.unwrap();
+    let replayed = turnwheel::commands::dead_letters::replay(queue, store, &letter.seq.to_string()).await.unwrap();
     let turn = engine.turn("s1", &replayed.job_id).await;
     assert_eq!(turn.outcome, Outcome::Answered, "though its id was seen: {turn:?}");
     let session = engine.session("s1").await;
@@ -221,7 +227,7 @@ async fn letter_of_a_cancelled_turn_is_a_turn_of_its_own(backend: Backend) {
     assert!(session.has_handled("m-1") && session.has_handled("m-1-replay-1"), "{:?}", session.recent_jobs);
     statuses_are_one_chain(&engine, "s1").await;
     assert_eq!(apologies(&engine, "s1").await, 1);
-    assert!(letters::newest(queue, 10).await.unwrap().is_empty());
+    assert!(turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().is_empty());
 }
 
 async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
@@ -229,13 +235,18 @@ async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
     engine.publish_job("s1", json!({"type": "dance", "session_id": "s1"})).await;
     eventually(DEADLINE, "it is given up", || async { engine.dead_letters().await.len() == 2 }).await;
-    let refused = letters::replay(queue, store, "2").await.unwrap_err();
+    let refused = turnwheel::commands::dead_letters::replay(queue, store, "2").await.unwrap_err();
     assert!(refused.code == "unfit_letter" && refused.message.contains("would only come back"), "{refused:?}");
-    let newest: Vec<u64> = letters::newest(queue, 1).await.unwrap().into_iter().map(|letter| letter.seq).collect();
+    let newest: Vec<u64> = turnwheel::commands::dead_letters::newest(queue, 1)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|letter| letter.seq)
+        .collect();
     assert_eq!(newest, [2], "the newest comes first");
-    let first = letters::find(queue, "m-1").await.unwrap();
+    let first = turnwheel::commands::dead_letters::find(queue, "m-1").await.unwrap();
     assert_eq!(first.seq, 1);
-    let shown = letters::Letter::from(&first);
+    let shown = turnwheel::commands::dead_letters::Letter::from(&first);
     assert_eq!((shown.payload["text"].as_str(), shown.subject.ends_with(".jobs.s1")), (Some("你好"), true));
     let status = engine.session("s1").await.workflow_state.status;
     assert_eq!(status, Status::Cancelled);

@@ -1,21 +1,21 @@
 //! Asking for runs of workflows, cancelling them, letting them go on: for the HTTP handlers and for whoever reaches queue
 //! and store directly.
 
-use super::Reject;
-use super::intake::{self, Order, fresh_id, place};
-use super::openapi::{DottedId, Id};
+use super::enqueue::{fresh_id, place};
+use super::operator as cmd_operator;
+use super::operator::Order;
 use crate::base::clock;
+use crate::commands::error::{CommandError, ErrorKind};
 use crate::definitions::workflow::definition::Workflow;
 use crate::engine::run::{self, Beginning};
 use crate::engine::turn::CancelReason;
 use crate::storage::queue::Queue;
 use crate::storage::store::Store;
-use crate::types::ids;
+use crate::types::ids::{self, DottedId, Id};
 use crate::types::job::{Command, Job, JobBody};
 use crate::types::run::{RunRecord, RunStatus};
 use crate::types::run_outcome::{RunFailure, RunUsage};
 use crate::types::session::Kind;
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct StartedRun {
 }
 
 /// Puts a run onto a lane of its own. Durable on return; the same `run_id` again is the same run.
-pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Result<StartedRun, Reject> {
+pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Result<StartedRun, CommandError> {
     let new = complete(store, new).await?;
     check(store, &new).await?;
     let run_id = new.run_id.clone().unwrap_or_else(fresh_id);
@@ -104,7 +104,12 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
 
 /// Whether `job`, which the queue has dropped as a repeat, asks for the same as the one that counts: another caller may have asked
 /// for something else at the same time.
-async fn is_of(queue: &dyn Queue, store: &dyn Store, job: &Job, (new, seq): (&NewRun, u64)) -> Result<bool, Reject> {
+async fn is_of(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    job: &Job,
+    (new, seq): (&NewRun, u64),
+) -> Result<bool, CommandError> {
     let first = queue.next_in_lane(&job.session_id, seq.saturating_sub(1), seq).await?;
     if let Some(first) = first.filter(|first| first.seq == seq) {
         return Ok(first.job().is_ok_and(|first| first.body == job.body));
@@ -119,7 +124,7 @@ fn body_of(new: NewRun) -> JobBody {
 }
 
 /// What the run that is repeated says, where the new one says nothing.
-async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, Reject> {
+async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, CommandError> {
     let Some(from_run) = &new.from_run else { return Ok(new) };
     ids::check("from_run", from_run)?;
     let source = load(store, from_run).await?;
@@ -129,7 +134,7 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, Reject> {
     if !new.workflow_id.is_empty() && new.workflow_id != source.workflow_id {
         let message =
             format!("run `{from_run}` is one of workflow `{}`, not of `{}`", source.workflow_id, new.workflow_id);
-        return Err(Reject::invalid("other_workflow", message, "leave `workflow_id` out"));
+        return Err(CommandError::invalid("other_workflow", message, "leave `workflow_id` out"));
     }
     // What it was asked is a part of what counts as it was.
     Ok(NewRun {
@@ -142,7 +147,7 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, Reject> {
     })
 }
 
-async fn check(store: &dyn Store, new: &NewRun) -> Result<(), Reject> {
+async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
     let NewRun { workflow_id, query, session_id, user_id, run_id, .. } = new;
     let workflow = &Some(workflow_id.clone());
     for (field, id) in [("workflow_id", workflow), ("session_id", session_id), ("user_id", user_id), ("run_id", run_id)]
@@ -152,21 +157,25 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), Reject> {
         }
     }
     if query.trim().is_empty() {
-        return Err(Reject::invalid("empty_query", "query is empty", "say what the workflow is to do as `query`"));
+        return Err(CommandError::invalid(
+            "empty_query",
+            "query is empty",
+            "say what the workflow is to do as `query`",
+        ));
     }
     if new.from_run.is_none() && run::runs(store, workflow_id).await?.is_none() {
-        return Err(Reject::unknown_workflow(workflow_id));
+        return Err(CommandError::unknown_workflow(workflow_id));
     }
     Ok(())
 }
 
 /// Refuses a stage that the repeated run has not.
-async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Result<(), Reject> {
+async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Result<(), CommandError> {
     let steps = store.steps(&source.lane, &source.turn_id).await?;
     let Some(Beginning { manifest, .. }) = Beginning::of(&steps, &source.prefix) else {
         let message = format!("the steps of run `{}` are not kept, or there are none yet", source.run_id);
         let hint = "steps are kept for `retention.turns`; start the workflow anew";
-        return Err(Reject::new(StatusCode::CONFLICT, "no_steps", message, hint));
+        return Err(CommandError::new(ErrorKind::Conflict, "no_steps", message, hint));
     };
     let mut by_id: HashMap<String, Arc<Workflow>> = HashMap::new();
     for (id, hash) in &manifest.workflows {
@@ -174,11 +183,11 @@ async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Resu
         by_id.extend(version.map(|version| (id.clone(), Arc::clone(&version.workflow))));
     }
     let Some(root) = by_id.get(&manifest.workflow_id).cloned() else {
-        return Err(Reject::unknown_workflow(&manifest.workflow_id));
+        return Err(CommandError::unknown_workflow(&manifest.workflow_id));
     };
     let checked = run::check_stage(&root, &|id| by_id.get(id).cloned(), stage);
     let hint = "`from_stage` is a path, such as `plan` or `outer_loop[2]/parallel_result`";
-    checked.map_err(|problem| Reject::invalid("unknown_stage", problem, hint))
+    checked.map_err(|problem| CommandError::invalid("unknown_stage", problem, hint))
 }
 
 fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
@@ -188,10 +197,10 @@ fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
         && (&known.from_run, &known.from_stage) == (&new.from_run, &new.from_stage)
 }
 
-fn taken(run_id: &str) -> Reject {
+fn taken(run_id: &str) -> CommandError {
     let message =
         format!("`{run_id}` is another run, or a session, or the same with another query, session, user or channel");
-    Reject::new(StatusCode::CONFLICT, "run_id_taken", message, "leave `run_id` out for a fresh one")
+    CommandError::new(ErrorKind::Conflict, "run_id_taken", message, "leave `run_id` out for a fresh one")
 }
 
 /// The record of a run that waits on the queue.
@@ -222,9 +231,9 @@ fn pending(job: &Job) -> Option<RunRecord> {
     })
 }
 
-async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, Reject> {
+async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, CommandError> {
     ids::check("run_id", run_id)?;
-    store.run(run_id).await?.ok_or_else(|| Reject::unknown_run(run_id))
+    store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))
 }
 
 /// Ends a run, or the turn that it is a part of. Durable on return.
@@ -234,12 +243,12 @@ pub async fn cancel_run(
     run_id: &str,
     reason: Option<String>,
     by: Option<String>,
-) -> Result<StartedRun, Reject> {
+) -> Result<StartedRun, CommandError> {
     let run = load(store, run_id).await?;
     if run.status.has_ended() {
         let message = format!("run `{run_id}` has ended: it is `{}`", run.status.as_str());
-        return Err(Reject::new(
-            StatusCode::CONFLICT,
+        return Err(CommandError::new(
+            ErrorKind::Conflict,
             "run_ended",
             message,
             "only a run that goes on can be cancelled",
@@ -247,7 +256,7 @@ pub async fn cancel_run(
     }
     let cause = CancelReason::operator(reason.as_deref(), by.as_deref()).to_string();
     let order = Order { command: Command::Cancel, name: None, reason, by };
-    intake::command(queue, store, &run.lane, order).await?;
+    cmd_operator::command(queue, store, &run.lane, order).await?;
     if run.status == RunStatus::Pending && run.started_at.is_none() {
         // The command stands behind the run in its lane. The worker that takes the run reads in its record that it must not begin.
         let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
@@ -260,9 +269,9 @@ pub async fn cancel_run(
 }
 
 /// Lets a failed or cancelled run go on: finished stages count as they are, failed ones are tried again. Durable on return.
-pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> Result<StartedRun, Reject> {
+pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> Result<StartedRun, CommandError> {
     let run = load(store, run_id).await?;
-    let conflict = |code, message: String, hint: &str| Err(Reject::new(StatusCode::CONFLICT, code, message, hint));
+    let conflict = |code, message: String, hint: &str| Err(CommandError::new(ErrorKind::Conflict, code, message, hint));
     if run.lane != run.run_id {
         let message = format!("run `{run_id}` was a part of turn `{}` of session `{}`", run.turn_id, run.lane);
         return conflict("run_of_turn", message, "restart it from a stage, which makes a run of its own");

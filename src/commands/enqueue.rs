@@ -1,0 +1,46 @@
+//! Puts a job onto its session's lane.
+
+use crate::commands::error::CommandError;
+use crate::storage::queue::{Publish, Published, Queue};
+use crate::types::job::{Job, JobBody};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tracing::Span;
+use uuid::Uuid;
+
+/// A job that the queue holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Accepted {
+    /// Names the turn.
+    pub job_id: String,
+    /// The session.
+    pub session_id: String,
+}
+
+/// Puts a job onto its lane. Durable on return.
+pub async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, CommandError> {
+    place(queue, job).await.map(|(accepted, _)| accepted)
+}
+
+/// Puts a job onto its lane, and answers its place in the stream, too.
+pub async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published), CommandError> {
+    // Where a request's span is the current one.
+    Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
+    let published = place_payload(queue, &job, job.encode()).await?;
+    Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
+}
+
+/// The same with a payload of the job. A user's message leaves the lane's places for commands and timers free.
+pub async fn place_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, CommandError> {
+    let msg_id = Some(format!("{}:{}", job.session_id, job.job_id));
+    let publish = Publish { session_id: job.session_id.clone(), msg_id, payload };
+    Ok(match job.body {
+        JobBody::UserMessage(_) => queue.publish_message(publish).await?,
+        _ => queue.publish(publish).await?,
+    })
+}
+
+/// A random id for a job or a run.
+pub fn fresh_id() -> String {
+    Uuid::new_v4().to_string()
+}

@@ -1,0 +1,126 @@
+//! Puts users' messages onto their sessions' lanes.
+
+use super::enqueue::{Accepted, fresh_id, publish};
+use crate::base::clock;
+use crate::commands::error::CommandError;
+use crate::storage::queue::Queue;
+use crate::storage::store::Store;
+use crate::types::ids::{self, DottedId, Id};
+use crate::types::job::{Attachment, Job, JobBody, UserMessage};
+use crate::types::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tracing::debug;
+
+/// A user's message as it is posted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct NewMessage {
+    /// The session; an unknown one begins with this message.
+    #[schema(value_type = Id)]
+    pub session_id: String,
+    /// The agent; optional once the session exists.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The words; may be empty only with attachments.
+    #[serde(default)]
+    pub text: String,
+    /// The same id twice is one turn; a fresh one unless given.
+    #[schema(value_type = Option<DottedId>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// The user.
+    #[schema(value_type = Option<DottedId>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// The channel.
+    #[schema(value_type = Option<Id>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// When the user wrote it; now unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    /// The channel's own.
+    #[schema(value_type = Object)]
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// Pictures and files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+}
+
+impl NewMessage {
+    /// What a user says to an agent, under a fresh id.
+    pub fn new(session_id: impl Into<String>, agent_id: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { session_id: session_id.into(), agent_id: Some(agent_id.into()), text: text.into(), ..Self::default() }
+    }
+}
+
+/// The fields of [`NewMessage`]; `type` belongs to the job and is harmless.
+const FIELDS: [&str; 10] =
+    ["session_id", "agent_id", "text", "job_id", "user_id", "channel", "sent_at", "metadata", "attachments", "type"];
+
+/// Logs the fields of a posted message that mean nothing here (CONTRACT.md: ignored with a debug log).
+pub fn log_unknown_fields(document: &Map<String, Value>) {
+    for field in document.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
+        debug!(field, "an unknown field of a message is ignored");
+    }
+}
+
+/// Checks a message and puts it onto its session's lane. Durable on return.
+pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -> Result<Accepted, CommandError> {
+    if let Some(job_id) = &message.job_id {
+        ids::check("job_id", job_id)?;
+    }
+    let body = UserMessage {
+        agent_id: message.agent_id,
+        text: message.text,
+        user_id: message.user_id,
+        channel: message.channel,
+        sent_at: Some(message.sent_at.unwrap_or_else(clock::now)),
+        metadata: message.metadata,
+        attachments: message.attachments,
+    };
+    let agent_id = body.agent_id.clone();
+    let job = Job {
+        session_id: message.session_id,
+        job_id: message.job_id.unwrap_or_else(fresh_id),
+        body: JobBody::UserMessage(body),
+    };
+    job.check()?;
+    match agent_id {
+        Some(agent_id) => takes_chats(store, &agent_id).await?,
+        None if !is_known(queue, store, &job.session_id).await? => {
+            let message = format!("agent_id is missing, and session `{}` is unknown", job.session_id);
+            return Err(CommandError::invalid(
+                "missing_agent",
+                message,
+                "give `agent_id` with a session's first message",
+            ));
+        }
+        None => {}
+    }
+    publish(queue, job).await
+}
+
+/// Refuses a session that is unknown, or no id.
+pub async fn require_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<(), CommandError> {
+    ids::check("session_id", session_id)?;
+    if is_known(queue, store, session_id).await? { Ok(()) } else { Err(CommandError::unknown_session(session_id)) }
+}
+
+/// A session is known from its first message on, even while no worker has taken it.
+async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, CommandError> {
+    Ok(store.session(session_id).await?.is_some() || queue.knows(session_id).await?)
+}
+
+/// Refuses an agent that is unknown, or that serves workflows only.
+pub async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), CommandError> {
+    let agent = store.agent(agent_id).await?.ok_or_else(|| CommandError::unknown_agent(agent_id))?;
+    if agent.config.is_task_agent() {
+        let message =
+            format!("agent `{agent_id}` is a task agent (it has a `system_prompt`): it takes no chat sessions");
+        return Err(CommandError::invalid("task_agent", message, "name an agent that has an `sop`"));
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Operators' commands, and what a human says while a session is `transferred`.
+
+use super::enqueue::{Accepted, fresh_id, place, publish};
+use super::messages::require_known;
+use crate::commands::error::{CommandError, ErrorKind};
+use crate::engine::turn::HUMAN_REPLY;
+use crate::storage::queue::{CancelHint, Published, Queue};
+use crate::storage::store::Store;
+use crate::types::ids::{self};
+use crate::types::job::{Command, Job, JobBody};
+use crate::types::session::Status;
+use serde::{Deserialize, Serialize};
+use tracing::debug;
+
+/// What an operator orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Which command.
+    pub command: Command,
+    /// The name of the timers to be cancelled; all unless given.
+    pub name: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// By whom.
+    pub by: Option<String>,
+}
+
+/// Puts an operator's command onto a session's lane. Durable on return.
+pub async fn command(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    session_id: &str,
+    order: Order,
+) -> Result<Accepted, CommandError> {
+    require_known(queue, store, session_id).await?;
+    let Order { command, name, reason, by } = order;
+    let job = Job {
+        session_id: session_id.to_owned(),
+        job_id: fresh_id(),
+        body: JobBody::Control { command, name, reason, by, left_at: None },
+    };
+    let (accepted, Published { seq, .. }) = place(queue, job).await?;
+    // The command waits behind the turn that it is to end.
+    let hint = CancelHint { session_id: session_id.to_owned(), seq };
+    if command == Command::Cancel
+        && let Err(error) = queue.hint_cancel(hint).await
+    {
+        debug!(session_id, "no hint of the cancellation, its delivery gives one: {error}");
+    }
+    Ok(accepted)
+}
+
+/// A human's words, published.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Spoken {
+    /// Names the reply.
+    pub reply_id: String,
+    /// The session.
+    pub session_id: String,
+}
+
+/// Puts a human's words to the user onto the lane, while a human has the conversation. Durable on return.
+pub async fn speak(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    session_id: &str,
+    text: String,
+    by: Option<String>,
+) -> Result<Spoken, CommandError> {
+    ids::check("session_id", session_id)?;
+    if text.trim().is_empty() {
+        return Err(CommandError::invalid("empty_message", "text is empty", "give what the user is to read as `text`"));
+    }
+    let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
+    let status = session.workflow_state.status;
+    if status != Status::Transferred {
+        let message = format!("session `{session_id}` is `{status}`, not `transferred`");
+        let hint = "a human's reply is taken only while a human has the conversation";
+        return Err(CommandError::new(ErrorKind::Conflict, "not_transferred", message, hint));
+    }
+    let body = JobBody::Reply { text, by };
+    let Accepted { job_id, session_id } =
+        publish(queue, Job { session_id: session_id.to_owned(), job_id: fresh_id(), body }).await?;
+    Ok(Spoken { reply_id: format!("{session_id}/{job_id}/{HUMAN_REPLY}"), session_id })
+}

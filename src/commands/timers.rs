@@ -1,0 +1,46 @@
+//! Pending timers of all sessions or of one.
+
+use crate::commands::error::CommandError;
+use crate::storage::store::Store;
+use crate::storage::store::records::DueTimer;
+use crate::types::ids::{self};
+use crate::types::timer::Timer;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Further ahead than any timer is due.
+const EVER: Duration = Duration::from_secs(200 * 365 * 86_400);
+
+/// A timer with its session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PendingTimer {
+    /// The session.
+    pub session_id: String,
+    /// The timer.
+    #[serde(flatten)]
+    pub timer: Timer,
+}
+
+impl From<DueTimer> for PendingTimer {
+    fn from(DueTimer { session_id, timer }: DueTimer) -> Self {
+        Self { session_id, timer }
+    }
+}
+
+/// Timers that have not fired, those due first at the top: of one session, or of all.
+pub async fn pending(
+    store: &dyn Store,
+    session_id: Option<&str>,
+    limit: usize,
+) -> Result<Vec<PendingTimer>, CommandError> {
+    let Some(session_id) = session_id else {
+        return Ok(store.due_timers(EVER, limit).await?.timers.into_iter().map(PendingTimer::from).collect());
+    };
+    ids::check("session_id", session_id)?;
+    let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
+    let of_session = |timer| PendingTimer { session_id: session_id.to_owned(), timer };
+    let mut timers: Vec<_> = session.timers.into_iter().map(of_session).collect();
+    timers.sort_by_key(|pending| pending.timer.due_at);
+    timers.truncate(limit);
+    Ok(timers)
+}
