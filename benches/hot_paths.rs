@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use definitions::knowledge::source::{Origin, Source};
+use engine::knowledge::index::Index;
+use engine::prompt::{Prompts, SharedText, Variables};
 use serde_json::{Value, json};
 use std::cell::LazyCell;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use turnwheel::definitions::knowledge::source::{Origin, Source};
-use turnwheel::engine::knowledge::index::Index;
-use turnwheel::engine::prompt::{Prompts, SharedText, Variables};
-use turnwheel::storage::queue::Message;
-use turnwheel::types::canonical;
-use turnwheel::types::timestamp::Timestamp;
+use storage::queue::Message;
+use types::canonical;
+use types::timestamp::Timestamp;
 
 /// An agent file with `tools` tools.
 fn agent(tools: usize) -> Value {

@@ -22,11 +22,11 @@ use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncBufReadExt;
-use turnwheel::base::config::nats::{Login, NatsAccess};
-use turnwheel::base::config::{Environment, Nats};
-use turnwheel::types::event::{Reply, ReplyKind};
-use turnwheel::types::ids;
-use turnwheel::types::texts::{Shown, Texts};
+use turnwheel::events::{Reply, ReplyKind};
+use turnwheel::events::{Shown, Texts};
+use turnwheel::ids;
+use turnwheel::settings::{Environment, Nats};
+use turnwheel::settings::{Login, NatsAccess};
 
 /// Before the next try.
 const PAUSE: Duration = Duration::from_secs(1);

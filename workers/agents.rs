@@ -5,19 +5,19 @@ use crate::basis;
 use crate::failure::Failure;
 use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::Subcommand;
+use commands::agents::AgentSummary;
+use definitions::agent::AgentRecord;
+use definitions::agent::load::{self, AgentError};
+use definitions::agent::validate::Known;
+use definitions::document::Finding;
+use definitions::document::file::DocumentError;
+use definitions::knowledge::files::{self, NamedText};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::agents::AgentSummary;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::definitions::agent::load::{self, AgentError};
-use turnwheel::definitions::agent::validate::Known;
-use turnwheel::definitions::document::Finding;
-use turnwheel::definitions::document::file::DocumentError;
-use turnwheel::definitions::knowledge::files::{self, NamedText};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,7 +89,7 @@ impl Agents {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
         match self {
-            Self::Schema => print_json(&turnwheel::types::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
+            Self::Schema => print_json(&types::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
             Self::Validate { paths, json } => {
                 let known = basis::here(&loaded.settings);
                 validate(checked(read(&paths, &loaded.settings.agents_dir)?, &known), Report::new(AGENT, json))

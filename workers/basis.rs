@@ -1,11 +1,11 @@
 //! What files are checked against before they are applied: the running workers, else the settings here.
 
 use crate::access::Access;
-use turnwheel::base::config::Settings;
-use turnwheel::commands::crew::Crew;
-use turnwheel::definitions::agent::validate::Known;
-use turnwheel::engine::run;
-use turnwheel::engine::workflow::Flows;
+use base::config::Settings;
+use commands::crew::Crew;
+use definitions::agent::validate::Known;
+use engine::run;
+use engine::workflow::Flows;
 
 /// What the settings and folders here have.
 pub fn here(settings: &Settings) -> Known {

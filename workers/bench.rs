@@ -2,17 +2,17 @@
 
 use crate::failure::Failure;
 use crate::table::{print, print_json, print_table, table};
+use base::config::load::Loaded;
 use clap::{Args, Subcommand};
+use lab::bench::options::{
+    InflightOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
+};
+use lab::bench::report::Report;
+use lab::bench::{self, Problem, Progress};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use turnwheel::base::config::load::Loaded;
-use turnwheel::lab::bench::options::{
-    InflightOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
-};
-use turnwheel::lab::bench::report::Report;
-use turnwheel::lab::bench::{self, Problem, Progress};
 
 const TURNS: &str = "\
 Examples:

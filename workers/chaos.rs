@@ -2,14 +2,14 @@
 
 use crate::failure::Failure;
 use crate::table::print;
+use base::config::load::Loaded;
 use clap::Args;
+use lab::chaos::{self, ChaosError, Fault, Options, Programs, Verdict};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::lab::chaos::{self, ChaosError, Fault, Options, Programs, Verdict};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +66,7 @@ pub struct Chaos {
     #[arg(long, value_name = "PROGRAM")]
     mongod: Option<PathBuf>,
     /// Fail, too, when the recovery of killed workers' turns takes longer at p99, where nothing else failed meanwhile
-    #[arg(long, value_name = "DURATION", value_parser = turnwheel::types::duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = types::duration::parse)]
     max_recovery: Option<Duration>,
     /// Keep the folder with the logs and all facts, also when all went well
     #[arg(long)]

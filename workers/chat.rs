@@ -8,16 +8,16 @@ use crate::failure::{self, Failure, is_unknown};
 use crate::feed::{Feed, Notice};
 use crate::screen::Screen;
 use crate::table::rough;
+use base::clock;
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::Args;
+use commands::agents::AgentSummary;
+use commands::messages::NewMessage;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use turnwheel::base::clock;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::agents::AgentSummary;
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::types::duration;
+use types::duration;
 use uuid::Uuid;
 
 const EXAMPLES: &str = "\
@@ -297,8 +297,8 @@ pub async fn follow_new(access: &Access, session_id: &str, tasks: &Tasks) -> any
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwheel::types::budget::Limits;
-    use turnwheel::types::timestamp::Timestamp;
+    use types::budget::Limits;
+    use types::timestamp::Timestamp;
 
     #[test]
     fn lines_are_commands_or_messages() {

@@ -1,9 +1,9 @@
 //! `turnwheel config`: the effective settings, secrets masked.
 
 use crate::table::{print_json, print_table, table};
+use base::config::load::Loaded;
+use base::config::show;
 use clap::Args;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::config::show;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  turnwheel config\n  turnwheel --set lane.max_depth=10 config --json")]

@@ -3,13 +3,13 @@
 use crate::access::Access;
 use crate::listing::Listing;
 use crate::table::{pretty, print, print_json, printable, rough, table};
+use base::clock;
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
+use commands::dead_letters::{Letter, LetterSummary};
 use serde_json::Value;
-use turnwheel::base::clock;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::dead_letters::{Letter, LetterSummary};
-use turnwheel::types::timestamp::Timestamp;
+use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -18,7 +18,7 @@ the setting http.allow_private has its address, such as 127.0.0.1.";
 pub struct Demo {
     /// The address to listen on
     #[arg(long, value_name = "ADDRESS", value_parser = address,
-        default_value_t = SocketAddr::from(([127, 0, 0, 1], turnwheel::lab::demo::PORT)))]
+        default_value_t = SocketAddr::from(([127, 0, 0, 1], lab::demo::PORT)))]
     listen: SocketAddr,
 }
 

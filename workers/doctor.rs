@@ -2,14 +2,14 @@
 
 use crate::access::running_dev;
 use crate::table::{print, print_json, printable};
+use base::config::Backend;
+use base::config::load::Loaded;
 use clap::Args;
+use commands::doctor::{self, Finding, Level};
+use engine::workflow::Flows;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use turnwheel::base::config::Backend;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::commands::doctor::{self, Finding, Level};
-use turnwheel::engine::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:

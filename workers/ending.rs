@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::feed::{Feed, Notice};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
-use turnwheel::types::event::Event;
-use turnwheel::types::session::Status;
+use types::event::Event;
+use types::session::Status;
 
 /// How often the session is asked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -101,8 +101,8 @@ fn ends(notice: &Notice, turn_id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwheel::types::event::StatusEvent;
-    use turnwheel::types::timestamp::Timestamp;
+    use types::event::StatusEvent;
+    use types::timestamp::Timestamp;
 
     #[test]
     fn only_the_last_status_of_the_turn_in_question_ends_it() {

@@ -1,9 +1,9 @@
 //! How a command fails: `error: …` and `hint: …` on stderr, exit status 1.
 
+use commands::error::CommandError;
+use gateway::Reject;
 use std::process::ExitCode;
 use thiserror::Error;
-use turnwheel::commands::error::CommandError;
-use turnwheel::gateway::Reject;
 
 /// A failure with a remedy.
 #[derive(Clone, Debug, Error)]

@@ -3,13 +3,13 @@
 
 use crate::client::{Events, Followed, GatewayClient};
 use crate::failure::is_unknown;
+use base::tasks::{OnPanic, Tasks};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::time::Duration;
+use storage::queue::{QueueError, StreamEvent};
 use tokio::sync::mpsc;
-use turnwheel::base::tasks::{OnPanic, Tasks};
-use turnwheel::storage::queue::{QueueError, StreamEvent};
-use turnwheel::types::event::Event;
+use types::event::Event;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

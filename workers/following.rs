@@ -6,15 +6,15 @@ use crate::feed::Notice;
 use crate::progress::{Progress, took};
 use crate::signals::Signals;
 use crate::table::{one_line, print, printable};
+use base::tasks::Tasks;
+use commands::run_details::RunDetails;
+use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::run_details::RunDetails;
-use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
-use turnwheel::types::event::Event;
-use turnwheel::types::run::RunStatus;
+use types::event::Event;
+use types::run::RunStatus;
 
 /// How often the run's record is asked for: one whose events have expired tells nothing.
 const LOOK: Duration = Duration::from_secs(2);

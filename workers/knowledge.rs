@@ -2,16 +2,16 @@
 
 use crate::access::Access;
 use crate::table::{print, print_json, print_table, printable, table};
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
+use commands::knowledge::NewText;
+use definitions::knowledge::files::{self, NamedText};
+use definitions::knowledge::source::Origin;
+use engine::knowledge::Hit;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::knowledge::NewText;
-use turnwheel::definitions::knowledge::files::{self, NamedText};
-use turnwheel::definitions::knowledge::source::Origin;
-use turnwheel::engine::knowledge::Hit;
 
 const EXAMPLES: &str = "\
 Examples:

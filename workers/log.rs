@@ -2,6 +2,8 @@
 //! writes: also a library at its most talkative.
 
 use crate::failure::Failure;
+use base::config::{Environment, SecretValues};
+use base::telemetry::Otlp;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -10,8 +12,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
-use turnwheel::base::config::{Environment, SecretValues};
-use turnwheel::base::telemetry::Otlp;
 
 static SECRETS: OnceLock<SecretValues> = OnceLock::new();
 
@@ -78,7 +78,8 @@ pub fn start(
 ) -> anyhow::Result<()> {
     let text = filter(flag, env).unwrap_or(default);
     let filter = EnvFilter::try_new(text).map_err(|error| {
-        let hint = "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,turnwheel::engine::turn=debug`";
+        let hint =
+            "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,engine::turn=debug`";
         Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
     })?;
     let plain = !may_colour(env);

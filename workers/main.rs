@@ -41,15 +41,15 @@ mod timers;
 mod watch;
 mod workflows;
 
+use base::config::load::{Loaded, Sources};
+use base::config::{SecretValues, Settings};
+use base::telemetry::Otlp;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use turnwheel::base::config::load::{Loaded, Sources};
-use turnwheel::base::config::{SecretValues, Settings};
-use turnwheel::base::telemetry::Otlp;
-use turnwheel::types::ids::{self, IdError};
+use types::ids::{self, IdError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -211,7 +211,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let default = match cli.command.is_role() {
         // The client of NATS names servers by their ports; what it says is said by the queue as well.
         true => "info,async_nats=warn",
-        false => "warn,turnwheel::cluster::nats=error,turnwheel::cluster::mongo=error",
+        false => "warn,cluster::nats=error,cluster::mongo=error",
     };
     let loaded = Settings::load(&sources)?;
     log::hide(SecretValues::new(&loaded.settings, &loaded.env));

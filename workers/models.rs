@@ -2,12 +2,12 @@
 
 use crate::access::Access;
 use crate::table::{print, print_json, print_table, table};
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::Args;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::agents::AgentSummary;
-use turnwheel::commands::models::ModelList;
-use turnwheel::engine::model::circuit::CircuitState;
+use commands::agents::AgentSummary;
+use commands::models::ModelList;
+use engine::model::circuit::CircuitState;
 
 const EXAMPLES: &str = "\
 Examples:

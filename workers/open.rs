@@ -1,10 +1,10 @@
 //! Opening what the settings name, for commands that look and order.
 
-use turnwheel::app as engine;
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::Tasks;
+use base::config::Settings;
+use base::tasks::Tasks;
+use turnwheel as engine;
 
-pub use turnwheel::app::Opened;
+pub use turnwheel::Opened;
 
 /// Opens the backend that the settings name. The cluster's servers are waited for, with a log line while they are away.
 pub async fn backend(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {

@@ -2,11 +2,11 @@
 
 use crate::access::Access;
 use crate::table::{print, print_json};
+use base::clock;
 use clap::Args;
-use turnwheel::base::clock;
-use turnwheel::commands::operator::Order;
-use turnwheel::types::job::Command;
-use turnwheel::types::session::{Session, Status};
+use commands::operator::Order;
+use types::job::Command;
+use types::session::{Session, Status};
 
 #[derive(Debug, Args)]
 pub struct Given {
@@ -89,7 +89,7 @@ fn idle(session: &Session, command: Command, name: Option<&str>) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwheel::types::timestamp::Timestamp;
+    use types::timestamp::Timestamp;
 
     #[test]
     fn what_would_change_nothing_is_told() {

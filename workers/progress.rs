@@ -3,10 +3,10 @@
 //! text to write.
 
 use crate::table::{one_line, printable};
+use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
-use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
 
 const DIM: &str = "\u{1b}[2m";
 const RED: &str = "\u{1b}[31m";

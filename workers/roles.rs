@@ -2,6 +2,9 @@
 
 use crate::signals::Signals;
 use anyhow::Context;
+use base::config::{Backend, Settings};
+use base::tasks::{OnPanic, Tasks};
+use lab::demo;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -10,10 +13,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use turnwheel::app::Engine;
-use turnwheel::base::config::{Backend, Settings};
-use turnwheel::base::tasks::{OnPanic, Tasks};
-use turnwheel::lab::demo;
+use turnwheel::Engine;
 
 /// How long what runs beside an engine may take to end.
 const END: Duration = Duration::from_secs(5);

@@ -5,17 +5,17 @@ use crate::listing::Listing;
 use crate::progress::took;
 use crate::refresh::Refresh;
 use crate::table::{one_line, pretty, print, print_json, printable, rough, table};
+use base::clock;
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
+use commands::run_details::{RunDetails, RunSummary};
+use commands::runs::StartedRun;
+use engine::workflow::orchestration::TimelineEntry;
+use engine::workflow::orchestration::timeline::StageStatus;
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::run_details::{RunDetails, RunSummary};
-use turnwheel::commands::runs::StartedRun;
-use turnwheel::engine::workflow::orchestration::TimelineEntry;
-use turnwheel::engine::workflow::orchestration::timeline::StageStatus;
-use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
-use turnwheel::types::timestamp::Timestamp;
+use types::run::{RunQuery, RunRecord, RunStatus};
+use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,9 +5,9 @@
 use crate::feed::Notice;
 use crate::table::printable;
 use std::collections::BTreeMap;
-use turnwheel::types::event::{Event, Reply, ReplyKind, StatusEvent};
-use turnwheel::types::session::Status;
-use turnwheel::types::texts::{Shown, Texts};
+use types::event::{Event, Reply, ReplyKind, StatusEvent};
+use types::session::Status;
+use types::texts::{Shown, Texts};
 
 /// Back to the begin of the line, and clear it.
 const CLEAR: &str = "\r\u{1b}[2K";
@@ -186,7 +186,7 @@ impl Screen {
 mod tests {
     use super::*;
     use serde_json::{Map, json};
-    use turnwheel::types::timestamp::Timestamp;
+    use types::timestamp::Timestamp;
 
     fn status(status: Status, reason: Option<&str>) -> Notice {
         Notice::Event(Box::new(Event::Status(StatusEvent {

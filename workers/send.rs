@@ -6,15 +6,15 @@ use crate::ending::Awaited;
 use crate::feed::Notice;
 use crate::screen::Screen;
 use crate::table::{print, print_json};
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::Args;
+use commands::enqueue::Accepted;
+use commands::messages::NewMessage;
 use serde_json::json;
 use std::time::Duration;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::enqueue::Accepted;
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::types::duration;
-use turnwheel::types::event::{Event, Reply, ReplyKind};
+use types::duration;
+use types::event::{Event, Reply, ReplyKind};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,16 +7,16 @@ use crate::order::Given;
 use crate::refresh::Refresh;
 use crate::steps;
 use crate::table::{pretty, printable, rough, table};
+use base::clock;
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
+use commands::sessions::SessionSummary;
 use serde_json::json;
-use turnwheel::base::clock;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::sessions::SessionSummary;
-use turnwheel::storage::store::records::SessionQuery;
-use turnwheel::types::job::Command;
-use turnwheel::types::session::{Role, Session, Status};
-use turnwheel::types::timestamp::Timestamp;
+use storage::store::records::SessionQuery;
+use types::job::Command;
+use types::session::{Role, Session, Status};
+use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -242,8 +242,8 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use turnwheel::types::session::{Entry, Lease, Waiting};
-    use turnwheel::types::timer::Timer;
+    use types::session::{Entry, Lease, Waiting};
+    use types::timer::Timer;
 
     #[test]
     fn a_session_in_lines_tells_what_is_due_and_the_last_of_the_conversation() {

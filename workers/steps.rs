@@ -1,10 +1,10 @@
 //! `turnwheel sessions show ID --steps`: the last turns of a conversation with the steps of each.
 
 use crate::table::{one_line, rough, table};
+use commands::sessions::TurnDetails;
 use serde_json::Value;
-use turnwheel::commands::sessions::TurnDetails;
-use turnwheel::types::step::{StepRecord, Tokens};
-use turnwheel::types::timestamp::Timestamp;
+use types::step::{StepRecord, Tokens};
+use types::timestamp::Timestamp;
 
 /// The turns as text, oldest first.
 pub fn describe(turns: &[TurnDetails], now: Timestamp) -> String {

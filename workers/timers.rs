@@ -4,13 +4,13 @@ use crate::access::Access;
 use crate::listing::Listing;
 use crate::order::Given;
 use crate::table::{rough, table};
+use base::clock;
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
-use turnwheel::base::clock;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::timers::PendingTimer;
-use turnwheel::types::job::Command;
-use turnwheel::types::timestamp::Timestamp;
+use commands::timers::PendingTimer;
+use types::job::Command;
+use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:

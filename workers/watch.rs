@@ -1,20 +1,20 @@
 //! `turnwheel dev` applies the agent and workflow files at start, and again when one changes.
 
+use base::config::Settings;
+use definitions::agent::validate::Known;
+use definitions::agent::{AgentRecord, load};
+use definitions::knowledge::files::{self, NamedText};
+use engine::knowledge::sync;
+use engine::run;
+use engine::workflow::Flows;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
-use turnwheel::base::config::Settings;
-use turnwheel::definitions::agent::validate::Known;
-use turnwheel::definitions::agent::{AgentRecord, load};
-use turnwheel::definitions::knowledge::files::{self, NamedText};
-use turnwheel::engine::knowledge::sync;
-use turnwheel::engine::run;
-use turnwheel::engine::workflow::Flows;
-use turnwheel::storage::store::Store;
-use turnwheel::types::agent::AgentConfig;
+use types::agent::AgentConfig;
 
 /// How often the folder is looked at.
 const PERIOD: Duration = Duration::from_millis(500);

@@ -6,22 +6,22 @@ use crate::failure::Failure;
 use crate::following::Following;
 use crate::report::{FileReport, Report, WORKFLOW};
 use crate::table::{print, print_json, print_table, printable, table, width};
+use base::config::Settings;
+use base::config::load::Loaded;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
+use commands::runs::NewRun;
+use commands::workflows::Source;
+use definitions::agent::validate::Known;
+use definitions::agent::{AgentRecord, load};
+use definitions::workflow::definition::{Workflow, WorkflowRecord};
+use definitions::workflow::known::KnownRunnables;
+use definitions::workflow::{read, schema, structure};
+use engine::workflow::Flows;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use turnwheel::base::config::Settings;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::runs::NewRun;
-use turnwheel::commands::workflows::Source;
-use turnwheel::definitions::agent::validate::Known;
-use turnwheel::definitions::agent::{AgentRecord, load};
-use turnwheel::definitions::workflow::definition::{Workflow, WorkflowRecord};
-use turnwheel::definitions::workflow::known::KnownRunnables;
-use turnwheel::definitions::workflow::{read, schema, structure};
-use turnwheel::engine::workflow::Flows;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -199,7 +199,7 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
     }
     let record = WorkflowRecord::from_stored(stored)?;
     match which.mermaid {
-        true => print(printable(&turnwheel::definitions::workflow::flowchart::mermaid(&record.workflow))),
+        true => print(printable(&definitions::workflow::flowchart::mermaid(&record.workflow))),
         false => {
             print(format!("workflow {} (hash {})", record.id(), record.hash));
             if !record.workflow.description.is_empty() {

@@ -3,8 +3,8 @@
 use super::{flow, tool};
 use serde_json::json;
 use std::time::Duration;
+use turnwheel::events::ReplyKind;
 use turnwheel::testing::{self, Script, act, say};
-use turnwheel::types::event::ReplyKind;
 
 fn shop() -> testing::EngineBuilder {
     testing::Engine::builder().agent(tool::AGENT).skill("order_status", tool::order_status).tool("eta", tool::eta)

@@ -6,9 +6,9 @@ use super::tool::{AGENT, with_tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use turnwheel::app::Engine;
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::engine::workflow::{FlowContext, FlowError, Question};
+use turnwheel::Engine;
+use turnwheel::NewMessage;
+use turnwheel::{FlowContext, FlowError, Question};
 
 /// Pays the price of an order back.
 #[derive(Deserialize, JsonSchema)]

@@ -3,9 +3,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnwheel::app::{Engine, EngineBuilder};
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::engine::action::function::ToolCall;
+use turnwheel::NewMessage;
+use turnwheel::ToolCall;
+use turnwheel::{Engine, EngineBuilder};
 
 /// The agent of all examples.
 pub const AGENT: &str = include_str!("shop.yaml");

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use turnwheel::app::Engine;
-use turnwheel::commands::messages::NewMessage;
+use turnwheel::Engine;
+use turnwheel::NewMessage;
 
 #[derive(Deserialize)]
 struct Chat {

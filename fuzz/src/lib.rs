@@ -1,29 +1,29 @@
 //! What the fuzz targets call: each function takes any bytes, and panics only when the project breaks a promise.
 //! `tests/it/fuzz.rs` calls the same functions for a second each.
 
+use base::config::mask::{MASK, Masker, SHORTEST};
+use definitions::agent::validate::{self, validate};
+use definitions::agent::{AgentRecord, StoredAgent, load};
+use definitions::workflow::builder::{Pipeline, Stage};
+use definitions::workflow::condition::Condition;
+use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::known::KnownRunnables;
+use definitions::workflow::outputs::OutputStore;
+use definitions::workflow::template::InputMapping;
+use definitions::workflow::{read, structure};
+use engine::action::template::{self, Filler, Missing, Piece};
+use engine::model::offline::Offline;
+use engine::model::{Facts, Model, ModelRequest, ResponseSchema};
+use engine::turn::decision::{parse_decision, parse_plan_and_decision};
 use serde_json::{Map, Value};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use turnwheel::base::config::mask::{MASK, Masker, SHORTEST};
-use turnwheel::definitions::agent::validate::{self, validate};
-use turnwheel::definitions::agent::{AgentRecord, StoredAgent, load};
-use turnwheel::definitions::workflow::builder::{Pipeline, Stage};
-use turnwheel::definitions::workflow::condition::Condition;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::definitions::workflow::known::KnownRunnables;
-use turnwheel::definitions::workflow::outputs::OutputStore;
-use turnwheel::definitions::workflow::template::InputMapping;
-use turnwheel::definitions::workflow::{read, structure};
-use turnwheel::engine::action::template::{self, Filler, Missing, Piece};
-use turnwheel::engine::model::offline::Offline;
-use turnwheel::engine::model::{Facts, Model, ModelRequest, ResponseSchema};
-use turnwheel::engine::turn::decision::{parse_decision, parse_plan_and_decision};
-use turnwheel::storage::queue::Message;
-use turnwheel::types::agent::AgentConfig;
-use turnwheel::types::timestamp::Timestamp;
-use turnwheel::types::{canonical, ids};
+use storage::queue::Message;
+use types::agent::AgentConfig;
+use types::timestamp::Timestamp;
+use types::{canonical, ids};
 
 /// A target by its name; its corpus is in `corpus/<name>`.
 pub type Target = (&'static str, fn(&[u8]));
@@ -236,7 +236,7 @@ pub fn workflow(data: &[u8]) {
                 let stages = record.workflow.shape.stages().len();
                 assert!(
                     drawn.lines().count() > stages
-                        && turnwheel::definitions::workflow::flowchart::mermaid(&record.workflow).ends_with("end\n")
+                        && definitions::workflow::flowchart::mermaid(&record.workflow).ends_with("end\n")
                 );
                 assert_eq!(structure::describe(&record.workflow)["id"], record.id());
                 let _ = KnownRunnables::default().check(record);

@@ -1,17 +1,17 @@
 //! Waiting for the end of a turn, and what it said.
 
 use super::{Engine, EngineError};
-use crate::storage::queue::{Queue, QueueError, StreamEvent};
-use crate::storage::store::{Store, StoreError};
-use crate::types::event::{Event, EventType, Reply, ReplyKind};
-use crate::types::ids;
-use crate::types::session::{Role, Session, Status};
-use crate::types::texts::{Shown, Texts};
-use crate::types::turn::TurnRecord;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::time::Duration;
+use storage::queue::{Queue, QueueError, StreamEvent};
+use storage::store::{Store, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use types::event::{Event, EventType, Reply, ReplyKind};
+use types::ids;
+use types::session::{Role, Session, Status};
+use types::texts::{Shown, Texts};
+use types::turn::TurnRecord;
 
 /// How often the store is asked while no status says that the turn has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -154,7 +154,7 @@ impl<'a> Awaited<'a> {
             return Ok(None);
         }
         let Some(turn) = self.turn(&session).await? else { return Ok(None) };
-        let said = |entry: &&crate::types::session::Entry| entry.turn_id == turn.turn_id && entry.role != Role::User;
+        let said = |entry: &&types::session::Entry| entry.turn_id == turn.turn_id && entry.role != Role::User;
         let said = session.history.iter().filter(said).count();
         Ok(Some((turn, said)))
     }

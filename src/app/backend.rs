@@ -1,16 +1,16 @@
 //! Queue and store, as the settings name them.
 
 use super::EngineError;
-use crate::base::config::{Backend, Settings};
-use crate::base::tasks::Tasks;
-use crate::cluster::mongo::MongoStore;
-use crate::cluster::nats::NatsQueue;
-use crate::embedded::queue::EmbeddedQueue;
-use crate::embedded::store as embedded;
-use crate::embedded::store::{EmbeddedFile, EmbeddedStore};
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
+use base::config::{Backend, Settings};
+use base::tasks::Tasks;
+use cluster::mongo::MongoStore;
+use cluster::nats::NatsQueue;
+use embedded::queue::EmbeddedQueue;
+use embedded::store as embedded_file;
+use embedded::store::{EmbeddedFile, EmbeddedStore};
 use std::sync::Arc;
+use storage::queue::Queue;
+use storage::store::Store;
 
 /// A queue and a store.
 pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
@@ -18,7 +18,7 @@ pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
 /// Opens the backend that the settings name. The cluster's servers are waited for, with a log line while they are away.
 pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineError> {
     match settings.backend {
-        Backend::Embedded => on_file(EmbeddedFile::open(&embedded::path(settings))?, settings, tasks).await,
+        Backend::Embedded => on_file(EmbeddedFile::open(&embedded_file::path(settings))?, settings, tasks).await,
         Backend::Cluster => {
             let queue = NatsQueue::connect(settings, tasks.stop_token()).await?;
             let store = MongoStore::connect(settings, tasks).await?;

@@ -1,15 +1,15 @@
 //! Why the engine did not do it.
 
-use crate::commands::error::CommandError;
-use crate::definitions::agent::load::AgentError;
-use crate::definitions::workflow::read::WorkflowError;
-use crate::embedded::store::OpenError;
-use crate::engine::action::http::HttpCallerError;
-use crate::engine::model::registry::ModelSettingsError;
-use crate::storage::queue::QueueError;
-use crate::storage::store::StoreError;
+use commands::error::CommandError;
+use definitions::agent::load::AgentError;
+use definitions::workflow::read::WorkflowError;
+use embedded::store::OpenError;
+use engine::action::http::HttpCallerError;
+use engine::model::registry::ModelSettingsError;
 use std::net::SocketAddr;
 use std::time::Duration;
+use storage::queue::QueueError;
+use storage::store::StoreError;
 use thiserror::Error;
 
 /// Why the engine did not do it.

@@ -1,7 +1,7 @@
 //! The engine in a program of its own: build it, register functions, start what the process is to do, talk to it.
 //!
 //! ```
-//! use turnwheel::engine::{Engine, NewMessage};
+//! use turnwheel::{Engine, NewMessage};
 //!
 //! /// Where an order is.
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -32,7 +32,7 @@
 //! let answer = engine.ask(NewMessage::new("s1", "shop", "Where is A1001?")).await?;
 //! assert_eq!(answer.text(), "A1001 is on its way");
 //! engine.stop().await;
-//! # Ok::<_, turnwheel::engine::EngineError>(())
+//! # Ok::<_, turnwheel::EngineError>(())
 //! # }).unwrap();
 //! ```
 //!
@@ -47,53 +47,53 @@ mod error;
 mod presence;
 mod workflows;
 
-pub use crate::commands::enqueue::Accepted;
-pub use crate::commands::messages::NewMessage;
-pub use crate::commands::runs::{NewRun, StartedRun};
-pub use crate::engine::action::function::{IntoTool, NoParams, ToolCall};
-pub use crate::engine::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use answer::Answer;
 pub use backend::{Opened, open};
 pub use builder::{EngineBuilder, IntoWorkflow};
+pub use commands::enqueue::Accepted;
+pub use commands::messages::NewMessage;
+pub use commands::runs::{NewRun, StartedRun};
+pub use engine::action::function::{IntoTool, NoParams, ToolCall};
+pub use engine::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use error::EngineError;
 
-use crate::base::clock::Clock;
-use crate::base::config::{Backend, Environment, SecretValues, Settings};
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::commands::error::CommandError;
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::agent::validate::Known;
-use crate::definitions::document::Finding;
-use crate::definitions::knowledge::files::NamedText;
-use crate::definitions::knowledge::source::{Origin, Source};
-use crate::engine::action::http::{HttpCaller, SecretFill};
-use crate::engine::action::tool::Tools;
-use crate::engine::budget::Budgets;
-use crate::engine::knowledge::{Library, sync};
-use crate::engine::model::registry::ModelInfo;
-use crate::engine::model::{Model, Models};
-use crate::engine::prompt::Prompts;
-use crate::engine::run::{self, StoredDefinitions};
-use crate::engine::timer::scheduler::Scheduler;
-use crate::engine::turn::{Services, ShownPlans};
-use crate::engine::worker::Worker;
-use crate::engine::workflow::Flows;
-use crate::gateway::{self, GatewayState};
-use crate::storage::queue::{From, Queue};
-use crate::storage::store::Store;
-use crate::types::event::Reply;
-use crate::types::job::Command;
-use crate::types::session::Session;
-use crate::types::texts::Shown;
 use answer::Awaited;
+use base::clock::Clock;
+use base::config::{Backend, Environment, SecretValues, Settings};
+use base::tasks::{OnPanic, Tasks};
+use commands::error::CommandError;
+use definitions::agent::AgentRecord;
+use definitions::agent::validate::Known;
+use definitions::document::Finding;
+use definitions::knowledge::files::NamedText;
+use definitions::knowledge::source::{Origin, Source};
+use engine::action::http::{HttpCaller, SecretFill};
+use engine::action::tool::Tools;
+use engine::budget::Budgets;
+use engine::knowledge::{Library, sync};
+use engine::model::registry::ModelInfo;
+use engine::model::{Model, Models};
+use engine::prompt::Prompts;
+use engine::run::{self, StoredDefinitions};
+use engine::timer::scheduler::Scheduler;
+use engine::turn::{Services, ShownPlans};
+use engine::worker::Worker;
+use engine::workflow::Flows;
+use gateway::{self, GatewayState};
 use presence::Presence;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use storage::queue::{From, Queue};
+use storage::store::Store;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
+use types::event::Reply;
+use types::job::Command;
+use types::session::Session;
+use types::texts::Shown;
 
 /// What a graceful stop may take beyond `worker.drain_timeout`.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -345,7 +345,7 @@ impl Engine {
 
     /// Puts a user's message onto its session's lane. Durable on return; a worker of any process answers it.
     pub async fn send(&self, message: NewMessage) -> Result<Accepted, EngineError> {
-        Ok(crate::commands::messages::submit(self.queue.as_ref(), self.store.as_ref(), message).await?)
+        Ok(commands::messages::submit(self.queue.as_ref(), self.store.as_ref(), message).await?)
     }
 
     /// Sends a user's message and waits for the end of its turn.
@@ -361,7 +361,7 @@ impl Engine {
     ) -> Result<Answer, EngineError> {
         // What is answered from now on is enough, unless the id says that the message may have been sent before.
         let from = if message.job_id.is_none() { From::Now } else { From::After(0) };
-        crate::types::ids::check("session_id", &message.session_id).map_err(CommandError::from)?;
+        types::ids::check("session_id", &message.session_id).map_err(CommandError::from)?;
         let events = self.queue.events(&message.session_id, from).await?;
         let Accepted { session_id, job_id } = self.send(message).await?;
         Awaited::new(self, &session_id, &job_id).end(events, self.patience, heard).await
@@ -377,8 +377,8 @@ impl Engine {
     /// Puts an operator's command onto a session's lane: cancel, release, close.
     pub async fn control(&self, session_id: &str, command: Command) -> Result<Accepted, EngineError> {
         let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
-        let order = crate::commands::operator::Order { command, name: None, reason: None, by: None };
-        Ok(crate::commands::operator::command(queue, store, session_id, order).await?)
+        let order = commands::operator::Order { command, name: None, reason: None, by: None };
+        Ok(commands::operator::command(queue, store, session_id, order).await?)
     }
 
     /// A session as it stands.

@@ -1,10 +1,10 @@
 //! What this process announces in the store: its roles, and what its turns run with.
 
 use super::Engine;
-use crate::base::clock;
-use crate::base::tasks::OnPanic;
-use crate::storage::store::{ANNOUNCE, Process, Store};
+use base::clock;
+use base::tasks::OnPanic;
 use std::sync::{Arc, Mutex, PoisonError};
+use storage::store::{ANNOUNCE, Process, Store};
 use tokio::sync::Notify;
 use tracing::debug;
 

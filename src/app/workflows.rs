@@ -1,18 +1,18 @@
 //! Workflows of an engine, and their runs.
 
 use super::{Applied, Engine, EngineError};
-use crate::commands::error::CommandError;
-use crate::commands::runs::{NewRun, StartedRun};
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::engine::run;
-use crate::storage::queue::{From, QueueError};
-use crate::storage::store::StoreError;
-use crate::types::event::{Event, EventType};
-use crate::types::run::{RunQuery, RunRecord, RunStatus};
+use commands::error::CommandError;
+use commands::runs::{NewRun, StartedRun};
+use definitions::workflow::definition::WorkflowRecord;
+use engine::run;
 use futures::StreamExt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use storage::queue::{From, QueueError};
+use storage::store::StoreError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use types::event::{Event, EventType};
+use types::run::{RunQuery, RunRecord, RunStatus};
 
 /// How often the store is asked while no event says that the run has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -51,7 +51,7 @@ impl Engine {
 
     /// Starts a run in a lane of its own. Durable on return; a worker of any process runs it.
     pub async fn start_run(&self, new: NewRun) -> Result<StartedRun, EngineError> {
-        Ok(crate::commands::runs::start_run(self.queue.as_ref(), self.store.as_ref(), new).await?)
+        Ok(commands::runs::start_run(self.queue.as_ref(), self.store.as_ref(), new).await?)
     }
 
     /// Starts a run of a workflow that is asked `query`: see [`Engine::start_run`] for more that can be said, and
@@ -109,12 +109,12 @@ impl Engine {
 
     /// Ends a run, or the turn that it is a part of.
     pub async fn cancel_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
-        Ok(crate::commands::runs::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
+        Ok(commands::runs::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
     }
 
     /// Lets a failed or cancelled run go on.
     pub async fn resume_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
-        Ok(crate::commands::runs::resume_run(self.queue.as_ref(), self.store.as_ref(), run_id).await?)
+        Ok(commands::runs::resume_run(self.queue.as_ref(), self.store.as_ref(), run_id).await?)
     }
 }
 

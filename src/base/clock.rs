@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-use crate::types::timestamp::Timestamp;
+use types::timestamp::Timestamp;
 
 /// The current wall-clock time of this process.
 #[allow(clippy::disallowed_methods)]

@@ -106,7 +106,7 @@ pub async fn apart<T: Send + 'static>(task: impl Future<Output = T> + Send + 'st
 }
 
 /// What a panic says.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }

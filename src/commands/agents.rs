@@ -1,13 +1,13 @@
 //! Agents: listings.
 
-use crate::base::{clock, config};
-use crate::commands::error::CommandError;
-use crate::definitions::agent::AgentRecord;
-use crate::engine::model::registry::ModelInfo;
-use crate::storage::store::{Damaged, Listed, Store};
-use crate::types::budget::Limits;
-use crate::types::timestamp::Timestamp;
+use crate::error::CommandError;
+use base::{clock, config};
+use definitions::agent::AgentRecord;
+use engine::model::registry::ModelInfo;
 use serde::{Deserialize, Serialize};
+use storage::store::{Damaged, Listed, Store};
+use types::budget::Limits;
+use types::timestamp::Timestamp;
 
 /// What a listing shows of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -3,11 +3,11 @@
 //! Workers announce themselves by [`Store::announce`]. A command may run with other settings than the workers: checked against
 //! its own settings, it would store an agent that no worker can run, or refuse one that every worker can run.
 
-use crate::base::config::Settings;
-use crate::definitions::agent::validate::Known;
-use crate::engine::run;
-use crate::storage::store::{Process, Result, Store};
+use base::config::Settings;
+use definitions::agent::validate::Known;
+use engine::run;
 use std::collections::BTreeSet;
+use storage::store::{Process, Result, Store};
 
 /// A list of names in an announcement.
 type NamesOf = fn(&Process) -> &[String];

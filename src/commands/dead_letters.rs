@@ -7,19 +7,19 @@
 
 use super::enqueue::place_payload;
 use super::messages::takes_chats;
-use crate::commands::error::{CommandError, ErrorKind};
-use crate::storage::queue::{DeadLetter, KeptLetter, Message, Queue};
-use crate::storage::store::Store;
-use crate::types::cause::Cause;
-use crate::types::ids;
-use crate::types::job::{Job, JobBody};
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
+use crate::error::{CommandError, ErrorKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use storage::queue::{DeadLetter, KeptLetter, Message, Queue};
+use storage::store::Store;
+use types::cause::Cause;
+use types::ids;
+use types::job::{Job, JobBody};
+use types::session::Session;
+use types::timestamp::Timestamp;
 
 /// Letters read at once when one is looked for.
 const PAGE: usize = 1_000;

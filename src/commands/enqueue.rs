@@ -1,11 +1,11 @@
 //! Puts a job onto its session's lane.
 
-use crate::commands::error::CommandError;
-use crate::storage::queue::{Publish, Published, Queue};
-use crate::types::job::{Job, JobBody};
+use crate::error::CommandError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use storage::queue::{Publish, Published, Queue};
 use tracing::Span;
+use types::job::{Job, JobBody};
 use uuid::Uuid;
 
 /// A job that the queue holds.

@@ -1,13 +1,13 @@
 //! [`CommandError`]: why a command was refused, in words for its caller.
 
-use crate::definitions::agent::load::AgentError;
-use crate::definitions::knowledge::source::SourceError;
-use crate::definitions::workflow::read::WorkflowError;
-use crate::storage::queue::QueueError;
-use crate::storage::store::StoreError;
-use crate::types::ids::IdError;
-use crate::types::job::JobError;
+use definitions::agent::load::AgentError;
+use definitions::knowledge::source::SourceError;
+use definitions::workflow::read::WorkflowError;
+use storage::queue::QueueError;
+use storage::store::StoreError;
 use tracing::warn;
+use types::ids::IdError;
+use types::job::JobError;
 
 /// The kind of a refusal: who has to act, and whether a retry can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

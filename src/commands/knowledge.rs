@@ -1,12 +1,12 @@
 //! What agents answer from: listing, storing, removing, searching.
 
-use crate::base::clock;
-use crate::commands::error::{CommandError, ErrorKind};
-use crate::definitions::knowledge::source::{Origin, Source, SourceEntry};
-use crate::engine::knowledge::{Hit, Library};
-use crate::storage::store::Store;
-use crate::types::ids::{self};
+use crate::error::{CommandError, ErrorKind};
+use base::clock;
+use definitions::knowledge::source::{Origin, Source, SourceEntry};
+use engine::knowledge::{Hit, Library};
 use serde::{Deserialize, Serialize};
+use storage::store::Store;
+use types::ids::{self};
 
 /// How many hits a search answers unless told otherwise.
 const DEFAULT_HITS: usize = 4;

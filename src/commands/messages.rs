@@ -1,16 +1,16 @@
 //! Puts users' messages onto their sessions' lanes.
 
 use super::enqueue::{Accepted, fresh_id, publish};
-use crate::base::clock;
-use crate::commands::error::CommandError;
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
-use crate::types::ids::{self, DottedId, Id};
-use crate::types::job::{Attachment, Job, JobBody, UserMessage};
-use crate::types::timestamp::Timestamp;
+use crate::error::CommandError;
+use base::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use storage::queue::Queue;
+use storage::store::Store;
 use tracing::debug;
+use types::ids::{self, DottedId, Id};
+use types::job::{Attachment, Job, JobBody, UserMessage};
+use types::timestamp::Timestamp;
 
 /// A user's message as it is posted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -1,13 +1,13 @@
 //! Models with their circuits, the agents that use them, and stages of workflows that name some.
 
 use super::agents::{AgentSummary, summaries};
-use crate::base::config;
-use crate::commands::error::CommandError;
-use crate::definitions::workflow::known::models_of_stages;
-use crate::engine::model::registry::ModelInfo;
-use crate::engine::run;
-use crate::storage::store::Store;
+use crate::error::CommandError;
+use base::config;
+use definitions::workflow::known::models_of_stages;
+use engine::model::registry::ModelInfo;
+use engine::run;
 use serde::{Deserialize, Serialize};
+use storage::store::Store;
 
 /// A stage of a workflow that names its models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -2,15 +2,15 @@
 
 use super::enqueue::{Accepted, fresh_id, place, publish};
 use super::messages::require_known;
-use crate::commands::error::{CommandError, ErrorKind};
-use crate::engine::turn::HUMAN_REPLY;
-use crate::storage::queue::{CancelHint, Published, Queue};
-use crate::storage::store::Store;
-use crate::types::ids::{self};
-use crate::types::job::{Command, Job, JobBody};
-use crate::types::session::Status;
+use crate::error::{CommandError, ErrorKind};
+use engine::turn::HUMAN_REPLY;
 use serde::{Deserialize, Serialize};
+use storage::queue::{CancelHint, Published, Queue};
+use storage::store::Store;
 use tracing::debug;
+use types::ids::{self};
+use types::job::{Command, Job, JobBody};
+use types::session::Status;
 
 /// What an operator orders.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,18 +1,18 @@
 //! Runs of workflows, to be read.
 
 use super::runs::{NewRun, StartedRun};
-use crate::commands::error::CommandError;
-use crate::engine::run::timeline;
-use crate::engine::workflow::Flows;
-use crate::engine::workflow::orchestration::TimelineEntry;
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
-use crate::types::ids::{self};
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::run_outcome::{RunFailure, RunUsage};
-use crate::types::timestamp::Timestamp;
+use crate::error::CommandError;
+use engine::run::timeline;
+use engine::workflow::Flows;
+use engine::workflow::orchestration::TimelineEntry;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use storage::queue::Queue;
+use storage::store::Store;
+use types::ids::{self};
+use types::run::{RunRecord, RunStatus};
+use types::run_outcome::{RunFailure, RunUsage};
+use types::timestamp::Timestamp;
 
 /// What a listing shows of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -4,22 +4,22 @@
 use super::enqueue::{fresh_id, place};
 use super::operator as cmd_operator;
 use super::operator::Order;
-use crate::base::clock;
-use crate::commands::error::{CommandError, ErrorKind};
-use crate::definitions::workflow::definition::Workflow;
-use crate::engine::run::{self, Beginning};
-use crate::engine::turn::CancelReason;
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
-use crate::types::ids::{self, DottedId, Id};
-use crate::types::job::{Command, Job, JobBody};
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::run_outcome::{RunFailure, RunUsage};
-use crate::types::session::Kind;
+use crate::error::{CommandError, ErrorKind};
+use base::clock;
+use definitions::workflow::definition::Workflow;
+use engine::run::{self, Beginning};
+use engine::turn::CancelReason;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
+use storage::queue::Queue;
+use storage::store::Store;
 use tracing::warn;
+use types::ids::{self, DottedId, Id};
+use types::job::{Command, Job, JobBody};
+use types::run::{RunRecord, RunStatus};
+use types::run_outcome::{RunFailure, RunUsage};
+use types::session::Kind;
 
 /// The channel of a run that names none.
 const CHANNEL: &str = "default";

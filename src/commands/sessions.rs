@@ -1,13 +1,13 @@
 //! Sessions and their turns, to be read.
 
-use crate::commands::error::CommandError;
-use crate::storage::queue::{self, Queue};
-use crate::storage::store::Store;
-use crate::types::session::{Kind, Session, Status, Waiting};
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
+use crate::error::CommandError;
 use serde::{Deserialize, Serialize};
+use storage::queue::{self, Queue};
+use storage::store::Store;
+use types::session::{Kind, Session, Status, Waiting};
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// The most entries of a listing.
 const MAX_LIMIT: usize = 1_000;
@@ -127,8 +127,8 @@ pub fn bounded(limit: Option<usize>) -> Result<usize, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::event::{EventType, OutEvent};
-    use crate::types::session::{Lease, OpenTurn};
+    use types::event::{EventType, OutEvent};
+    use types::session::{Lease, OpenTurn};
 
     #[test]
     fn lease_open_turn_and_outbox_are_not_shown() {

@@ -1,12 +1,12 @@
 //! Pending timers of all sessions or of one.
 
-use crate::commands::error::CommandError;
-use crate::storage::store::Store;
-use crate::storage::store::records::DueTimer;
-use crate::types::ids::{self};
-use crate::types::timer::Timer;
+use crate::error::CommandError;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use storage::store::Store;
+use storage::store::records::DueTimer;
+use types::ids::{self};
+use types::timer::Timer;
 
 /// Further ahead than any timer is due.
 const EVER: Duration = Duration::from_secs(200 * 365 * 86_400);

@@ -1,17 +1,17 @@
 //! Workflows: listings, and registering a document.
 
-use crate::commands::crew::Crew;
-use crate::commands::error::CommandError;
-use crate::definitions::agent::validate::Known;
-use crate::definitions::document::Finding;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::engine::run;
-use crate::storage::store::{Damaged, Listed, Store};
-use crate::types::ids::{self};
-use crate::types::timestamp::Timestamp;
+use crate::crew::Crew;
+use crate::error::CommandError;
+use definitions::agent::validate::Known;
+use definitions::document::Finding;
+use definitions::workflow::definition::WorkflowRecord;
+use engine::run;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use storage::store::{Damaged, Listed, Store};
+use types::ids::{self};
+use types::timestamp::Timestamp;
 
 /// Where a definition comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -124,6 +124,7 @@ pub async fn register(
     Ok(Registered { workflow_id, hash, changed, warnings })
 }
 
+/// The workflow; an error when there is none.
 pub async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord>, CommandError> {
     find(store, workflow_id).await?.ok_or_else(|| CommandError::unknown_workflow(workflow_id))
 }

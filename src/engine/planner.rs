@@ -1,15 +1,15 @@
 //! From phase 1's draft to a plan. The model rewrites texts; tools and skills stay as configured (E-11).
 
-use crate::base::http_client::bounded;
-use crate::definitions::agent::AgentRecord;
-use crate::engine::turn::decision::PlanDraft;
-use crate::engine::turn::placeholder::is_placeholder;
-use crate::types::agent::{AgentConfig, TimerConfig};
-use crate::types::plan::Plan;
-use crate::types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
-use crate::types::timestamp::Timestamp;
+use crate::turn::decision::PlanDraft;
+use crate::turn::placeholder::is_placeholder;
+use base::http_client::bounded;
+use definitions::agent::AgentRecord;
 use serde_json::{Value, json};
 use tracing::warn;
+use types::agent::{AgentConfig, TimerConfig};
+use types::plan::Plan;
+use types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
+use types::timestamp::Timestamp;
 
 /// The most bytes of a made-up target in the log.
 const MAX_TARGET: usize = 64;

@@ -5,7 +5,7 @@
 //! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of chat templates
 //! (`<|im_end|>`, `[INST]`) are broken up by a blank.
 
-use crate::engine::model::control_tokens::defused;
+use crate::model::control_tokens::defused;
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, Serde, Value};
@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use thiserror::Error as ThisError;
 use tracing::{error, info, warn};
 
-static COMPILED_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/prompts");
+static COMPILED_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../prompts");
 
 /// Why there is no prompt.
 #[derive(Debug, ThisError)]

@@ -2,17 +2,17 @@
 
 use super::input::{Body, Params};
 use super::{GatewayState, Reject, models};
-use crate::base::clock;
-use crate::commands::agents::{AgentSummary, applied};
-use crate::commands::crew::Crew;
-use crate::commands::error::CommandError;
-use crate::definitions::agent::{AgentRecord, StoredAgent};
-use crate::definitions::document::Finding;
-use crate::types::ids::{self, Id};
 use axum::Json;
 use axum::extract::State;
+use base::clock;
+use commands::agents::{AgentSummary, applied};
+use commands::crew::Crew;
+use commands::error::CommandError;
+use definitions::agent::{AgentRecord, StoredAgent};
+use definitions::document::Finding;
 use serde::Serialize;
 use serde_json::Value;
+use types::ids::{self, Id};
 
 /// Agents.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -2,15 +2,15 @@
 
 use super::input::{Body, OptionalBody, Params};
 use super::{GatewayState, Reject};
-use crate::commands::enqueue::Accepted;
-use crate::commands::operator;
-use crate::commands::operator::Spoken;
-use crate::types::ids::Id;
-use crate::types::job::Command;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use commands::enqueue::Accepted;
+use commands::operator;
+use commands::operator::Spoken;
 use serde::Deserialize;
+use types::ids::Id;
+use types::job::Command;
 
 /// Why, and by whom; for timers also which.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]

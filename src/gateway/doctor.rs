@@ -1,9 +1,9 @@
 //! What is wrong here, as this process sees it.
 
 use super::GatewayState;
-use crate::commands::doctor::{self, Finding};
 use axum::Json;
 use axum::extract::State;
+use commands::doctor::{self, Finding};
 use serde::Serialize;
 
 /// What was looked at.

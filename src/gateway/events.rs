@@ -3,14 +3,14 @@
 use super::feed::{self, Feed, Position};
 use super::input::{Filter, Params};
 use super::{GatewayState, Reject};
-use crate::commands::messages;
-use crate::storage::queue::{From, StreamEvent};
-use crate::types::ids::Id;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::response::sse::Event;
+use commands::messages;
 use futures::StreamExt;
+use storage::queue::{From, StreamEvent};
+use types::ids::Id;
 
 /// Follows a session until the client leaves or the gateway stops. Each event has as `id` its sequence in the stream, as
 /// `event` its type (`reply`, `status`, `step`, `run`), and as `data` JSON: a `Reply`, `StatusEvent`, `StepEvent` or
@@ -53,11 +53,11 @@ pub(super) fn frame(event: &StreamEvent) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::event::EventType;
     use axum::http::HeaderName;
     use axum::response::IntoResponse;
     use axum::response::sse::Sse;
     use std::convert::Infallible;
+    use types::event::EventType;
 
     fn headers(id: &str) -> HeaderMap {
         HeaderMap::from_iter([(HeaderName::from_static("last-event-id"), id.parse().unwrap())])

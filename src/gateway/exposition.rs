@@ -1,10 +1,10 @@
 //! All metrics as Prometheus reads them.
 
-use crate::base::clock;
-use crate::base::metrics::{encode, gauge, metrics, registered};
-use crate::storage::queue::{Queue, Storage};
+use base::clock;
+use base::metrics::{encode, gauge, metrics, registered};
 use prometheus::{Gauge, IntGaugeVec, Opts, Registry};
 use std::time::Duration;
+use storage::queue::{Queue, Storage};
 use tracing::warn;
 
 /// The content type of [`text`].

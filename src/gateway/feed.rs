@@ -1,17 +1,17 @@
 //! Events for clients that stay: a stream that survives losses of the backend, and how it becomes server-sent events.
 
 use super::{GatewayState, Reject};
-use crate::base::metrics::{Counted, metrics};
-use crate::storage::queue::{From, Queue, Result as QueueResult, StreamEvent};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use base::metrics::{Counted, metrics};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{From, Queue, Result as QueueResult, StreamEvent};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Span, warn};
 

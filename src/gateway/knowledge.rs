@@ -2,13 +2,13 @@
 
 use super::input::{Body, Filter, Params};
 use super::{GatewayState, Reject};
-use crate::commands::knowledge::{NewText, RemovedSource, StoredSource, put, remove, search, sources};
-use crate::definitions::knowledge::source::SourceEntry;
-use crate::engine::knowledge::Hit;
-use crate::types::ids::Id;
 use axum::Json;
 use axum::extract::State;
+use commands::knowledge::{NewText, RemovedSource, StoredSource, put, remove, search, sources};
+use definitions::knowledge::source::SourceEntry;
+use engine::knowledge::Hit;
 use serde::{Deserialize, Serialize};
+use types::ids::Id;
 
 /// Sources.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -8,11 +8,11 @@
 use super::input::{Filter, Params};
 use super::sessions::HowMany;
 use super::{GatewayState, Reject};
-use crate::commands::dead_letters::{Letter, LetterSummary, Replayed, find, newest, replay};
-use crate::commands::sessions::bounded;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use commands::dead_letters::{Letter, LetterSummary, Replayed, find, newest, replay};
+use commands::sessions::bounded;
 use serde::Serialize;
 
 /// Letters, newest first.

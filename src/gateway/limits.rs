@@ -2,11 +2,11 @@
 //! size of a request's head and the time for its head and its body.
 
 use super::Reject;
-use crate::base::config::Settings;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use base::config::Settings;
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Streams {
 
 /// A body did not end in time.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the body did not end within {}", crate::types::duration::format(*.0))]
+#[error("the body did not end within {}", types::duration::format(*.0))]
 pub(super) struct TooSlow(Duration);
 
 impl TooSlow {

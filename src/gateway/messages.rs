@@ -2,12 +2,12 @@
 
 use super::input::Body;
 use super::{GatewayState, Reject};
-use crate::commands::enqueue::Accepted;
-use crate::commands::messages;
-use crate::commands::messages::NewMessage;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use commands::enqueue::Accepted;
+use commands::messages;
+use commands::messages::NewMessage;
 use serde_json::{Map, Value};
 
 /// Takes a user's message: 202 once the queue holds it. The same `job_id` again is the same turn.

@@ -1,12 +1,12 @@
 //! `GET /metrics`, and the count of requests.
 
 use super::GatewayState;
-use crate::base::metrics::metrics;
-use crate::gateway::exposition;
+use crate::exposition;
 use axum::extract::{MatchedPath, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::IntoResponse;
+use base::metrics::metrics;
 
 /// What the process has counted, in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operation",

@@ -1,10 +1,10 @@
 //! What answers for whom: models with their circuits, the agents that ask them, and stages of workflows that name some.
 
 use super::{GatewayState, Reject};
-use crate::commands::models::{ModelList, list};
-use crate::engine::model::registry::ModelInfo;
 use axum::Json;
 use axum::extract::State;
+use commands::models::{ModelList, list};
+use engine::model::registry::ModelInfo;
 
 /// Agents with the models that they ask and the tokens that they may use, stages that name models of their own, and the models
 /// with their circuits as this process sees them; without keys and addresses.

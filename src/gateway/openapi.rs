@@ -6,21 +6,21 @@ use super::{
     GatewayState, agents, control, doctor, health, knowledge, letters, processes, run_stream, runs, sessions, timers,
     workflows,
 };
-use crate::commands::{
-    dead_letters as cmd_dead_letters, enqueue as cmd_enqueue, knowledge as cmd_knowledge, messages as cmd_messages,
-    models as cmd_models, operator as cmd_operator, run_details as cmd_run_details, runs as cmd_runs,
-    sessions as cmd_sessions, workflows as cmd_workflows,
-};
-use crate::definitions::workflow::definition::StoredWorkflow;
-use crate::engine::workflow::orchestration::event::RunEvent;
-use crate::types::event::{Reply, StatusEvent, StepEvent};
-use crate::types::ids::{DottedId, Id};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Extension;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue};
 use axum::routing::MethodRouter;
+use commands::{
+    dead_letters as cmd_dead_letters, enqueue as cmd_enqueue, knowledge as cmd_knowledge, messages as cmd_messages,
+    models as cmd_models, operator as cmd_operator, run_details as cmd_run_details, runs as cmd_runs,
+    sessions as cmd_sessions, workflows as cmd_workflows,
+};
+use definitions::workflow::definition::StoredWorkflow;
+use engine::workflow::orchestration::event::RunEvent;
+use types::event::{Reply, StatusEvent, StepEvent};
+use types::ids::{DottedId, Id};
 use utoipa::openapi::path::{Operation, Paths};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
@@ -46,8 +46,8 @@ const BEARER: &str = "bearer";
     ),
     components(schemas(
         Id, DottedId, cmd_messages::NewMessage, cmd_enqueue::Accepted, cmd_operator::Spoken, control::Order, control::Words, sessions::SessionList,
-        cmd_sessions::SessionDetails, sessions::TurnList, cmd_sessions::TurnDetails, crate::types::session::Session, agents::AgentList, agents::Applied,
-        cmd_models::ModelList, crate::definitions::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
+        cmd_sessions::SessionDetails, sessions::TurnList, cmd_sessions::TurnDetails, types::session::Session, agents::AgentList, agents::Applied,
+        cmd_models::ModelList, definitions::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
         cmd_dead_letters::Letter, cmd_dead_letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
         cmd_knowledge::NewText, cmd_knowledge::StoredSource, cmd_knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
         RunEvent, StoredWorkflow, workflows::WorkflowList, cmd_workflows::Registered, run_stream::RunRequest,

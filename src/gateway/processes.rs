@@ -1,10 +1,10 @@
 //! The running processes, as they announce themselves.
 
 use super::{GatewayState, Reject};
-use crate::storage::store::Process;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use storage::store::Process;
 
 /// Processes, by their start.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

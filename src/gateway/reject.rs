@@ -1,10 +1,10 @@
 //! The one refusal: `{"error":{"code","message","hint"}}` with its status. What it says is for the caller; details of the
 //! inside are only logged.
 
-use crate::commands::error::{CommandError, ErrorKind};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use commands::error::{CommandError, ErrorKind};
 use serde::Serialize;
 
 /// Seconds after which a caller may try again.
@@ -84,7 +84,7 @@ pub(super) struct Refusal {
 
 /// What is wrong.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct Fault {
+pub struct Fault {
     /// The same for the same kind of refusal, in `snake_case`.
     #[schema(example = "unknown_session")]
     code: &'static str,
@@ -130,11 +130,11 @@ impl<E: Into<CommandError>> From<E> for Reject {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::queue::QueueError;
-    use crate::storage::store::StoreError;
-    use crate::types::ids;
-    use crate::types::job::JobError;
     use serde_json::Value;
+    use storage::queue::QueueError;
+    use storage::store::StoreError;
+    use types::ids;
+    use types::job::JobError;
 
     async fn body(reject: Reject) -> Value {
         let bytes = axum::body::to_bytes(reject.into_response().into_body(), 64 * 1024).await.unwrap();

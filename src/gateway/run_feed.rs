@@ -3,18 +3,18 @@
 
 use super::Reject;
 use super::feed::Feed;
-use crate::engine::run;
-use crate::engine::workflow::orchestration::event::RunEventType;
-use crate::storage::queue::{From, Queue, StreamEvent};
-use crate::storage::store::Store;
-use crate::types::event::EventType;
-use crate::types::run::{RunRecord, RunStatus};
+use engine::run;
+use engine::workflow::orchestration::event::RunEventType;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{From, Queue, StreamEvent};
+use storage::store::Store;
 use tokio::time::{Instant, sleep, timeout_at};
+use types::event::EventType;
+use types::run::{RunRecord, RunStatus};
 
 /// How often a stream looks at whether there is something to ask.
 const TICK: Duration = Duration::from_millis(200);
@@ -146,7 +146,7 @@ impl Following {
         if !self.failed && !silent {
             return;
         }
-        self.over = match crate::commands::run_details::load(self.store.as_ref(), &self.run_id).await {
+        self.over = match commands::run_details::load(self.store.as_ref(), &self.run_id).await {
             Ok(run) if run.status == RunStatus::Completed => silent,
             Ok(run) => run.status.has_ended(),
             // A store that is away is asked again.

@@ -5,22 +5,22 @@ use super::feed::{self, Feed, Position};
 use super::input::{Body, Filter, Params};
 use super::run_feed::{self, Told, stream_of};
 use super::{GatewayState, Reject, events};
-use crate::commands::enqueue;
-use crate::commands::error::CommandError;
-use crate::commands::run_details;
-use crate::commands::runs::{NewRun, StartedRun};
-use crate::storage::queue::From;
-use crate::storage::store::Store;
-use crate::types::ids::{self, DottedId, Id};
-use crate::types::run::RunRecord;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
+use commands::enqueue;
+use commands::error::CommandError;
+use commands::run_details;
+use commands::runs::{NewRun, StartedRun};
 use futures::{Stream, StreamExt, stream};
 use serde::Deserialize;
 use std::sync::Arc;
+use storage::queue::From;
+use storage::store::Store;
+use types::ids::{self, DottedId, Id};
+use types::run::RunRecord;
 
 /// What a run is asked.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -162,7 +162,7 @@ pub(super) async fn post_start(
     Body(request): Body<RunRequest>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let new = request.of(workflow_id);
-    let started = crate::commands::runs::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
+    let started = commands::runs::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
 }
 
@@ -202,8 +202,7 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     if request.run_id.is_some() {
         // It may have been started before, by somebody else, and have told much.
         let session_id = request.session_id.clone();
-        let StartedRun { run_id, .. } =
-            crate::commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+        let StartedRun { run_id, .. } = commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
         let stream = match store.run(&run_id).await? {
             Some(run) => stream_of(&run).to_owned(),
             None => session_id.unwrap_or_else(|| run_id.clone()),
@@ -217,7 +216,7 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     // Opened before the run is asked for, so that nothing is missed.
     let feed = Feed::open(queue.clone(), stream, From::Now).await?;
     let request = RunRequest { run_id: Some(run_id.clone()), ..request };
-    crate::commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+    commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
     Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
 }
 

@@ -2,15 +2,15 @@
 
 use super::input::{Body, Filter, OptionalBody, Params};
 use super::{GatewayState, Reject};
-use crate::commands::run_details::{RunDetails, RunSummary, again, details};
-use crate::commands::runs::StartedRun;
-use crate::commands::sessions::bounded;
-use crate::types::ids::{self, Id};
-use crate::types::run::{RunQuery, RunStatus};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use commands::run_details::{RunDetails, RunSummary, again, details};
+use commands::runs::StartedRun;
+use commands::sessions::bounded;
 use serde::{Deserialize, Serialize};
+use types::ids::{self, Id};
+use types::run::{RunQuery, RunStatus};
 
 /// Runs.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -91,7 +91,7 @@ pub(super) async fn cancel(
     OptionalBody(why): OptionalBody<Cancellation>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let cancelled = crate::commands::runs::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
+    let cancelled = commands::runs::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn resume(
     Params(run_id): Params<String>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    Ok((StatusCode::ACCEPTED, Json(crate::commands::runs::resume_run(queue, store, &run_id).await?)))
+    Ok((StatusCode::ACCEPTED, Json(commands::runs::resume_run(queue, store, &run_id).await?)))
 }
 
 /// Repeats a run from a stage on, as a new run.

@@ -2,8 +2,8 @@
 //! the number of connections.
 
 use super::{GatewayState, Limits, router, watch_router};
-use crate::base::tasks::{OnPanic, Tasks};
 use axum::Router;
+use base::tasks::{OnPanic, Tasks};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;

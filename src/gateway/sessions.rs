@@ -2,16 +2,16 @@
 
 use super::input::{Filter, Params};
 use super::{GatewayState, Reject};
-use crate::commands::error::CommandError;
-use crate::commands::sessions::{SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, shown};
-use crate::storage::store::records::SessionQuery;
-use crate::types::ids::{self, DottedId, Id};
-use crate::types::session::{Kind, Session, Status};
-use crate::types::turn::TurnRecord;
 use axum::Json;
 use axum::extract::State;
+use commands::error::CommandError;
+use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, shown};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use storage::store::records::SessionQuery;
+use types::ids::{self, DottedId, Id};
+use types::session::{Kind, Session, Status};
+use types::turn::TurnRecord;
 
 /// How long a session that is shown waits for the queue.
 const QUEUE_LIMIT: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
 //! What holds for every request, on the embedded backend.
 
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::embedded::queue::EmbeddedQueue;
-use crate::embedded::store::{EmbeddedFile, EmbeddedStore};
-use crate::gateway::*;
+use crate::*;
+use base::tasks::{OnPanic, Tasks};
+use embedded::queue::EmbeddedQueue;
+use embedded::store::{EmbeddedFile, EmbeddedStore};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -35,7 +35,7 @@ async fn start(tokens: &[&str]) -> Running {
     let tasks = Tasks::new();
     let (state, stop) = (state(tokens).await, tasks.stop_token());
     tasks.spawn("gateway", OnPanic::Log, async move { serve(listener, state, stop).await.unwrap() });
-    Running { base, client: crate::base::http_client::builder().no_proxy().build().unwrap(), tasks }
+    Running { base, client: base::http_client::builder().no_proxy().build().unwrap(), tasks }
 }
 
 impl Running {

@@ -2,12 +2,12 @@
 
 use super::input::Filter;
 use super::{GatewayState, Reject};
-use crate::commands::sessions::bounded;
-use crate::commands::timers::{PendingTimer, pending};
-use crate::types::ids::Id;
 use axum::Json;
 use axum::extract::State;
+use commands::sessions::bounded;
+use commands::timers::{PendingTimer, pending};
 use serde::{Deserialize, Serialize};
+use types::ids::Id;
 
 /// Timers, those due first at the top.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

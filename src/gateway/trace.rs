@@ -1,12 +1,12 @@
 //! A request's id: the caller's `x-request-id` or a new one, in the log and on the answer; and the trace that it is a part of.
 
 use super::metrics;
-use crate::base::telemetry::otlp::PROBES;
-use crate::base::telemetry::{TraceContext, trace_context};
 use axum::extract::{MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
+use base::telemetry::otlp::PROBES;
+use base::telemetry::{TraceContext, trace_context};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info_span};
 use uuid::Uuid;

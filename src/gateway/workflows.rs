@@ -2,16 +2,16 @@
 
 use super::input::{Body, Params};
 use super::{GatewayState, Reject};
-use crate::base::clock;
-use crate::commands::workflows::{Registered, WorkflowSummary, load, register, summaries};
-use crate::definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
-use crate::definitions::workflow::structure;
-use crate::engine::run;
-use crate::types::ids::{self, Id};
 use axum::Json;
 use axum::extract::State;
+use base::clock;
+use commands::workflows::{Registered, WorkflowSummary, load, register, summaries};
+use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
+use definitions::workflow::structure;
+use engine::run;
 use serde::Serialize;
 use serde_json::Value;
+use types::ids::{self, Id};
 
 /// Workflows.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

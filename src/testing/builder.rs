@@ -1,25 +1,25 @@
 //! What an engine for tests is made of.
 
 use super::{Engine, Script};
-use crate::app as engine;
-use crate::base::clock;
-use crate::base::config::{Environment, Settings};
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::agent::load::{self, AgentError};
-use crate::engine::action::function::IntoTool;
-use crate::engine::workflow::IntoFlow;
-use crate::types::duration;
+use crate::app;
+use base::clock;
+use base::config::{Environment, Settings};
+use definitions::agent::AgentRecord;
+use definitions::agent::load::{self, AgentError};
+use engine::action::function::IntoTool;
+use engine::workflow::IntoFlow;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
+use types::duration;
 
 /// How long a test waits for the end of a turn.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes an [`Engine`].
 pub struct EngineBuilder {
-    engine: engine::EngineBuilder,
+    engine: app::EngineBuilder,
     agents: Vec<Value>,
     functions: BTreeSet<String>,
     script: Option<Script>,
@@ -31,7 +31,7 @@ impl EngineBuilder {
     pub(super) fn new() -> Self {
         Self {
             // A test's own servers listen here.
-            engine: engine::Engine::in_memory().environment(Environment::default()).configure(|settings| {
+            engine: app::Engine::in_memory().environment(Environment::default()).configure(|settings| {
                 settings.http.allow_private = ["127.0.0.1", "localhost", "::1"].map(str::to_owned).to_vec();
             }),
             agents: Vec::new(),
@@ -43,7 +43,7 @@ impl EngineBuilder {
     }
 
     /// An agent from its file. The first one given is who users talk to. What its `knowledge` names is left out: a script would
-    /// be asked once more where something is found. [`add_knowledge`](engine::Engine::add_knowledge) gives it.
+    /// be asked once more where something is found. [`add_knowledge`](app::Engine::add_knowledge) gives it.
     ///
     /// # Panics
     /// When it cannot be read.

@@ -23,7 +23,7 @@
 //! A flow that asks its user goes on with what is said next:
 //!
 //! ```
-//! use turnwheel::engine::{FlowContext, FlowError};
+//! use turnwheel::{FlowContext, FlowError};
 //! use turnwheel::testing::{self, Script, act};
 //! use serde_json::json;
 //!
@@ -51,21 +51,21 @@ mod script;
 pub use builder::EngineBuilder;
 pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, stream, unavailable};
 
-use crate::app as engine;
+use crate::app;
 use crate::app::Answer;
-use crate::commands::messages::NewMessage;
-use crate::types::job::{Job, JobBody};
-use crate::types::session::Session;
-use crate::types::step::StepRecord;
+use commands::messages::NewMessage;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use types::job::{Job, JobBody};
+use types::session::Session;
+use types::step::StepRecord;
 
 /// How far back a timer is looked for that has fired.
 const TURNS: usize = 100;
 
 /// An engine in memory for one test. It ends when it is dropped.
 pub struct Engine {
-    engine: engine::Engine,
+    engine: app::Engine,
     /// The agent that users talk to.
     agent_id: String,
     script: Option<Script>,
@@ -124,7 +124,7 @@ impl Engine {
             let armed: Vec<_> = session.timers.iter().map(|timer| timer.name.as_str()).collect();
             panic!("session `{session_id}` has no timer `{name}`; armed are {armed:?}");
         };
-        let left = crate::base::clock::now().until(timer.due_at);
+        let left = base::clock::now().until(timer.due_at);
         assert!(
             left < self.patience,
             "timer `{name}` of session `{session_id}` is due in {left:?}, and the test waits {:?}; shorten it with \
@@ -160,11 +160,11 @@ impl Engine {
     }
 
     /// The engine itself.
-    pub fn engine(&self) -> &engine::Engine {
+    pub fn engine(&self) -> &app::Engine {
         &self.engine
     }
 
-    fn ended(&self, what: &str, answered: Result<Answer, engine::EngineError>) -> Answer {
+    fn ended(&self, what: &str, answered: Result<Answer, crate::EngineError>) -> Answer {
         if let Some(problem) = self.script.as_ref().and_then(Script::problem) {
             panic!("{what}: {problem}");
         }

@@ -1,14 +1,14 @@
 //! A model that answers as a test says, and tells what it was asked.
 
-use crate::base::clock;
-use crate::base::http_client::bounded;
-use crate::engine::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptRole, ToolCall};
-use crate::types::agent::AgentConfig;
-use crate::types::timestamp::Timestamp;
 use async_trait::async_trait;
+use base::clock;
+use base::http_client::bounded;
+use engine::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptRole, ToolCall};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use types::agent::AgentConfig;
+use types::timestamp::Timestamp;
 
 /// What the model calls itself.
 const NAME: &str = "script";

@@ -1,7 +1,7 @@
 //! What is published on `tw.out.…` (CONTRACT.md, "Reply" and "Status").
 
-use crate::types::session::Status;
-use crate::types::timestamp::Timestamp;
+use crate::session::Status;
+use crate::timestamp::Timestamp;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

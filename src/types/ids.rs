@@ -1,6 +1,6 @@
 //! Identifiers as they may appear in subjects, keys and URLs (CONTRACT.md, "Identifiers").
 
-use crate::types::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 use thiserror::Error;
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};

@@ -1,8 +1,8 @@
 //! Jobs: what is on `tw.jobs.<session>` (CONTRACT.md, "Job").
 
-use crate::types::action::Action;
-use crate::types::timestamp::Timestamp;
-use crate::types::{depth, ids};
+use crate::action::Action;
+use crate::timestamp::Timestamp;
+use crate::{depth, ids};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

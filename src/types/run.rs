@@ -1,7 +1,7 @@
 //! Runs of workflows, as they are stored.
 
-use crate::types::run_outcome::{RunFailure, RunUsage};
-use crate::types::timestamp::Timestamp;
+use crate::run_outcome::{RunFailure, RunUsage};
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! What the journal keeps of a step.
 
-use crate::types::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -1,7 +1,7 @@
 //! Follow-up timers as data.
 
-use crate::types::action::Action;
-use crate::types::timestamp::Timestamp;
+use crate::action::Action;
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;

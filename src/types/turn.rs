@@ -1,8 +1,8 @@
 //! One handled job as it is stored.
 
-use crate::types::job::Job;
-use crate::types::session::Status;
-use crate::types::timestamp::Timestamp;
+use crate::job::Job;
+use crate::session::Status;
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;

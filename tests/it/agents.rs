@@ -1,15 +1,15 @@
 //! The agent files that come with the program.
 
+use definitions::agent::load;
+use definitions::agent::validate::{Context, validate};
+use definitions::document::Report;
+use engine::model::offline::Offline;
+use engine::model::{Facts, Model, ModelRequest, ResponseSchema};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use turnwheel::definitions::agent::load;
-use turnwheel::definitions::agent::validate::{Context, validate};
-use turnwheel::definitions::document::Report;
-use turnwheel::engine::model::offline::Offline;
-use turnwheel::engine::model::{Facts, Model, ModelRequest, ResponseSchema};
-use turnwheel::types::agent::schema::schema;
+use types::agent::schema::schema;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("agents")
@@ -35,7 +35,7 @@ fn the_starter_agent_is_compiled_in_and_calls_the_demo_api() {
     let file = load::file(&folder().join("sales.yaml")).unwrap();
     assert_eq!(starter.hash, file.hash);
     assert_eq!((starter.id(), starter.config.name.as_str()), ("sales", "小智"));
-    let base = format!("http://127.0.0.1:{}/", turnwheel::lab::demo::PORT);
+    let base = format!("http://127.0.0.1:{}/", lab::demo::PORT);
     let skills = starter.config.skills.iter().filter_map(|skill| skill.http.as_ref());
     let tools = starter.config.tools.iter().filter_map(|tool| tool.http.as_ref());
     for call in skills.chain(tools).chain(&starter.config.handoff.http) {

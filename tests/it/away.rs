@@ -8,14 +8,14 @@ use crate::support::interceptor::{Fate, way_to};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, free_port, private};
+use base::config::Settings;
+use cluster::nats::NatsQueue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{Publish, Queue};
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config::Settings;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::storage::queue::{Publish, Queue};
-use turnwheel::types::session::Status;
+use types::session::Status;
 
 /// How many sessions have a turn in flight when a server stops.
 pub const SESSIONS: usize = 5;
@@ -47,7 +47,7 @@ async fn watch(settings: &Settings) -> Engine {
 
 /// Status and error message of `/readyz`; `None` while nobody listens.
 async fn readiness(settings: &Settings) -> Option<(u16, String)> {
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let answer = client.get(format!("http://{}/readyz", settings.gateway.listen)).send().await.ok()?;
     let status = answer.status().as_u16();
     let body: Value = answer.json().await.ok()?;
@@ -185,7 +185,7 @@ async fn a_session_is_shown_while_nats_is_away() {
     nats.kill();
     is_unready_for(&settings, "queue").await;
     // Less than the queue's own time limit for a request without a response.
-    let client = turnwheel::base::http_client::builder().no_proxy().timeout(Duration::from_secs(4)).build().unwrap();
+    let client = base::http_client::builder().no_proxy().timeout(Duration::from_secs(4)).build().unwrap();
     let url = format!("http://{}/api/v1/sessions/s1", settings.gateway.listen);
     let shown: Value = client.get(url).send().await.unwrap().json().await.unwrap();
     assert_eq!((&shown["session_id"], &shown["has_jobs"]), (&json!("s1"), &Value::Null), "{shown}");

@@ -6,10 +6,10 @@ use crate::support::engine::DEADLINE;
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::servers::free_port;
+use base::config::{Backend, Settings};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use turnwheel::base::config::{Backend, Settings};
 
 const PAGE: &str = "https://chat.example.com";
 
@@ -118,9 +118,9 @@ async fn what_is_logged_for_a_request_has_its_id() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings { backend: Backend::Embedded, ..Settings::default() };
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
-    let log = "info,turnwheel::gateway::intake=debug";
+    let log = "info,gateway::intake=debug";
     let _dev = Process::start(dir.path(), &settings, &["--log-json", "--log", log, "dev"]);
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}/api/v1/messages", settings.gateway.listen);
     let message = json!({"session_id": "s1", "agent_id": "sales", "text": "hi", "colour": "red"});
     let line: Value = eventually(DEADLINE, "the message is posted and what it says is logged", || async {

@@ -6,20 +6,20 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::{backend, eventually};
+use base::clock;
+use commands::runs::NewRun;
+use definitions::knowledge::source::{Origin, Source};
+use definitions::workflow::definition::WorkflowRecord;
+use engine::workflow::FlowContext;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::commands::runs::NewRun;
-use turnwheel::definitions::knowledge::source::{Origin, Source};
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::engine::workflow::FlowContext;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::run::RunRecord;
-use turnwheel::types::session::Status;
-use turnwheel::types::turn::{Outcome, TurnRecord};
+use types::event::ReplyKind;
+use types::run::RunRecord;
+use types::session::Status;
+use types::turn::{Outcome, TurnRecord};
 
 /// What a question costs.
 const CALL: u64 = 18;
@@ -233,13 +233,13 @@ async fn a_run_of_its_own_counts_against_the_days_of_its_task_agents(backend: Ba
     workflow(&engine, &json!({"day": 2 * CALL})).await;
     let start = async || {
         let new = NewRun::new("steps", "x");
-        turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+        commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
     };
     let first = start().await;
     assert!(ended(&engine, &first).await.error.is_some());
     counted(&engine, "b", CALL).await;
     up.store(true, Ordering::SeqCst);
-    turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
+    commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
     eventually(DEADLINE, "it has gone on to its end", || async {
         ended(&engine, &first).await.output.is_some_and(|output| output == "c")
     })

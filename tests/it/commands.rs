@@ -5,13 +5,13 @@ use crate::support::engine::DEADLINE;
 use crate::support::process::{Process, toml};
 use crate::support::servers::{cluster, free_port};
 use crate::support::{api, eventually};
+use base::config::{Backend, Settings};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::base::config::{Backend, Settings};
 
 /// A folder with a settings file in it, in which commands are run.
 pub struct Folder {
@@ -37,7 +37,7 @@ impl Folder {
 
     pub async fn dev(&self) -> Process {
         let process = Process::start(self.path(), &self.settings, &["dev"]);
-        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+        let client = base::http_client::builder().no_proxy().build().unwrap();
         let address = format!("http://{}/readyz", self.settings.gateway.listen);
         eventually(DEADLINE, "dev is ready", || async {
             client.get(&address).send().await.is_ok_and(|answer| answer.status() == 200)
@@ -229,7 +229,7 @@ async fn the_demo_api_is_served_by_itself_until_it_is_told_to_stop() {
     let (folder, port) = (Folder::embedded(), free_port());
     let address = format!("127.0.0.1:{port}");
     let mut demo = Process::start(folder.path(), &folder.settings, &["demo", "--listen", &address]);
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let order: Value = eventually(DEADLINE, "the demo API answers", || async {
         client.get(format!("http://{address}/orders/A1001")).send().await.ok()?.json().await.ok()
     })
@@ -313,7 +313,7 @@ async fn dev_whose_file_cannot_grow_ends_with_the_reason() {
     }
     let child = command.spawn().unwrap();
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let address = format!("http://{}", folder.settings.gateway.listen);
     eventually(DEADLINE, "dev is ready", || async {
         client.get(format!("{address}/readyz")).send().await.is_ok_and(|answer| answer.status() == 200)

@@ -4,13 +4,13 @@ use crate::scenarios::{answer, sales, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
+use base::tasks::Tasks;
 use bson::doc;
+use cluster::mongo::MongoStore;
+use cluster::nats::NatsQueue;
 use serde_json::json;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::cluster::nats::NatsQueue;
 
 /// Turns that are counted.
 const TURNS: i64 = 40;
@@ -31,7 +31,7 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
     let (_nats, _mongod, handles) = private().await;
     // Long enough that no lease is renewed while the turns are counted.
     let mut settings = handles.settings();
-    settings.worker.ack_wait = turnwheel::types::duration::Text(std::time::Duration::from_secs(60));
+    settings.worker.ack_wait = types::duration::Text(std::time::Duration::from_secs(60));
     let backend = Backend {
         queue: Arc::new(NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()),
         store: Arc::new(MongoStore::connect(&settings, &Tasks::new()).await.unwrap()),

@@ -5,14 +5,14 @@ use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE};
 use crate::support::process::Process;
 use crate::support::{backend, eventually};
+use ::cluster::mongo::MongoStore;
+use base::clock;
+use base::tasks::Tasks;
+use definitions::agent::AgentRecord;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use turnwheel::app::Engine;
-use turnwheel::base::clock;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::storage::store::{Process as Running, Store};
+use storage::store::{Process as Running, Store};
+use turnwheel::Engine;
 
 on_both_backends!(a_process_is_listed_until_it_departs);
 

@@ -5,8 +5,8 @@ use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use serde_json::json;
 use std::sync::Arc;
-use turnwheel::storage::store::records::Record;
-use turnwheel::types::turn::Outcome;
+use storage::store::records::Record;
+use types::turn::Outcome;
 
 on_both_backends!(decision_that_another_worker_has_recorded_is_the_one_that_is_followed);
 

@@ -1,10 +1,10 @@
 //! The demo API, over HTTP.
 
+use base::tasks::{OnPanic, Tasks};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::tasks::{OnPanic, Tasks};
 
 pub struct Api {
     pub base: String,
@@ -20,7 +20,7 @@ impl Api {
         let base = format!("http://{}", listener.local_addr().unwrap());
         let tasks = Tasks::new();
         let stop: CancellationToken = tasks.stop_token();
-        tasks.spawn("demo", OnPanic::Log, async move { turnwheel::lab::demo::serve(listener, stop).await.unwrap() });
+        tasks.spawn("demo", OnPanic::Log, async move { lab::demo::serve(listener, stop).await.unwrap() });
         Self { base, client: Client::new(), tasks }
     }
 

@@ -12,6 +12,10 @@ mod web;
 use crate::support::engine::DEADLINE;
 use crate::support::servers::cluster;
 use crate::support::{background, eventually};
+use commands::messages::NewMessage;
+use engine::action::function::NoParams;
+use engine::model::offline::Offline;
+use engine::workflow::FlowContext;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -20,17 +24,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-use turnwheel::app::{Engine, EngineBuilder, EngineError};
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::engine::action::function::NoParams;
-use turnwheel::engine::model::offline::Offline;
-use turnwheel::engine::workflow::FlowContext;
 use turnwheel::testing::{self, Script, act, end, hand_off, plain, say, stream, unavailable};
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::job::Command;
-use turnwheel::types::session::Status;
-use turnwheel::types::texts::Shown;
-use turnwheel::types::turn::Outcome;
+use turnwheel::{Engine, EngineBuilder, EngineError};
+use types::event::ReplyKind;
+use types::job::Command;
+use types::session::Status;
+use types::texts::Shown;
+use types::turn::Outcome;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_say_what_they_promise() {
@@ -59,7 +59,7 @@ async fn an_engine_within_a_web_server_serves_both_and_ends_with_it() {
         let served = web::serve(listener, async { stopped.await.unwrap_or_default() }).await;
         let _ = ended.send(served.map_err(|error| error.to_string()));
     });
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let asked = client.post(format!("{base}/chat")).json(&json!({"session": "s1", "text": "Where is B1001?"}));
     let said: Vec<String> = asked.send().await.unwrap().json().await.unwrap();
     assert_eq!(said[1], "The Dispossessed is in Leipzig.");
@@ -160,7 +160,7 @@ async fn a_process_runs_only_the_parts_that_it_starts() {
     let clerk = CLERK.replace("id: clerk", "id: clerk\nmodel: own");
     let worker = Engine::builder(settings).tool("count", async |_: NoParams| Ok::<_, String>(3));
     let worker = worker.model("own", Offline::new()).agent(&clerk).open().await.unwrap();
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let models = client.get(format!("http://{address}/api/v1/models")).send().await.unwrap();
     let models: Value = models.json().await.unwrap();
     assert_eq!(models["agents"][0]["provider"], "rust", "{models}");
@@ -207,8 +207,7 @@ async fn what_cannot_work_is_told_when_the_engine_is_opened() {
     assert!(missing.contains("no/such/agent.yaml"), "{missing}");
 
     let engine = Engine::in_memory().agent(CLERK).open().await.unwrap();
-    let warned =
-        engine.apply(turnwheel::definitions::agent::load::text("a.yaml".as_ref(), CLERK).unwrap()).await.unwrap();
+    let warned = engine.apply(definitions::agent::load::text("a.yaml".as_ref(), CLERK).unwrap()).await.unwrap();
     assert!(!warned.changed && warned.warnings[0].to_string().contains("registered in Rust"), "{warned:?}");
     let nobody = engine.ask(NewMessage::new("s1", "nobody", "hello")).await.unwrap_err().to_string();
     assert!(nobody.contains("no agent `nobody`") && nobody.contains("apply"), "{nobody}");

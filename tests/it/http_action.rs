@@ -5,13 +5,13 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use base::tasks::{OnPanic, Tasks};
+use engine::action::ActionResult;
+use engine::action::http::{HttpCaller, SecretFill};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::base::tasks::{OnPanic, Tasks};
-use turnwheel::engine::action::ActionResult;
-use turnwheel::engine::action::http::{HttpCaller, SecretFill};
-use turnwheel::types::agent::HttpCall;
+use types::agent::HttpCall;
 
 #[derive(Clone, Debug)]
 struct Seen {

@@ -5,8 +5,8 @@ use crate::scenarios::{acts, answer, engine, on_both_backends};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use serde_json::json;
-use turnwheel::types::cause::Cause;
-use turnwheel::types::turn::Outcome;
+use types::cause::Cause;
+use types::turn::Outcome;
 
 on_both_backends!(
     ids_of_slack_whatsapp_and_mail_name_turns_over_http,
@@ -54,7 +54,7 @@ async fn ids_of_slack_whatsapp_and_mail_name_turns_on_the_queue(backend: Backend
     for job_id in IDS {
         assert_eq!(engine.say("s1", job_id, "你好").await.outcome, Outcome::Answered);
         let payload = json!({"type": "user_message", "session_id": "s2", "agent_id": "sales", "text": "你好"});
-        let publish = turnwheel::storage::queue::Publish {
+        let publish = storage::queue::Publish {
             session_id: "s2".into(),
             msg_id: Some(job_id.into()),
             payload: payload.to_string().into_bytes().into(),

@@ -7,16 +7,16 @@ use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
+use base::clock;
+use definitions::knowledge::source::{Origin, Source};
+use engine::knowledge::index::Index;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use turnwheel::base::clock;
-use turnwheel::definitions::knowledge::source::{Origin, Source};
-use turnwheel::engine::knowledge::index::Index;
-use turnwheel::storage::store::Store;
-use turnwheel::types::event::{Event, Reply, ReplyKind};
-use turnwheel::types::session::Status;
-use turnwheel::types::step::StepRecord;
+use storage::store::Store;
+use types::event::{Event, Reply, ReplyKind};
+use types::session::Status;
+use types::step::StepRecord;
 
 on_both_backends!(
     a_reply_is_written_from_what_fits_and_names_its_sources,

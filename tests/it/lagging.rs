@@ -8,18 +8,18 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, cluster};
 use crate::support::{backend, eventually};
 use async_nats::jetstream::stream::{Config, RetentionPolicy};
+use cluster::nats::NatsQueue;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use storage::queue::{Publish, Queue, QueueError};
+use storage::store::records::Acquire;
 use tokio_util::sync::CancellationToken;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::storage::queue::{Publish, Queue, QueueError};
-use turnwheel::storage::store::records::Acquire;
-use turnwheel::types::canonical;
-use turnwheel::types::event::{EventType, OutEvent};
-use turnwheel::types::session::Status;
-use turnwheel::types::step::StepRecord;
+use types::canonical;
+use types::event::{EventType, OutEvent};
+use types::session::Status;
+use types::step::StepRecord;
 
 /// The code of nats-server's answer for a stream without a leader.
 const LEADERLESS: &str = "error code 10008";
@@ -188,7 +188,7 @@ async fn after_a_loss_no_event_is_stored_before_the_one_that_was_lost() {
     assert!(matches!(failed, Err(QueueError::Unavailable(_))), "{failed:?}");
     // Another worker's, over a sound connection.
     direct.emit(["e/0", "e/1", "e/2"].map(event).into()).await.unwrap();
-    let mut events = direct.events("s", turnwheel::storage::queue::From::After(0)).await.unwrap();
+    let mut events = direct.events("s", storage::queue::From::After(0)).await.unwrap();
     let mut stored = Vec::new();
     for _ in 0..3 {
         let next = tokio::time::timeout(DEADLINE, futures::StreamExt::next(&mut events)).await.unwrap();

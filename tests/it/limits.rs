@@ -6,18 +6,18 @@ use crate::support::engine::{Backend, DEADLINE, Engine, quick, scripted};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{self, ClusterHandles, Server};
 use crate::support::{backend, eventually};
+use ::cluster::nats::NatsQueue;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
+use base::config;
+use engine::workflow::{FlowContext, FlowError};
 use serde_json::{Value, json};
 use std::time::Duration;
+use storage::queue::{From, Publish, Queue, QueueError};
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::engine::workflow::{FlowContext, FlowError};
-use turnwheel::storage::queue::{From, Publish, Queue, QueueError};
-use turnwheel::types::duration::Text;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::session::Status;
-use turnwheel::types::turn::Outcome;
+use types::duration::Text;
+use types::event::ReplyKind;
+use types::session::Status;
+use types::turn::Outcome;
 
 on_both_backends!(
     hung_model_does_not_stop_sessions_of_another,

@@ -11,8 +11,8 @@ use crate::support::servers::free_port;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use storage::queue::Publish;
 use tempfile::TempDir;
-use turnwheel::storage::queue::Publish;
 
 /// A worker process, and an engine that runs no worker of its own.
 struct Watched {
@@ -61,7 +61,7 @@ impl Watched {
     }
 
     async fn metrics(&self) -> String {
-        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+        let client = base::http_client::builder().no_proxy().build().unwrap();
         let answer = client.get(format!("http://{}/metrics", self.metrics)).send().await.unwrap();
         answer.text().await.unwrap()
     }

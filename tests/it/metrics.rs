@@ -10,7 +10,7 @@ use crate::support::servers::free_port;
 use regex::Regex;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use turnwheel::storage::queue::Publish;
+use storage::queue::Publish;
 
 on_both_backends!(turns_and_what_they_cost_are_counted, what_waits_is_told_and_how_long);
 
@@ -142,7 +142,7 @@ async fn a_worker_can_be_watched_where_its_settings_say() {
     let listen = format!("127.0.0.1:{}", free_port());
     let set = format!("metrics.listen={listen}");
     let _worker = Process::start(dir.path(), &backend.settings, &["--set", &set, "worker"]);
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let get = |path: &'static str| client.get(format!("http://{listen}{path}")).send();
     eventually(DEADLINE, "the worker is ready", || async {
         get("/readyz").await.is_ok_and(|answer| answer.status() == 200)

@@ -4,17 +4,17 @@
 use crate::conformance::kit;
 use crate::support::mongod_way::{find, way_to_mongod};
 use crate::support::servers::{ClusterHandles, cluster};
+use base::clock;
+use base::config::Settings;
+use base::tasks::Tasks;
 use bson::{Document, doc};
+use cluster::mongo::MongoStore;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::storage::store::Store;
-use turnwheel::types::timestamp::Timestamp;
+use storage::store::Store;
+use types::timestamp::Timestamp;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -1,13 +1,13 @@
 //! Two namespaces share neither a database nor a stream.
 
 use crate::support::servers::cluster;
+use base::config::Settings;
+use base::tasks::Tasks;
+use cluster::mongo::MongoStore;
+use cluster::nats::NatsQueue;
+use commands::doctor::{self, Level};
+use engine::workflow::Flows;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::commands::doctor::{self, Level};
-use turnwheel::engine::workflow::Flows;
 
 async fn opened(settings: &Settings) -> Result<(), String> {
     MongoStore::connect(settings, &Tasks::new()).await.map(drop).map_err(|error| error.to_string())

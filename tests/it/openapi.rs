@@ -7,10 +7,10 @@ use crate::scenarios::{acts, answer, engine, sales_with};
 use crate::support::backend::{embedded, embedded_with};
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
+use base::config::Settings;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use turnwheel::base::config::Settings;
 
 /// What CONTRACT.md and CHANGELOG.md say is there.
 const ENDPOINTS: &[(&str, &str)] = &[

@@ -8,11 +8,11 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{self, Server, free_port, private};
 use crate::support::{backend, eventually};
 use async_nats::jetstream;
+use base::config::Settings;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc;
-use turnwheel::base::config::Settings;
 
 /// An agent of the offline rules with two timers.
 fn timed() -> String {

@@ -8,14 +8,14 @@ use crate::support::engine::{DEADLINE, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, decision, plan};
 use crate::support::{backend, eventually};
+use lab::invariants::{self, Evidence, Sent};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use turnwheel::lab::invariants::{self, Evidence, Sent};
-use turnwheel::storage::queue::Publish;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::session::Status;
+use storage::queue::Publish;
+use types::event::ReplyKind;
+use types::session::Status;
 
 const SESSIONS: usize = 6;
 

@@ -8,12 +8,12 @@ use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::script::ScriptedModel;
 use crate::support::servers::{self, ClusterHandles, Server};
+use base::clock;
 use serde_json::json;
-use turnwheel::base::clock;
-use turnwheel::storage::store::records::{Acquire, Change, Commit, Committed};
-use turnwheel::types::cause::Cause;
-use turnwheel::types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
-use turnwheel::types::session::Status;
+use storage::store::records::{Acquire, Change, Commit, Committed};
+use types::cause::Cause;
+use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use types::session::Status;
 
 on_both_backends!(
     next_turn_publishes_first_what_the_one_before_has_said,
@@ -104,12 +104,12 @@ async fn next_turn_publishes_first_what_the_one_before_has_said(backend: Backend
     assert!(turns[second..].iter().all(|turn| turn == "m-2"), "and only once: {turns:?}");
 }
 
-fn turn_of(event: &turnwheel::types::event::Event) -> Option<String> {
+fn turn_of(event: &types::event::Event) -> Option<String> {
     match event {
-        turnwheel::types::event::Event::Reply(reply) => Some(reply.turn_id.clone()),
-        turnwheel::types::event::Event::Status(status) => Some(status.turn_id.clone()),
-        turnwheel::types::event::Event::Step(step) => Some(step.turn_id.clone()),
-        turnwheel::types::event::Event::Run(_) => None,
+        types::event::Event::Reply(reply) => Some(reply.turn_id.clone()),
+        types::event::Event::Status(status) => Some(status.turn_id.clone()),
+        types::event::Event::Step(step) => Some(step.turn_id.clone()),
+        types::event::Event::Run(_) => None,
     }
 }
 

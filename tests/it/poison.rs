@@ -9,18 +9,18 @@ use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
 use async_trait::async_trait;
+use engine::action::ActionResult;
+use engine::action::tool::{ToolFunction, Tools};
+use engine::workflow::{Flow, FlowContext, FlowError, Flows};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use turnwheel::engine::action::ActionResult;
-use turnwheel::engine::action::tool::{ToolFunction, Tools};
-use turnwheel::engine::workflow::{Flow, FlowContext, FlowError, Flows};
-use turnwheel::storage::queue::{Message, Publish};
-use turnwheel::storage::store::records::{Acquire, Acquired, Commit, Committed};
-use turnwheel::types::cause::Cause;
-use turnwheel::types::duration::Text;
-use turnwheel::types::event::{Event, ReplyKind};
-use turnwheel::types::session::Status;
-use turnwheel::types::turn::Outcome;
+use storage::queue::{Message, Publish};
+use storage::store::records::{Acquire, Acquired, Commit, Committed};
+use types::cause::Cause;
+use types::duration::Text;
+use types::event::{Event, ReplyKind};
+use types::session::Status;
+use types::turn::Outcome;
 
 on_both_backends!(
     panic_in_a_registered_tool_cancels_its_turn_only,
@@ -140,7 +140,7 @@ async fn json_of_any_depth_crashes_nobody(backend: Backend) {
     );
     engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: job.into() }).await.unwrap();
     // What a job may nest is kept.
-    let metadata: Value = serde_json::from_str(&nested(turnwheel::types::depth::MAX_DEPTH - 2)).unwrap();
+    let metadata: Value = serde_json::from_str(&nested(types::depth::MAX_DEPTH - 2)).unwrap();
     let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-2", "text": "x", "metadata": {"deep": metadata}});
     engine.publish_job("s1", job).await;
     engine.turn("s1", "m-2").await;

@@ -9,22 +9,22 @@ use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
 use crate::support::{backend, background, eventually};
+use base::clock;
+use engine::worker::Worker;
 use futures::FutureExt;
 use serde_json::{Value, json};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use storage::queue::Publish;
+use storage::store::records::{Acquire, Acquired, NewSession};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::clock;
-use turnwheel::engine::worker::Worker;
-use turnwheel::storage::queue::Publish;
-use turnwheel::storage::store::records::{Acquire, Acquired, NewSession};
-use turnwheel::types::event::Event;
-use turnwheel::types::job::{Job, JobBody};
-use turnwheel::types::session::Status;
+use types::event::Event;
+use types::job::{Job, JobBody};
+use types::session::Status;
 
 /// A model that orders the skill first and answers when it sees its result.
 async fn one_action() -> ScriptedModel {

@@ -4,16 +4,16 @@ use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, plan};
+use engine::worker::Worker;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::engine::worker::Worker;
-use turnwheel::types::duration::Text;
-use turnwheel::types::ids;
-use turnwheel::types::session::RECENT_JOBS;
-use turnwheel::types::turn::{Outcome, TurnRecord};
+use types::duration::Text;
+use types::ids;
+use types::session::RECENT_JOBS;
+use types::turn::{Outcome, TurnRecord};
 
 on_both_backends!(
     job_id_that_the_session_has_forgotten_begins_a_turn_of_its_own,

@@ -7,13 +7,13 @@ use crate::support::process::toml;
 use crate::support::servers::{Server, cluster};
 use crate::support::{eventually, within};
 use async_nats::jetstream::{self, Context};
+use base::config::Settings;
 use bytes::Bytes;
+use cluster::nats::NatsQueue;
 use serde_json::Value;
 use std::sync::Mutex;
+use storage::queue::{Publish, Queue, QueueError};
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config::Settings;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::storage::queue::{Publish, Queue, QueueError};
 
 const STREAMS: [&str; 3] = ["TW_JOBS", "TW_OUT", "TW_DEAD"];
 

@@ -9,17 +9,17 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::replica_set::{READER, ReplicaSet};
 use crate::support::servers::{Server, free_port};
+use base::config::Settings;
+use base::tasks::Tasks;
+use cluster::mongo::MongoStore;
+use commands::doctor::{self, Level};
+use engine::workflow::Flows;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::commands::doctor::{self, Level};
-use turnwheel::engine::workflow::Flows;
-use turnwheel::storage::store::{Store, StoreError};
-use turnwheel::types::duration::Text;
-use turnwheel::types::session::Status;
+use storage::store::{Store, StoreError};
+use types::duration::Text;
+use types::session::Status;
 
 /// How long the set may take to elect a primary, and the engine to resume.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ async fn commands_that_no_majority_acknowledges_end_in_time_and_their_kind_goes_
 }
 
 async fn oldest_command(settings: &Settings) -> f64 {
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let metrics = client.get(format!("http://{}/metrics", settings.gateway.listen)).send().await.unwrap();
     let text = metrics.text().await.unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("turnwheel_store_oldest_command_seconds "));

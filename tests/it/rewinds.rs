@@ -12,22 +12,22 @@ use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{cluster, private};
 use async_nats::jetstream;
+use base::config::Settings;
+use cluster::nats::NatsQueue;
+use commands::doctor::{self, Level};
+use definitions::agent::validate::Known;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{Delivery, Publish, Queue};
+use storage::store::records::{Acquire, Acquired, Change, Commit};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config::Settings;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::commands::doctor::{self, Level};
-use turnwheel::definitions::agent::validate::Known;
-use turnwheel::storage::queue::{Delivery, Publish, Queue};
-use turnwheel::storage::store::records::{Acquire, Acquired, Change, Commit};
-use turnwheel::types::duration::Text;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::session::Status;
-use turnwheel::types::turn::Outcome;
+use types::duration::Text;
+use types::event::ReplyKind;
+use types::session::Status;
+use types::turn::Outcome;
 
 /// An engine whose model answers `<message>!`.
 async fn echo(backend: Backend, agent: &Value) -> Engine {

@@ -7,10 +7,10 @@ use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::servers::{ClusterHandles, Server, cluster};
+use base::config::{Settings, Streams};
 use serde_json::{Value, json};
-use turnwheel::base::config::{Settings, Streams};
-use turnwheel::storage::queue::{LANE_RESERVE, Publish, QueueError, Storage};
-use turnwheel::types::turn::Outcome;
+use storage::queue::{LANE_RESERVE, Publish, QueueError, Storage};
+use types::turn::Outcome;
 
 async fn refused(gateway: &Gateway, session_id: &str, job_id: &str) -> Option<String> {
     let body = json!({"session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": "在吗"});

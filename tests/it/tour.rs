@@ -140,7 +140,7 @@ impl Reader {
 
     async fn dev(&self, command: &str) -> Running {
         let running = self.spawn(command);
-        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+        let client = base::http_client::builder().no_proxy().build().unwrap();
         let address = format!("http://{}/readyz", self.gateway);
         eventually(DEADLINE, "dev is ready", || async {
             client.get(&address).send().await.is_ok_and(|answer| answer.status() == 200)

@@ -14,6 +14,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
+use base::config::{Backend, Settings};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
@@ -22,7 +23,6 @@ use prost::Message;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use turnwheel::base::config::{Backend, Settings};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
@@ -114,7 +114,7 @@ async fn one_message(settings: Settings, roles: &[&str], collector: &Collector) 
     let start = |role: &&str| Process::start(folder.path(), &folder.settings, &["--set", &set, "--set", NAMED, role]);
     let mut processes: Vec<Process> = roles.iter().map(start).collect();
 
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let base = format!("http://{}/api/v1", folder.settings.gateway.listen);
     eventually(DEADLINE, "the gateway takes the agent", || async {
         let applied = client.put(format!("{base}/agents/sales")).json(&agent(&api)).send().await;
@@ -208,7 +208,7 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     let folder = Folder::embedded();
     let set = format!("telemetry.otlp_endpoint=http://127.0.0.1:{}", free_port());
     let mut dev = Process::start(folder.path(), &folder.settings, &["--set", &set, "dev"]);
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let ready = format!("http://{}/readyz", folder.settings.gateway.listen);
     eventually(DEADLINE, "dev is ready", || async {
         client.get(&ready).send().await.is_ok_and(|answer| answer.status() == 200)
@@ -233,7 +233,7 @@ async fn without_a_collector_jobs_have_no_trace() {
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
     let folder = Folder::with(settings);
     let _gateway = Process::start(folder.path(), &folder.settings, &["gateway"]);
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     let base = format!("http://{}/api/v1", folder.settings.gateway.listen);
     let api = Api::start().await;
     eventually(DEADLINE, "the gateway takes the agent", || async {

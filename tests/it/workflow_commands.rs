@@ -6,9 +6,9 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::script::ScriptedModel;
 use crate::support::servers::{cluster, free_port};
+use base::config::Model;
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
-use turnwheel::base::config::Model;
 
 /// Answers by rules: `plan` quotes what it is asked, `slow` calls a tool that takes its time.
 const WRITER: &str = "\

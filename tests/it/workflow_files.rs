@@ -1,15 +1,15 @@
 //! The workflow files that come with the program, their JSON Schema and their page in the docs.
 
+use definitions::workflow::builder::{Pipeline, Stage};
+use definitions::workflow::fields::FIELDS;
+use definitions::workflow::known::KnownRunnables;
+use definitions::workflow::read;
+use definitions::workflow::schema::SCHEMA;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use turnwheel::app::Engine;
-use turnwheel::definitions::workflow::builder::{Pipeline, Stage};
-use turnwheel::definitions::workflow::fields::FIELDS;
-use turnwheel::definitions::workflow::known::KnownRunnables;
-use turnwheel::definitions::workflow::read;
-use turnwheel::definitions::workflow::schema::SCHEMA;
-use turnwheel::types::run::{RunRecord, RunStatus};
+use turnwheel::Engine;
+use types::run::{RunRecord, RunStatus};
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

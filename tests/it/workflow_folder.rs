@@ -7,16 +7,16 @@ use crate::support::engine::Backend;
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::servers::{cluster, free_port};
+use ::cluster::mongo::MongoStore;
+use base::clock;
+use base::config::Settings;
+use base::tasks::Tasks;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
+use engine::run::{self, Registered};
 use serde_json::{Value, json};
 use std::path::Path;
-use turnwheel::base::clock;
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::engine::run::{self, Registered};
-use turnwheel::storage::store::Store;
+use storage::store::Store;
 
 on_both_backends!(bad_files_do_not_stop_good_ones, a_process_that_starts_replaces_nothing_that_is_registered,);
 

@@ -1,10 +1,10 @@
 //! Agents and models, and the workers that run them.
 
 use super::{Access, direct};
-use turnwheel::commands::agents::{AgentSummary, applied};
-use turnwheel::commands::crew::Crew;
-use turnwheel::commands::models::ModelList;
-use turnwheel::definitions::agent::{AgentRecord, StoredAgent};
+use commands::agents::{AgentSummary, applied};
+use commands::crew::Crew;
+use commands::models::ModelList;
+use definitions::agent::{AgentRecord, StoredAgent};
 
 impl Access {
     /// The workers that run now.
@@ -26,7 +26,7 @@ impl Access {
     pub async fn list_models(&self) -> anyhow::Result<ModelList> {
         match self {
             Self::Direct { store, models, budget, .. } => {
-                direct(turnwheel::commands::models::list(store.as_ref(), models.clone(), budget).await)
+                direct(commands::models::list(store.as_ref(), models.clone(), budget).await)
             }
             Self::Gateway(client) => client.models().await,
         }

@@ -3,21 +3,21 @@
 use super::{Access, direct};
 use crate::client::Followed;
 use crate::feed::{self, Feed};
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::enqueue::Accepted;
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::commands::operator::Order;
-use turnwheel::commands::sessions::{SessionSummary, TurnDetails, has_jobs, turns_of};
-use turnwheel::commands::timers::PendingTimer;
-use turnwheel::storage::queue::From;
-use turnwheel::storage::store::records::SessionQuery;
-use turnwheel::types::session::Session;
+use base::tasks::Tasks;
+use commands::enqueue::Accepted;
+use commands::messages::NewMessage;
+use commands::operator::Order;
+use commands::sessions::{SessionSummary, TurnDetails, has_jobs, turns_of};
+use commands::timers::PendingTimer;
+use storage::queue::From;
+use storage::store::records::SessionQuery;
+use types::session::Session;
 
 impl Access {
     pub async fn send(&self, message: NewMessage) -> anyhow::Result<Accepted> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::commands::messages::submit(queue.as_ref(), store.as_ref(), message).await)
+                direct(commands::messages::submit(queue.as_ref(), store.as_ref(), message).await)
             }
             Self::Gateway(client) => client.send(&message).await,
         }
@@ -62,7 +62,7 @@ impl Access {
     pub async fn control(&self, session_id: &str, order: Order) -> anyhow::Result<Accepted> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::commands::operator::command(queue.as_ref(), store.as_ref(), session_id, order).await)
+                direct(commands::operator::command(queue.as_ref(), store.as_ref(), session_id, order).await)
             }
             Self::Gateway(client) => client.control(session_id, &order).await,
         }
@@ -70,9 +70,7 @@ impl Access {
 
     pub async fn list_timers(&self, session_id: Option<&str>, limit: usize) -> anyhow::Result<Vec<PendingTimer>> {
         match self {
-            Self::Direct { store, .. } => {
-                direct(turnwheel::commands::timers::pending(store.as_ref(), session_id, limit).await)
-            }
+            Self::Direct { store, .. } => direct(commands::timers::pending(store.as_ref(), session_id, limit).await),
             Self::Gateway(client) => client.timers(session_id, limit).await,
         }
     }

@@ -1,12 +1,12 @@
 //! The texts that agents answer from.
 
 use super::{Access, direct};
+use commands::knowledge::{NewText, RemovedSource, StoredSource};
+use definitions::knowledge::files::NamedText;
+use definitions::knowledge::source::{Origin, SourceEntry};
+use engine::knowledge::sync::{self, Changes};
+use engine::knowledge::{Hit, Library};
 use std::sync::Arc;
-use turnwheel::commands::knowledge::{NewText, RemovedSource, StoredSource};
-use turnwheel::definitions::knowledge::files::NamedText;
-use turnwheel::definitions::knowledge::source::{Origin, SourceEntry};
-use turnwheel::engine::knowledge::sync::{self, Changes};
-use turnwheel::engine::knowledge::{Hit, Library};
 
 impl Access {
     /// Makes these texts all that the agent's file gives it to answer from. True when that changed something.
@@ -40,9 +40,7 @@ impl Access {
         last: bool,
     ) -> anyhow::Result<StoredSource> {
         match self {
-            Self::Direct { store, .. } => {
-                direct(turnwheel::commands::knowledge::put(store.as_ref(), agent_id, name, new).await)
-            }
+            Self::Direct { store, .. } => direct(commands::knowledge::put(store.as_ref(), agent_id, name, new).await),
             Self::Gateway(client) => client.put_knowledge(agent_id, name, new, last).await,
         }
     }
@@ -50,18 +48,14 @@ impl Access {
     /// Removes a text; see [`Access::put_knowledge`].
     pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
         match self {
-            Self::Direct { store, .. } => {
-                direct(turnwheel::commands::knowledge::remove(store.as_ref(), agent_id, name).await)
-            }
+            Self::Direct { store, .. } => direct(commands::knowledge::remove(store.as_ref(), agent_id, name).await),
             Self::Gateway(client) => client.remove_knowledge(agent_id, name, last).await,
         }
     }
 
     pub async fn list_knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {
         match self {
-            Self::Direct { store, .. } => {
-                direct(turnwheel::commands::knowledge::sources(store.as_ref(), agent_id).await)
-            }
+            Self::Direct { store, .. } => direct(commands::knowledge::sources(store.as_ref(), agent_id).await),
             Self::Gateway(client) => client.knowledge(agent_id).await,
         }
     }
@@ -70,10 +64,7 @@ impl Access {
         match self {
             Self::Direct { store, .. } => {
                 let library = Library::new(Arc::clone(store));
-                direct(
-                    turnwheel::commands::knowledge::search((store.as_ref(), &library), agent_id, query, Some(limit))
-                        .await,
-                )
+                direct(commands::knowledge::search((store.as_ref(), &library), agent_id, query, Some(limit)).await)
             }
             Self::Gateway(client) => client.search_knowledge(agent_id, query, limit).await,
         }

@@ -1,14 +1,12 @@
 //! Dead letters.
 
 use super::{Access, direct};
-use turnwheel::commands::dead_letters::{Letter, LetterSummary, Replayed};
+use commands::dead_letters::{Letter, LetterSummary, Replayed};
 
 impl Access {
     pub async fn list_letters(&self, limit: usize) -> anyhow::Result<Vec<LetterSummary>> {
         match self {
-            Self::Direct { queue, .. } => {
-                direct(turnwheel::commands::dead_letters::newest(queue.as_ref(), limit).await)
-            }
+            Self::Direct { queue, .. } => direct(commands::dead_letters::newest(queue.as_ref(), limit).await),
             Self::Gateway(client) => client.letters(limit).await,
         }
     }
@@ -17,7 +15,7 @@ impl Access {
     pub async fn get_letter(&self, which: &str) -> anyhow::Result<Letter> {
         match self {
             Self::Direct { queue, .. } => {
-                direct(turnwheel::commands::dead_letters::find(queue.as_ref(), which).await.map(|kept| (&kept).into()))
+                direct(commands::dead_letters::find(queue.as_ref(), which).await.map(|kept| (&kept).into()))
             }
             Self::Gateway(client) => client.letter(which).await,
         }
@@ -26,7 +24,7 @@ impl Access {
     pub async fn replay_letter(&self, which: &str) -> anyhow::Result<Replayed> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::commands::dead_letters::replay(queue.as_ref(), store.as_ref(), which).await)
+                direct(commands::dead_letters::replay(queue.as_ref(), store.as_ref(), which).await)
             }
             Self::Gateway(client) => client.replay(which).await,
         }

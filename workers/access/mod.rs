@@ -11,20 +11,20 @@ mod workflows;
 use crate::client::GatewayClient;
 use crate::failure::Failure;
 use crate::{basis, open};
+use base::config::load::Loaded;
+use base::config::secrets::masked_address;
+use base::config::{Backend, Budget, Settings};
+use base::tasks::Tasks;
+use definitions::agent::validate::Known;
+use engine::model::registry::ModelInfo;
 use serde::Deserialize;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::Queue;
+use storage::store::Store;
 use tokio::time::timeout;
-use turnwheel::base::config::load::Loaded;
-use turnwheel::base::config::secrets::masked_address;
-use turnwheel::base::config::{Backend, Budget, Settings};
-use turnwheel::base::tasks::Tasks;
-use turnwheel::definitions::agent::validate::Known;
-use turnwheel::engine::model::registry::ModelInfo;
-use turnwheel::storage::queue::Queue;
-use turnwheel::storage::store::Store;
 
 /// How long a command waits for a cluster's servers.
 const OPENING: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ impl Access {
     }
 }
 
-fn direct<T>(answer: Result<T, turnwheel::commands::error::CommandError>) -> anyhow::Result<T> {
+fn direct<T>(answer: Result<T, commands::error::CommandError>) -> anyhow::Result<T> {
     answer.map_err(|reject| Failure::from(reject).into())
 }
 
@@ -131,7 +131,7 @@ mod tests {
 
     fn loaded(data_dir: &Path, settings: Settings) -> Loaded {
         let settings = Settings { data_dir: data_dir.to_owned(), ..settings };
-        Loaded { settings, ..Settings::load(&turnwheel::base::config::Sources::default()).unwrap() }
+        Loaded { settings, ..Settings::load(&base::config::Sources::default()).unwrap() }
     }
 
     #[tokio::test]

@@ -3,19 +3,19 @@
 use super::{Access, direct};
 use crate::client::Followed;
 use crate::feed::{self, Feed};
+use base::tasks::Tasks;
+use commands::run_details::{RunDetails, RunSummary};
+use commands::runs::{NewRun, StartedRun};
+use engine::workflow::Flows;
 use serde_json::json;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::commands::run_details::{RunDetails, RunSummary};
-use turnwheel::commands::runs::{NewRun, StartedRun};
-use turnwheel::engine::workflow::Flows;
-use turnwheel::storage::queue::From;
-use turnwheel::types::run::{RunQuery, RunRecord};
+use storage::queue::From;
+use types::run::{RunQuery, RunRecord};
 
 impl Access {
     pub async fn start_run(&self, new: NewRun) -> anyhow::Result<StartedRun> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::commands::runs::start_run(queue.as_ref(), store.as_ref(), new).await)
+                direct(commands::runs::start_run(queue.as_ref(), store.as_ref(), new).await)
             }
             Self::Gateway(client) => client.start_run(&new).await,
         }
@@ -31,7 +31,7 @@ impl Access {
     pub async fn get_run(&self, run_id: &str) -> anyhow::Result<RunDetails> {
         match self {
             Self::Direct { store, .. } => {
-                direct(turnwheel::commands::run_details::details(store, &Flows::builtin(), run_id).await)
+                direct(commands::run_details::details(store, &Flows::builtin(), run_id).await)
             }
             Self::Gateway(client) => client.run(run_id).await,
         }
@@ -45,7 +45,7 @@ impl Access {
     ) -> anyhow::Result<StartedRun> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::commands::runs::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await)
+                direct(commands::runs::cancel_run(queue.as_ref(), store.as_ref(), run_id, reason, by).await)
             }
             Self::Gateway(client) => client.order_run(run_id, "cancel", &json!({ "reason": reason, "by": by })).await,
         }
@@ -54,7 +54,7 @@ impl Access {
     pub async fn resume_run(&self, run_id: &str) -> anyhow::Result<StartedRun> {
         match self {
             Self::Direct { queue, store, .. } => {
-                direct(turnwheel::commands::runs::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
+                direct(commands::runs::resume_run(queue.as_ref(), store.as_ref(), run_id).await)
             }
             Self::Gateway(client) => client.order_run(run_id, "resume", &json!({})).await,
         }
@@ -62,9 +62,9 @@ impl Access {
 
     pub async fn restart_run(&self, run_id: &str, from_stage: String) -> anyhow::Result<StartedRun> {
         match self {
-            Self::Direct { queue, store, .. } => direct(
-                turnwheel::commands::run_details::again(queue.as_ref(), store.as_ref(), run_id, from_stage).await,
-            ),
+            Self::Direct { queue, store, .. } => {
+                direct(commands::run_details::again(queue.as_ref(), store.as_ref(), run_id, from_stage).await)
+            }
             Self::Gateway(client) => client.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await,
         }
     }

@@ -1,15 +1,15 @@
 //! Workflows.
 
 use super::{Access, direct};
-use turnwheel::commands::workflows::WorkflowSummary;
-use turnwheel::definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
-use turnwheel::engine::workflow::Flows;
+use commands::workflows::WorkflowSummary;
+use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
+use engine::workflow::Flows;
 
 impl Access {
     /// All workflows, also those that are compiled in.
     pub async fn list_workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
         match self {
-            Self::Direct { store, .. } => direct(turnwheel::commands::workflows::summaries(store.as_ref()).await),
+            Self::Direct { store, .. } => direct(commands::workflows::summaries(store.as_ref()).await),
             Self::Gateway(client) => client.workflows().await,
         }
     }
@@ -17,7 +17,7 @@ impl Access {
     pub async fn get_workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
         match self {
             Self::Direct { store, .. } => {
-                let found = direct(turnwheel::commands::workflows::find(store.as_ref(), workflow_id).await)?;
+                let found = direct(commands::workflows::find(store.as_ref(), workflow_id).await)?;
                 Ok(found.map(|workflow| workflow.to_stored()))
             }
             Self::Gateway(client) => client.workflow(workflow_id).await,
@@ -30,7 +30,7 @@ impl Access {
             Self::Direct { store, known, .. } => {
                 let here = (Flows::builtin().ids(), known.as_ref());
                 direct(
-                    turnwheel::commands::workflows::register(store.as_ref(), here, workflow)
+                    commands::workflows::register(store.as_ref(), here, workflow)
                         .await
                         .map(|registered| registered.changed),
                 )

@@ -1,5 +1,5 @@
 use super::*;
-use crate::base::config::{Backend, Provider};
+use crate::config::{Backend, Provider};
 use std::time::Duration;
 use tempfile::TempDir;
 

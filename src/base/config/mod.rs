@@ -19,14 +19,14 @@ pub use environment::Environment;
 pub use load::{Loaded, Origin, SettingsError, Sources};
 pub use secrets::{SecretError, SecretValues};
 
-use crate::types::budget as agent;
-use crate::types::budget::Limits;
-use crate::types::duration::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use types::budget as agent;
+use types::budget::Limits;
+use types::duration::Text;
 
 /// Which implementation of queue and store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

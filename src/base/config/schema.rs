@@ -2,11 +2,11 @@
 //! `turnwheel config` prints in its order. A test holds it to [`super::Settings`].
 
 use super::nearest::nearest;
-use crate::types::duration;
 use figment::value::{Num, Value as Raw};
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
+use types::duration;
 
 /// What a setting holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -288,7 +288,7 @@ fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::{Model, Provider, Settings};
+    use crate::config::{Model, Provider, Settings};
 
     fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
         match value {

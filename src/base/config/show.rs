@@ -92,7 +92,7 @@ pub fn shown(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::{Settings, Sources};
+    use crate::config::{Settings, Sources};
 
     #[test]
     fn prints_every_setting_with_its_origin_and_no_secret() {

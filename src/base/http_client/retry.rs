@@ -1,8 +1,7 @@
 //! Repeating a call that failed for a passing reason.
 
 use super::private::PrivateTarget;
-use crate::base::clock;
-use crate::types::timestamp::Timestamp;
+use crate::clock;
 use backon::{ExponentialBuilder, Retryable};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -11,6 +10,7 @@ use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
 use tracing::debug;
+use types::timestamp::Timestamp;
 
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ where
 pub async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     match tokio::time::timeout(limit, attempt).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Fault::transient(format!("no complete answer within {}", crate::types::duration::format(limit)))),
+        Err(_) => Err(Fault::transient(format!("no complete answer within {}", types::duration::format(limit)))),
     }
 }
 

@@ -7,11 +7,8 @@
 mod model;
 mod store;
 
-pub(crate) use model::ModelMetrics;
+pub use model::ModelMetrics;
 
-use crate::types::budget::Limit;
-use crate::types::cause::Cause;
-use crate::types::turn::Outcome;
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -20,6 +17,9 @@ use prometheus::{
 use std::sync::LazyLock;
 use std::time::Duration;
 use tracing::warn;
+use types::budget::Limit;
+use types::cause::Cause;
+use types::turn::Outcome;
 
 /// Bounds for what takes from a millisecond to minutes.
 const SECONDS: &[f64] =
@@ -34,33 +34,45 @@ const REWINDS: [&str; 2] = ["stream", "tail"];
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
 /// What this process counts.
-pub(crate) fn metrics() -> &'static Metrics {
+pub fn metrics() -> &'static Metrics {
     &METRICS
 }
 
 /// See the module.
-pub(crate) struct Metrics {
-    pub(crate) registry: Registry,
+pub struct Metrics {
+    /// All families.
+    pub registry: Registry,
     turns: [IntCounter; Outcome::ALL.len()],
-    pub(crate) reply_latency: Histogram,
-    pub(crate) lanes_held: IntGauge,
-    pub(crate) lease_losses: IntCounter,
-    pub(crate) redeliveries: IntCounter,
+    /// Seconds from a job's publication until its reply is published.
+    pub reply_latency: Histogram,
+    /// Lanes that this process holds.
+    pub lanes_held: IntGauge,
+    /// Turns broken off because another worker took the lane.
+    pub lease_losses: IntCounter,
+    /// Deliveries of a job that was delivered before.
+    pub redeliveries: IntCounter,
     /// By [`REWINDS`].
     rewinds: [IntCounter; REWINDS.len()],
-    pub(crate) unreadable: IntCounter,
-    pub(crate) refused: IntCounter,
+    /// Visits to sessions that this version cannot read.
+    pub unreadable: IntCounter,
+    /// Visits to sessions that MongoDB or NATS refused.
+    pub refused: IntCounter,
     dead_letters: [IntCounter; Cause::ALL.len()],
-    pub(crate) timer_lateness: Histogram,
-    pub(crate) event_streams: IntGauge,
-    pub(crate) knowledge_passages: IntGauge,
+    /// Seconds from a timer's due time until its job is published.
+    pub timer_lateness: Histogram,
+    /// Event streams that clients have open.
+    pub event_streams: IntGauge,
+    /// Passages that this process has indexed.
+    pub knowledge_passages: IntGauge,
     knowledge_searches: [IntCounter; 2],
     batch_sizes: HistogramVec,
-    pub(crate) store_commands: store::StoreCommands,
+    /// Commands to MongoDB that are in flight.
+    pub store_commands: store::StoreCommands,
     requests: IntCounterVec,
     budget_refusals: [IntCounter; Limit::ALL.len()],
     actions: IntCounterVec,
-    pub(crate) crowded: IntCounter,
+    /// Jobs returned because their model had its share of the worker.
+    pub crowded: IntCounter,
     models: model::Families,
 }
 
@@ -165,52 +177,52 @@ impl Metrics {
     }
 
     /// A turn has been committed.
-    pub(crate) fn turn(&self, outcome: Outcome) {
+    pub fn turn(&self, outcome: Outcome) {
         self.turns[outcome as usize].inc();
     }
 
     /// The sequences of a session are set back.
-    pub(crate) fn rewound(&self, cause: &str) {
+    pub fn rewound(&self, cause: &str) {
         if let Some(place) = REWINDS.iter().position(|known| *known == cause) {
             self.rewinds[place].inc();
         }
     }
 
     /// An agent's knowledge has been searched for a reply.
-    pub(crate) fn knowledge_search(&self, hit: bool) {
+    pub fn knowledge_search(&self, hit: bool) {
         self.knowledge_searches[usize::from(hit)].inc();
     }
 
     /// No model was asked, since this budget was spent.
-    pub(crate) fn budget_refusal(&self, limit: Limit) {
+    pub fn budget_refusal(&self, limit: Limit) {
         self.budget_refusals[limit as usize].inc();
     }
 
     /// An action has been executed or refused. `target` is one that an agent's file names, else `unknown`.
-    pub(crate) fn action(&self, kind: &str, target: &str, outcome: &str) {
+    pub fn action(&self, kind: &str, target: &str, outcome: &str) {
         self.actions.with_label_values(&[kind, target, outcome]).inc();
     }
 
     /// A job is with the dead letters.
-    pub(crate) fn dead_letter(&self, cause: Cause) {
+    pub fn dead_letter(&self, cause: Cause) {
         self.dead_letters[cause as usize].inc();
     }
 
     /// A request has been answered. `route` is a pattern of the router, not a path.
-    pub(crate) fn request(&self, method: &'static str, route: &str, status: u16) {
+    pub fn request(&self, method: &'static str, route: &str, status: u16) {
         let mut digits = [0; 3];
         let status = three_digits(status, &mut digits);
         self.requests.with_label_values(&[method, route, status]).inc();
     }
 
     /// Where commands of one kind count their items.
-    pub(crate) fn batch_size(&self, command: &str) -> Histogram {
+    pub fn batch_size(&self, command: &str) -> Histogram {
         self.batch_sizes.with_label_values(&[command])
     }
 }
 
 /// The metrics of a registry as Prometheus reads them.
-pub(crate) fn encode(registry: &Registry) -> String {
+pub fn encode(registry: &Registry) -> String {
     TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| {
         warn!("the metrics cannot be written: {error}");
         String::new()
@@ -218,11 +230,11 @@ pub(crate) fn encode(registry: &Registry) -> String {
 }
 
 /// Counts one while it lives.
-pub(crate) struct Counted(&'static IntGauge);
+pub struct Counted(&'static IntGauge);
 
 impl Counted {
     /// One more, until this is dropped.
-    pub(crate) fn on(gauge: &'static IntGauge) -> Self {
+    pub fn on(gauge: &'static IntGauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
@@ -244,7 +256,7 @@ fn three_digits(status: u16, digits: &mut [u8; 3]) -> &str {
 
 /// What is made of constants only: the first process of any kind that runs shows whether they are right.
 #[allow(clippy::expect_used, reason = "names and labels are constants")]
-pub(crate) fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+pub fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
     let made = made.expect("a legal name");
     registry.register(Box::new(made.clone())).expect("a name of its own");
     made
@@ -258,7 +270,8 @@ fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Int
     registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
 }
 
-pub(crate) fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+/// A gauge in `registry`.
+pub fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     registered(registry, IntGauge::new(name, help))
 }
 
@@ -271,12 +284,12 @@ fn histograms(registry: &Registry, (name, help, bounds): (&str, &str, &[f64]), l
 }
 
 /// Observes a duration.
-pub(crate) fn observe(histogram: &Histogram, took: Duration) {
+pub fn observe(histogram: &Histogram, took: Duration) {
     histogram.observe(took.as_secs_f64());
 }
 
 /// Observes how many there were.
-pub(crate) fn observe_items(histogram: &Histogram, count: usize) {
+pub fn observe_items(histogram: &Histogram, count: usize) {
     // No command has as many as this.
     histogram.observe(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
 }

@@ -46,7 +46,7 @@ impl Families {
 }
 
 /// What is counted of one model.
-pub(crate) struct ModelMetrics {
+pub struct ModelMetrics {
     answered: IntCounter,
     unavailable: IntCounter,
     refused: IntCounter,
@@ -58,7 +58,7 @@ pub(crate) struct ModelMetrics {
 
 impl ModelMetrics {
     /// Of the model of that name.
-    pub(crate) fn of(name: &str) -> Self {
+    pub fn of(name: &str) -> Self {
         let families = &super::metrics().models;
         let calls = |outcome: &str| families.calls.with_label_values(&[name, outcome]);
         let tokens = |kind: &str| families.tokens.with_label_values(&[name, kind]);
@@ -74,12 +74,12 @@ impl ModelMetrics {
     }
 
     /// The first piece of a streamed answer has come.
-    pub(crate) fn first_chunk(&self, took: Duration) {
+    pub fn first_chunk(&self, took: Duration) {
         observe(&self.first_chunk, took);
     }
 
     /// A call has been answered, with its prompt's and its completion's tokens.
-    pub(crate) fn answered(&self, took: Duration, (prompt, completion): (u64, u64)) {
+    pub fn answered(&self, took: Duration, (prompt, completion): (u64, u64)) {
         observe(&self.seconds, took);
         self.answered.inc();
         self.prompt.inc_by(prompt);
@@ -87,13 +87,13 @@ impl ModelMetrics {
     }
 
     /// A call has failed: the model was unavailable.
-    pub(crate) fn unavailable(&self, took: Duration) {
+    pub fn unavailable(&self, took: Duration) {
         observe(&self.seconds, took);
         self.unavailable.inc();
     }
 
     /// A call has failed: the model refused it.
-    pub(crate) fn refused(&self, took: Duration) {
+    pub fn refused(&self, took: Duration) {
         observe(&self.seconds, took);
         self.refused.inc();
     }

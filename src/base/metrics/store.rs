@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Durations of commands to MongoDB, and the commands in flight.
-pub(crate) struct StoreCommands {
+pub struct StoreCommands {
     seconds: Histogram,
     /// By their beginnings; the number tells those of one moment apart.
     in_flight: Mutex<(u64, BTreeSet<(Instant, u64)>)>,
 }
 
 /// A command in flight, until this is dropped.
-pub(crate) struct InFlight<'m> {
+pub struct InFlight<'m> {
     commands: &'m StoreCommands,
     begun: (Instant, u64),
 }
@@ -26,7 +26,7 @@ impl StoreCommands {
     }
 
     /// A command is sent.
-    pub(crate) fn begin(&self) -> InFlight<'_> {
+    pub fn begin(&self) -> InFlight<'_> {
         let mut in_flight = self.lock();
         in_flight.0 += 1;
         let begun = (Instant::now(), in_flight.0);
@@ -35,7 +35,7 @@ impl StoreCommands {
     }
 
     /// How long the oldest command has been in flight; zero if none is.
-    pub(crate) fn oldest(&self) -> Duration {
+    pub fn oldest(&self) -> Duration {
         self.lock().1.first().map_or(Duration::ZERO, |(begun, _)| begun.elapsed())
     }
 

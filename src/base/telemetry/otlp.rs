@@ -2,10 +2,10 @@
 //!
 //! Only spans: what is logged may hold secrets, which only the log masks.
 
-use crate::base::config::Telemetry;
-use crate::base::config::secrets::masked_address;
-use crate::base::http_client::retry::Fault;
-use crate::base::http_client::{self, read_bounded};
+use crate::config::Telemetry;
+use crate::config::secrets::masked_address;
+use crate::http_client::retry::Fault;
+use crate::http_client::{self, read_bounded};
 use async_trait::async_trait;
 use bytes::Bytes;
 use opentelemetry::KeyValue;
@@ -102,7 +102,7 @@ impl Otlp {
 }
 
 /// Where a collector takes spans: below the address that is given for all that it takes, or there if that is said.
-pub(crate) fn address(endpoint: &str) -> String {
+pub fn address(endpoint: &str) -> String {
     let base = endpoint.trim_end_matches('/');
     if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
 }

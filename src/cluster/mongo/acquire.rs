@@ -8,17 +8,17 @@ use super::document::{date, int, literal, millis, raw};
 use super::fence::held_expression;
 use super::lane::{Failure, read_session};
 use super::plain::{fresh, retake};
-use crate::storage::store::lane::{self, Taken};
-use crate::storage::store::records::{Acquire, Acquired, Grant, Rewind};
-use crate::storage::store::{Result, StoreError};
-use crate::types::session::{Kind, Session};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnMark;
 use bson::raw::cstr;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::lane::{self, Taken};
+use storage::store::records::{Acquire, Acquired, Grant, Rewind};
+use storage::store::{Result, StoreError};
+use types::session::{Kind, Session};
+use types::timestamp::Timestamp;
+use types::turn::TurnMark;
 
 /// The least time that the lane of a run is kept, which is longer than any run takes.
 const LANE_OF_RUN: Duration = Duration::from_secs(7 * 86_400);
@@ -225,7 +225,7 @@ fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
     Ok(Acquired::Busy(Timestamp::from_millis(until)))
 }
 
-/// See [`crate::storage::store::Store::acquire`]. The first stage says what is the case, the second acts on it.
+/// See [`storage::store::Store::acquire`]. The first stage says what is the case, the second acts on it.
 fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
     let seq = int(item.seq);
     let nothing = bson::DateTime::from_millis(0);

@@ -1,13 +1,13 @@
 //! What time it is on the server.
 
 use super::connect::ask_admin;
-use crate::base::clock::{Moment, moment};
-use crate::storage::store::{Result, StoreError};
-use crate::types::timestamp::Timestamp;
+use base::clock::{Moment, moment};
 use bson::doc;
 use mongodb::Client;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use storage::store::{Result, StoreError};
+use types::timestamp::Timestamp;
 
 /// How long a reading of the server's clock may take to be trusted.
 const PRECISE: Duration = Duration::from_millis(100);

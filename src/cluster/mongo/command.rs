@@ -5,22 +5,24 @@
 //! wait for a majority); a server that does not even say so is waited for a little longer. Its outcome is unknown.
 
 use super::document::{failed, raw_with_room};
-use crate::base::metrics::metrics;
-use crate::storage::store::{Result, StoreError};
+use base::metrics::metrics;
 use bson::{Document, RawDocumentBuf, rawdoc};
 use mongodb::{ClientSession, Database};
 use serde::Serialize;
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use storage::store::{Result, StoreError};
 
 /// Bytes of an item's place in a bulk command, at most.
 const ITEM: usize = 8;
 
 /// A bulk command, and its collection.
 #[derive(Clone, Copy)]
-pub(crate) enum Bulk {
+pub enum Bulk {
+    /// Inserts into this collection.
     Insert(&'static str),
+    /// Updates in this collection.
     Update(&'static str),
 }
 
@@ -62,7 +64,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// When a bulk command returns.
 #[derive(Clone, Copy)]
-pub(crate) enum Durable {
+pub enum Durable {
     /// When a majority of the members has it in its journal.
     Majority,
     /// When the primary has it.
@@ -71,7 +73,7 @@ pub(crate) enum Durable {
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Commands {
+pub struct Commands {
     database: Database,
     kept: Arc<Mutex<Vec<ClientSession>>>,
     limit: Duration,
@@ -79,7 +81,7 @@ pub(crate) struct Commands {
 
 impl Commands {
     /// Commands that may take so long.
-    pub(crate) fn new(database: Database, limit: Duration) -> Self {
+    pub fn new(database: Database, limit: Duration) -> Self {
         Self { database, kept: Arc::default(), limit }
     }
 
@@ -96,7 +98,7 @@ impl Commands {
     }
 
     /// Runs an unordered bulk command.
-    pub(crate) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf], durable: Durable) -> Result<Document> {
+    pub async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf], durable: Durable) -> Result<Document> {
         let limit = i64::try_from(self.limit.as_millis()).unwrap_or(i64::MAX);
         let concern = match durable {
             Durable::Majority => rawdoc! {"w": "majority", "j": true, "wtimeout": limit},

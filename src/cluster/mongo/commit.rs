@@ -2,11 +2,11 @@
 
 use super::document::{date, int, literal, millis, sealed_fields, to_document};
 use super::plain::entries;
-use crate::storage::store::records::{Change, Commit, TimerChange};
-use crate::storage::store::{Result, StoreError};
-use crate::types::session::{Entry, RECENT_JOBS};
-use crate::types::timer::NewTimer;
 use bson::{Bson, Document, RawBson, doc};
+use storage::store::records::{Change, Commit, TimerChange};
+use storage::store::{Result, StoreError};
+use types::session::{Entry, RECENT_JOBS};
+use types::timer::NewTimer;
 
 /// One of the two ways in which a commit leaves the lane; which it is shows by which statement matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

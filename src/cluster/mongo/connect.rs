@@ -7,12 +7,9 @@ use super::processes::PROCESSES;
 use super::runs::RUNS;
 use super::shelf::Shelf;
 use super::{Commands, Db, MongoStore};
-use crate::base::config::Settings;
-use crate::base::config::secrets::masked_address;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::storage::store::group::Group;
-use crate::storage::store::known::Known;
-use crate::storage::store::{Result, StoreError};
+use base::config::Settings;
+use base::config::secrets::masked_address;
+use base::tasks::{OnPanic, Tasks};
 use bson::{Document, doc};
 use moka::future::Cache;
 use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
@@ -20,6 +17,9 @@ use mongodb::{Client, IndexModel};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::group::Group;
+use storage::store::known::Known;
+use storage::store::{Result, StoreError};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -77,7 +77,7 @@ impl Db {
         let database = client.database(&settings.mongodb.database);
         let clock = ServerClock::ask(&client).await?;
         let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
-        let (known, retention, probed) = (Known::new(), settings.retention.turns.0, Arc::default());
+        let (known, retention, probed) = (Known::default(), settings.retention.turns.0, Arc::default());
         let db = Self { client, database, commands, retention, known, clock, probed };
         db.claim(settings).await?;
         db.ensure_indexes().await?;
@@ -113,7 +113,7 @@ impl Db {
 
 /// A client of the servers that the settings name, which writes by majority, and reads from the primary what a majority has,
 /// whatever the address says: a secondary may lag behind the lease that its reader has just taken.
-pub(crate) async fn client(settings: &Settings) -> Result<Client> {
+pub async fn client(settings: &Settings) -> Result<Client> {
     let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
     options.app_name = Some("turnwheel".into());
     options.server_selection_timeout = Some(SELECTION_TIMEOUT);
@@ -129,7 +129,7 @@ pub(crate) async fn client(settings: &Settings) -> Result<Client> {
 }
 
 /// The read preference that the address asks for and that is not used.
-pub(crate) async fn unused_preference(settings: &Settings) -> Option<&'static str> {
+pub async fn unused_preference(settings: &Settings) -> Option<&'static str> {
     match ClientOptions::parse(&settings.mongodb.uri).await.ok()?.selection_criteria? {
         SelectionCriteria::ReadPreference(ReadPreference::Secondary { .. }) => Some("secondary"),
         SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { .. }) => Some("secondaryPreferred"),
@@ -140,10 +140,10 @@ pub(crate) async fn unused_preference(settings: &Settings) -> Option<&'static st
 }
 
 /// The server's parameter for how many seconds it keeps versions of documents that are no longer the last ones.
-pub(crate) const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
+pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 
 /// Every index: its collection, keys and options.
-pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
+pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -169,7 +169,7 @@ pub(crate) fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] 
 }
 
 /// Asks the server something that takes it no time; without an answer soon it counts as away.
-pub(crate) async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
+pub async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
     let admin = client.database("admin");
     match tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(question).into_future()).await {
         Ok(answer) => answer.map_err(failed),

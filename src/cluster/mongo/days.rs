@@ -3,12 +3,12 @@
 use super::Db;
 use super::command::Bulk;
 use super::document::int;
-use crate::storage::store::Result;
-use crate::storage::store::records::{Commit, Committed, DAYS_KEPT};
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 use std::collections::{BTreeMap, HashMap};
+use storage::store::Result;
+use storage::store::records::{Commit, Committed, DAYS_KEPT};
 use tracing::warn;
 
 /// Where they are.

@@ -4,10 +4,6 @@
 //! BSON can hold everywhere (`$…`, `a.b`, NUL, above 2^63): then it is stored as `{"_json": "<text>"}` and read back unchanged.
 
 use super::problem::sentence;
-use crate::storage::store::StoreError;
-use crate::types::job::Job;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
 use bson::raw::{BindRawBsonRef, CStr};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
@@ -15,6 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use storage::store::StoreError;
+use types::job::Job;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// Bytes that most documents fit into: one that grows from nothing is copied eight times.
 const ROOM: usize = 1_024;
@@ -51,7 +51,7 @@ pub(super) fn append(document: &mut RawDocumentBuf, key: &CStr, value: &impl Ser
 }
 
 /// Adds a value under a key that is made at run time.
-pub(crate) fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
+pub fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
     let key: &CStr = key.try_into().map_err(|error: bson::error::Error| StoreError::Refused(error.to_string()))?;
     document.append(key, value);
     Ok(())
@@ -200,8 +200,8 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         session_id: String,
         turn_id: String,
         job: Value,
-        statuses: Vec<crate::types::turn::StatusAt>,
-        outcome: crate::types::turn::Outcome,
+        statuses: Vec<types::turn::StatusAt>,
+        outcome: types::turn::Outcome,
         reason: Option<String>,
         attempts: u32,
         queued_at: Option<Timestamp>,

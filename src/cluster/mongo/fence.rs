@@ -8,11 +8,11 @@
 //! only *asks* for a token doubles it: nothing, while it is whole, and out of the range once it is spent.
 
 use super::document::{put, roomy};
-use crate::storage::store::Result;
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
 use bson::raw::cstr;
 use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
+use storage::store::Result;
+use types::session::Session;
+use types::timestamp::Timestamp;
 
 /// The tokens of one session under one epoch.
 #[derive(Clone, Copy)]

@@ -5,17 +5,17 @@ use super::command::{Bulk, Durable};
 use super::document::{self, int, raw, read, sealed, unseal};
 use super::lane::{Failure, Term};
 use super::runs::{RUNS, run_document};
-use crate::storage::store::records::{Acquire, Commit, Record, Recorded};
-use crate::storage::store::{Result, StoreError};
-use crate::types::step::{StepRecord, Tokens};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::{Outcome, StatusAt, TurnMark, TurnRecord};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
+use storage::store::records::{Acquire, Commit, Record, Recorded};
+use storage::store::{Result, StoreError};
+use types::step::{StepRecord, Tokens};
+use types::timestamp::Timestamp;
+use types::turn::{Outcome, StatusAt, TurnMark, TurnRecord};
 
 impl Db {
     /// Inserts the steps of all requests, and reads back those that were there before.

@@ -2,13 +2,13 @@
 
 use super::Db;
 use super::document::{int, raw, read};
-use crate::definitions::knowledge::source::{Origin, Passage, Source, SourceEntry};
-use crate::storage::store::Result;
-use crate::types::timestamp::Timestamp;
 use bson::{Document, RawDocumentBuf, doc};
+use definitions::knowledge::source::{Origin, Passage, Source, SourceEntry};
 use futures::TryStreamExt;
 use mongodb::Collection;
 use serde::{Deserialize, Serialize};
+use storage::store::Result;
+use types::timestamp::Timestamp;
 
 const COLLECTION: &str = "knowledge";
 

@@ -6,17 +6,17 @@ use super::document::{date, int, is_passing, millis, raw, read, unseal_fields};
 use super::fence::Tokens;
 use super::journal::may_be_lost;
 use super::{Db, plain};
-use crate::base::clock::moment;
-use crate::storage::store::known::left;
-use crate::storage::store::records::{Commit, Committed, Held};
-use crate::storage::store::{Result, StoreError};
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
+use base::clock::moment;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::known::left;
+use storage::store::records::{Commit, Committed, Held};
+use storage::store::{Result, StoreError};
+use types::session::Session;
+use types::timestamp::Timestamp;
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;

@@ -2,12 +2,12 @@
 
 use super::Db;
 use super::document::failed;
-use crate::base::config::Settings;
-use crate::storage::store::{Result, StoreError};
+use base::config::Settings;
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 use std::time::{Duration, Instant};
+use storage::store::{Result, StoreError};
 
 const COLLECTION: &str = "meta";
 /// The document that names the namespace.
@@ -57,13 +57,13 @@ fn collection(database: &Database) -> Collection<Document> {
 }
 
 /// The namespace that a database belongs to; `None` when no process has claimed it.
-pub(crate) async fn owner(database: &Database) -> Result<Option<String>> {
+pub async fn owner(database: &Database) -> Result<Option<String>> {
     let found = collection(database).find_one(doc! {"_id": NAMESPACE}).await.map_err(failed)?;
     Ok(found.and_then(|found| found.get_str("namespace").ok().map(str::to_owned)))
 }
 
 /// What is wrong with these settings, when the database belongs to another namespace.
-pub(crate) fn foreign(settings: &Settings, owner: &str) -> String {
+pub fn foreign(settings: &Settings, owner: &str) -> String {
     let (namespace, database) = (&settings.namespace, &settings.mongodb.database);
     format!(
         "the database `{database}` belongs to namespace `{owner}`, and this process has namespace = `{namespace}`; \

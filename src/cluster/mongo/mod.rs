@@ -1,5 +1,5 @@
-//! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`crate::storage::store::group`]: [`plain`] says them for a session that
-//! is [`known`](crate::storage::store::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
+//! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`storage::store::group`]: [`plain`] says them for a session that
+//! is [`known`](storage::store::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
 //! [`shelf`] has agents and workflows, [`plans`], `knowledge`, [`runs`] and [`days`] what their names say, [`queries`] the rest.
 //! [`meta`] says whose the database is and whether it takes writes. [`document`] maps to and from BSON, [`command`] sends
 //! everything within its time limit.
@@ -8,44 +8,32 @@ mod acquire;
 mod clock;
 mod command;
 mod commit;
-pub(crate) mod connect;
+pub mod connect;
 mod days;
 mod document;
 mod fence;
 mod journal;
 mod knowledge;
 mod lane;
-pub(crate) mod meta;
+pub mod meta;
 mod plain;
 mod plans;
-pub(crate) mod problem;
+pub mod problem;
 mod processes;
 mod queries;
 mod runs;
 mod shelf;
 mod timers;
 
-pub(crate) use command::{Bulk, Commands, Durable};
-pub(crate) use document::put;
-pub(crate) use shelf::CURRENT;
+pub use command::{Bulk, Commands, Durable};
+pub use document::put;
+pub use shelf::CURRENT;
 
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::knowledge::source::{Source, SourceEntry};
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::storage::store::group::Group;
-use crate::storage::store::known::Known;
-use crate::storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
-};
-use crate::storage::store::{Listed, Process, Result, Store, StoreError};
-use crate::types::plan::Plan;
-use crate::types::run::{RunQuery, RunRecord};
-use crate::types::session::Session;
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
 use async_trait::async_trait;
 use clock::ServerClock;
+use definitions::agent::AgentRecord;
+use definitions::knowledge::source::{Source, SourceEntry};
+use definitions::workflow::definition::WorkflowRecord;
 use moka::future::Cache;
 use mongodb::{Client, Database};
 use runs::RunWrite;
@@ -53,7 +41,19 @@ use shelf::Shelf;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::store::group::Group;
+use storage::store::known::Known;
+use storage::store::records::{
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
+};
+use storage::store::{Listed, Process, Result, Store, StoreError};
 use tokio::sync::Mutex;
+use types::plan::Plan;
+use types::run::{RunQuery, RunRecord};
+use types::session::Session;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// See the module.
 pub struct MongoStore {

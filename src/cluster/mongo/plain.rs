@@ -4,15 +4,15 @@
 
 use super::document::{append, int, put, raw, roomy, sealed_fields};
 use super::fence::{Passage, Tokens, asked, statement};
-use crate::storage::store::records::{Change, Commit, TimerChange};
-use crate::storage::store::{Result, StoreError};
-use crate::types::session::{Entry, RECENT_JOBS, Session, Status};
-use crate::types::timer::Timer;
-use crate::types::timestamp::Timestamp;
 use bson::raw::cstr;
 use bson::{DateTime, RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
 use serde::Serialize;
 use std::borrow::Cow;
+use storage::store::records::{Change, Commit, TimerChange};
+use storage::store::{Result, StoreError};
+use types::session::{Entry, RECENT_JOBS, Session, Status};
+use types::timer::Timer;
+use types::timestamp::Timestamp;
 
 /// A session that was not there, as its first holder begins it.
 pub(super) fn fresh(session: &Session) -> Result<RawDocumentBuf> {

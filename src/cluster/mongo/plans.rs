@@ -2,14 +2,14 @@
 
 use super::Db;
 use super::document::{damaged, date, free, read, unseal};
-use crate::storage::store::{Result, StoreError};
-use crate::types::plan::Plan;
-use crate::types::timestamp::Timestamp;
 use bson::{RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
+use storage::store::{Result, StoreError};
+use types::plan::Plan;
+use types::timestamp::Timestamp;
 
 /// A plan as stored: tools, skills and timers are free-form JSON.
 #[derive(Serialize, Deserialize)]

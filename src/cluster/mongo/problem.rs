@@ -3,7 +3,7 @@
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 
 /// What failed and why, without the driver's structures.
-pub(crate) fn sentence(error: &Error) -> String {
+pub fn sentence(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Authentication { message, .. } => {
             format!("the login is refused: {}; check user, password and authSource in mongodb.uri", plain(message))

@@ -1,9 +1,9 @@
 //! The processes that run now, in a collection whose documents expire.
 
 use super::Db;
-use crate::storage::store::{ANNOUNCED, Process, Result, StoreError};
 use bson::{Document, doc};
 use futures::TryStreamExt;
+use storage::store::{ANNOUNCED, Process, Result, StoreError};
 
 /// Where they are.
 pub(super) const PROCESSES: &str = "processes";

@@ -3,14 +3,14 @@
 use super::Db;
 use super::document::date;
 use super::lane::read_session;
-use crate::storage::store::Result;
-use crate::storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::Result;
+use storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
+use types::session::Session;
+use types::timestamp::Timestamp;
 
 impl Db {
     /// The sessions of these ids; each may be damaged for itself.

@@ -3,14 +3,14 @@
 use super::Db;
 use super::command::Bulk;
 use super::document::{int, raw, read};
-use crate::storage::store::group::Weigh;
-use crate::storage::store::{Result, StoreError};
-use crate::types::run::{RunQuery, RunRecord};
-use crate::types::timestamp::Timestamp;
 use bson::raw::cstr;
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use std::sync::Arc;
+use storage::store::group::Weigh;
+use storage::store::{Result, StoreError};
+use types::run::{RunQuery, RunRecord};
+use types::timestamp::Timestamp;
 
 /// Where runs are.
 pub(super) const RUNS: &str = "workflow_runs";

@@ -2,23 +2,23 @@
 
 use super::document::{damaged, date, free, read, unseal};
 use super::{Db, cached};
-use crate::base::tasks::Tasks;
-use crate::storage::store::group::Group;
-use crate::storage::store::versioned::{Kept, Listed, Versioned};
-use crate::storage::store::{Result, StoreError};
+use base::tasks::Tasks;
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use moka::future::Cache;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::store::group::Group;
+use storage::store::versioned::{Kept, Listed, Versioned};
+use storage::store::{Result, StoreError};
 
 /// Versions that are remembered: they never change.
 const REMEMBERED: u64 = 1_000;
 /// How long after the question an answer to what is current may be used. A change waits as long before it counts as done, so
 /// that every turn which starts later sees it, on whatever process: a busy worker asks some 50 times a second, not
 /// for every group of turns.
-pub(crate) const CURRENT: Duration = Duration::from_millis(20);
+pub const CURRENT: Duration = Duration::from_millis(20);
 
 /// All agents, or all workflows.
 pub(super) struct Shelf<T> {

@@ -2,15 +2,15 @@
 
 use super::Db;
 use super::document::{date, int, millis, read};
-use crate::base::clock::moment;
-use crate::storage::store::Result;
-use crate::storage::store::records::{DueTimer, DueTimers};
-use crate::types::timer::Timer;
+use base::clock::moment;
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde::Deserialize;
 use std::time::Duration;
+use storage::store::Result;
+use storage::store::records::{DueTimer, DueTimers};
+use types::timer::Timer;
 
 impl Db {
     pub(super) async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {

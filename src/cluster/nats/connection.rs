@@ -3,13 +3,13 @@
 
 use super::REQUEST_TIMEOUT;
 use super::error::unavailable;
-use crate::base::config::nats::{Login, NatsAccess};
-use crate::base::config::secrets::masked_address;
-use crate::base::config::{Environment, Nats, Settings};
-use crate::storage::queue::{QueueError, Result};
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
+use base::config::nats::{Login, NatsAccess};
+use base::config::secrets::masked_address;
+use base::config::{Environment, Nats, Settings};
 use std::path::Path;
 use std::time::Duration;
+use storage::queue::{QueueError, Result};
 
 /// How often the client pings its server. After three pings without a pong it connects to another server: a server that
 /// hangs, or is unreachable, closes no connection.
@@ -19,7 +19,7 @@ const RECONNECT: Duration = Duration::from_secs(1);
 
 /// Connects to the first server of `nats.url` that responds. `Refused` when waiting cannot help: a setting is wrong, or
 /// the server does not accept the credentials.
-pub(crate) async fn connect(settings: &Settings) -> Result<Client> {
+pub async fn connect(settings: &Settings) -> Result<Client> {
     let access = NatsAccess::of(&settings.nats, &Environment::of_process()).map_err(|problems| {
         let lines = problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.found, problem.remedy));
         QueueError::Refused(lines.collect::<Vec<_>>().join("; "))

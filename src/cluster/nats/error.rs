@@ -1,10 +1,10 @@
 //! What the server's refusals mean.
 
-use crate::storage::queue::{LANE_RESERVE, QueueError};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, ErrorCode};
 use std::error::Error;
 use std::fmt::Display;
+use storage::queue::{LANE_RESERVE, QueueError};
 
 /// Words of the server's errors for a full stream or full storage.
 const FULL: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];

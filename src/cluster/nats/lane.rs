@@ -2,19 +2,19 @@
 
 use super::error::{self, unavailable};
 use super::{NatsQueue, REQUEST_TIMEOUT};
-use crate::base::metrics::metrics;
-use crate::base::telemetry::TraceContext;
-use crate::base::telemetry::trace_context::{TRACEPARENT, TRACESTATE};
-use crate::storage::queue::{Backlog, Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
-use crate::types::timestamp::Timestamp;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind};
 use async_nats::{HeaderMap, jetstream};
+use base::metrics::metrics;
+use base::telemetry::TraceContext;
+use base::telemetry::trace_context::{TRACEPARENT, TRACESTATE};
 use bytes::Bytes;
 use futures::StreamExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use storage::queue::{Backlog, Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
+use types::timestamp::Timestamp;
 
 /// How often an answer that is behind is asked again, before the stream's leader is asked.
 const LAGGING_RETRIES: u32 = 5;

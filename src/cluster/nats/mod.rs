@@ -6,21 +6,16 @@ mod error;
 mod lane;
 mod out;
 mod room;
-pub(crate) mod streams;
+pub mod streams;
 
-pub(crate) use connection::connect;
+pub use connection::connect;
 
-use crate::base::config::Settings;
-use crate::base::config::secrets::masked_address;
-use crate::storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
-    QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
-};
-use crate::types::event::OutEvent;
 use async_nats::Client;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{self, Context};
 use async_trait::async_trait;
+use base::config::Settings;
+use base::config::secrets::masked_address;
 use bytes::Bytes;
 use error::unavailable;
 use futures::StreamExt;
@@ -29,10 +24,15 @@ use room::Room;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use storage::queue::{
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
+    QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
+};
 use streams::Names;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use types::event::OutEvent;
 
 /// How long a request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

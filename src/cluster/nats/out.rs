@@ -3,9 +3,6 @@
 use super::NatsQueue;
 use super::error::{self, unavailable};
 use super::lane::{headers, stored_at};
-use crate::storage::queue::{self, DeadLetter, From, KeptLetter, QueueError, StreamEvent};
-use crate::types::cause::Cause;
-use crate::types::event::{EventType, OutEvent};
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
@@ -15,7 +12,10 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, future};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use storage::queue::{self, DeadLetter, From, KeptLetter, QueueError, StreamEvent};
 use tracing::warn;
+use types::cause::Cause;
+use types::event::{EventType, OutEvent};
 
 /// For so long after a failure events are published one by one: longer than a leader's election takes, and than a job
 /// that failed waits for its repeat.

@@ -6,12 +6,12 @@
 
 use super::NatsQueue;
 use super::error::unavailable;
-use crate::base::config::Settings;
-use crate::storage::queue::{LANE_RESERVE, Publish, Published, QueueError, Result, lane_is_full};
+use base::config::Settings;
 use moka::sync::Cache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use storage::queue::{LANE_RESERVE, Publish, Published, QueueError, Result, lane_is_full};
 use tokio::sync::Mutex;
 
 /// Messages of one session that are published without asking: eight processes may do so before the reserve is used up.

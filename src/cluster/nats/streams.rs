@@ -2,16 +2,16 @@
 
 use super::NatsQueue;
 use super::error::{is_missing, unavailable};
-use crate::base::config::{Settings, Streams};
-use crate::storage::queue::{LANE_RESERVE, QueueError, Result, Storage, StreamState};
-use crate::types::timestamp::Timestamp;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy};
+use base::config::{Settings, Streams};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use storage::queue::{LANE_RESERVE, QueueError, Result, Storage, StreamState};
 use tracing::{info, warn};
+use types::timestamp::Timestamp;
 
 /// How long the streams remember message ids.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
@@ -22,7 +22,7 @@ const MAX_READERS: i32 = 100_000;
 /// The fewest bytes that a stream is made with.
 const LEAST_BYTES: i64 = 1 << 20;
 /// The consumer that all workers share.
-pub(crate) const CONSUMER: &str = "workers";
+pub const CONSUMER: &str = "workers";
 
 /// Names of streams and subjects in one namespace.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Names {
 }
 
 /// The streams of these settings: jobs, events, dead letters.
-pub(crate) fn wanted(settings: &Settings) -> [Config; 3] {
+pub fn wanted(settings: &Settings) -> [Config; 3] {
     let names = Names::new(&settings.namespace);
     let depth = i64::try_from(settings.lane.max_depth.saturating_add(LANE_RESERVE)).unwrap_or(i64::MAX);
     let (jobs_bytes, out_bytes, dead_bytes) = {
@@ -117,7 +117,7 @@ fn bytes(mib: u64) -> i64 {
 }
 
 /// The consumer of these settings.
-pub(crate) fn wanted_consumer(settings: &Settings) -> pull::Config {
+pub fn wanted_consumer(settings: &Settings) -> pull::Config {
     pull::Config {
         durable_name: Some(CONSUMER.into()),
         ack_policy: AckPolicy::Explicit,
@@ -280,14 +280,17 @@ fn report(found: &Config, wanted: &Config) {
 }
 
 /// A setting of a stream that is not as it should be.
-pub(crate) struct Difference {
-    pub(crate) field: &'static str,
-    pub(crate) found: String,
-    pub(crate) wanted: String,
+pub struct Difference {
+    /// The field of the stream's configuration.
+    pub field: &'static str,
+    /// Its value on the server.
+    pub found: String,
+    /// The value of the settings.
+    pub wanted: String,
 }
 
 /// What matters and differs.
-pub(crate) fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
+pub fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
     let shown = |config: &Config| {
         [
             ("subjects", format!("{:?}", config.subjects)),

@@ -1,10 +1,10 @@
 //! What this machine's files and environment say: prompts, models' keys, agent files.
 
 use super::Finding;
-use crate::base::config::{Provider, SecretValues, Settings};
-use crate::definitions::agent::load;
-use crate::engine::prompt::Prompts;
-use crate::storage::store::Store;
+use base::config::{Provider, SecretValues, Settings};
+use definitions::agent::load;
+use engine::prompt::Prompts;
+use storage::store::Store;
 
 /// Prompts that cannot be used, keys that are not set, and settings that nothing uses.
 pub fn files(settings: &Settings) -> Vec<Finding> {
@@ -83,7 +83,7 @@ pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::Level;
+    use crate::doctor::Level;
 
     #[test]
     fn an_address_for_grpc_is_told_to_be_of_no_use() {

@@ -2,11 +2,11 @@
 //! mongod.
 
 use super::{Finding, LIMIT, in_time};
-use crate::base::config::Settings;
-use crate::base::config::secrets::masked_address;
-use crate::cluster::mongo::connect::ask_admin;
-use crate::cluster::mongo::problem::sentence;
+use base::config::Settings;
+use base::config::secrets::masked_address;
 use bson::{Document, doc};
+use cluster::mongo::connect::ask_admin;
+use cluster::mongo::problem::sentence;
 use mongodb::Client;
 use mongodb::options::ClientOptions;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ async fn try_initiate(settings: &Settings) -> Result<String, String> {
     in_time(ask_admin(&client, doc! {"replSetInitiate": config})).await?;
     let begun = Instant::now();
     while begun.elapsed() < 2 * LIMIT {
-        if in_time(crate::cluster::mongo::connect::client(settings)).await.is_ok()
+        if in_time(cluster::mongo::connect::client(settings)).await.is_ok()
             && hello(&client).await.is_ok_and(|hello| hello.contains_key("primary"))
         {
             return Ok(format!("the replica set `{name}` is initiated, with {}", hosts.join(", ")));

@@ -2,17 +2,17 @@
 
 use super::initiate::{is_uninitiated, not_initiated, uninitiated};
 use super::{Finding, in_time, version};
-use crate::base::clock;
-use crate::base::config::Settings;
-use crate::base::config::secrets::masked_address;
-use crate::cluster::mongo::connect::{HISTORY_WINDOW, ask_admin, client, indexes, unused_preference};
-use crate::cluster::mongo::meta;
-use crate::types::timestamp::Timestamp;
+use base::clock;
+use base::config::Settings;
+use base::config::secrets::masked_address;
 use bson::{Bson, Document, doc};
+use cluster::mongo::connect::{HISTORY_WINDOW, ask_admin, client, indexes, unused_preference};
+use cluster::mongo::meta;
 use futures::TryStreamExt;
 use mongodb::options::IndexOptions;
 use mongodb::{Client, Database, IndexModel};
 use std::time::{Duration, Instant};
+use types::timestamp::Timestamp;
 
 /// The commands that are used are there from here on.
 const OLDEST: (u32, u32) = (5, 0);
@@ -28,7 +28,7 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
         let (begun, sent) = (Instant::now(), clock::now());
         let hello = ask_admin(&client, doc! {"hello": 1}).await?;
         let middle = sent.plus(begun.elapsed() / 2);
-        Ok::<_, crate::storage::store::StoreError>((client, hello, middle))
+        Ok::<_, storage::store::StoreError>((client, hello, middle))
     };
     let (client, hello, here) = match in_time(opened).await {
         Ok(opened) => opened,

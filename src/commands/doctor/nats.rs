@@ -2,13 +2,13 @@
 
 use super::replicas::{self, Servers};
 use super::{Finding, LIMIT, in_time, version};
-use crate::base::config::Settings;
-use crate::base::config::secrets::masked_address;
-use crate::cluster::nats;
-use crate::cluster::nats::streams::{CONSUMER, Difference, differences, wanted, wanted_consumer};
 use async_nats::jetstream::account::Account;
 use async_nats::jetstream::stream::{DiscardPolicy, Info, State, StorageType};
 use async_nats::jetstream::{self, Context};
+use base::config::Settings;
+use base::config::secrets::masked_address;
+use cluster::nats;
+use cluster::nats::streams::{CONSUMER, Difference, differences, wanted, wanted_consumer};
 use serde_json::Value;
 use std::time::Duration;
 use url::Url;
@@ -266,7 +266,7 @@ fn usual_monitor(urls: &str) -> Option<String> {
 }
 
 async fn ask(address: &str) -> Result<Value, String> {
-    let client = crate::base::http_client::builder().no_proxy().timeout(LIMIT / 3).build();
+    let client = base::http_client::builder().no_proxy().timeout(LIMIT / 3).build();
     let client = client.map_err(|error| error.to_string())?;
     let url = format!("{}/jsz", address.trim_end_matches('/'));
     let answer = client.get(&url).send().await.map_err(|_| format!("{address} does not answer"))?;

@@ -97,7 +97,7 @@ pub(super) fn of_stream(info: &Info, as_set: bool, servers: &Servers) -> Vec<Fin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::Level;
+    use crate::doctor::Level;
 
     fn servers(clustered: bool, known: usize) -> Servers {
         Servers { clustered, known }

@@ -1,11 +1,11 @@
 //! Whether the collector takes spans.
 
 use super::{Finding, LIMIT};
-use crate::base::config::Settings;
-use crate::base::config::secrets::masked_address;
-use crate::base::http_client;
-use crate::base::http_client::retry::Fault;
-use crate::base::telemetry::otlp;
+use base::config::Settings;
+use base::config::secrets::masked_address;
+use base::http_client;
+use base::http_client::retry::Fault;
+use base::telemetry::otlp;
 
 /// What the collector answers to no spans at all; nothing where none is set.
 pub async fn telemetry(settings: &Settings) -> Option<Finding> {

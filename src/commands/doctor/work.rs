@@ -2,15 +2,15 @@
 //! letters.
 
 use super::Finding;
-use crate::base::config::Settings;
-use crate::commands::crew::Crew;
-use crate::definitions::agent::validate::Known;
-use crate::engine::worker::rewind;
-use crate::storage::queue::Queue;
-use crate::storage::store::records::SessionQuery;
-use crate::storage::store::{Damaged, Listed, Store, StoreError};
+use crate::crew::Crew;
+use base::config::Settings;
+use definitions::agent::validate::Known;
+use engine::worker::rewind;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use storage::queue::Queue;
+use storage::store::records::SessionQuery;
+use storage::store::{Damaged, Listed, Store, StoreError};
 
 /// A lane with work that nobody has taken for so long does not move: the scheduler has woken it several times by then.
 const STUCK: Duration = Duration::from_secs(30);
@@ -159,7 +159,7 @@ async fn timers(store: &dyn Store) -> Finding {
 }
 
 async fn dead_letters(queue: &dyn Queue) -> Finding {
-    let letters = match crate::commands::dead_letters::newest(queue, LIMIT).await {
+    let letters = match crate::dead_letters::newest(queue, LIMIT).await {
         Ok(letters) => letters,
         Err(reject) => return away("dead letters", &reject),
     };

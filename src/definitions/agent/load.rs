@@ -1,19 +1,19 @@
 //! Reads agent files. Errors name the file, and in it the line or the field.
 
 use super::AgentRecord;
-use crate::base::clock;
-use crate::definitions::document::file::{DocumentError, kind};
-use crate::definitions::document::{Finding, Place, Places, file as files};
-use crate::types::agent::AgentConfig;
-use crate::types::depth;
+use crate::document::file::{DocumentError, kind};
+use crate::document::{Finding, Place, Places, file as files};
+use base::clock;
 use include_dir::{Dir, include_dir};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use types::agent::AgentConfig;
+use types::depth;
 
 /// The agents that come with the program: those at the top for `turnwheel dev` in an empty folder, in `tasks` those of the
 /// workflows.
-static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/agents");
+static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../agents");
 
 /// Why a file is no agent.
 #[derive(Debug, Error)]

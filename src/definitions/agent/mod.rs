@@ -4,14 +4,14 @@
 pub mod load;
 pub mod validate;
 
-use crate::types::agent::AgentConfig;
-use crate::types::canonical;
+use types::agent::AgentConfig;
+use types::canonical;
 
-use crate::types::model_names::ModelNames;
-use crate::types::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
+use types::model_names::ModelNames;
+use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
 /// An agent as applied: what is stored, and the typed configuration read from it.

@@ -2,13 +2,13 @@
 //! that applies agents. Workers have them from the store.
 
 use super::source::{MAX_TEXT, Origin, Source, SourceError, check_name};
-use crate::base::clock;
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::agent::load::{self, AgentError};
-use crate::definitions::document::{Finding, Places};
-use crate::types::agent::AgentConfig;
+use crate::agent::AgentRecord;
+use crate::agent::load::{self, AgentError};
+use crate::document::{Finding, Places};
+use base::clock;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use types::agent::AgentConfig;
 
 const EXTENSIONS: [&str; 3] = ["md", "markdown", "txt"];
 

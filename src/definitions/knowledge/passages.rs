@@ -185,7 +185,7 @@ fn bounded(text: &str, sentence: Range<usize>) -> Vec<Range<usize>> {
 }
 
 /// The sentences of a text; a line's end ends one, too. Together they are the whole text.
-pub(crate) fn sentences(text: &str) -> Vec<Range<usize>> {
+pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let (mut found, mut begin) = (Vec::new(), 0);
     let mut characters = text.char_indices().peekable();
     while let Some((at, c)) = characters.next() {

@@ -1,11 +1,11 @@
 //! A source: one file, or one text that was added, as the store keeps it.
 
 use super::passages::split;
-use crate::types::canonical;
-use crate::types::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
+use types::canonical;
+use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
 /// The most bytes of one source's text.

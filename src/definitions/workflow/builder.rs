@@ -22,11 +22,11 @@
 use super::definition::{LimitsConfig, WorkflowRecord};
 use super::read::WorkflowError;
 use super::structure;
-use crate::base::clock;
-use crate::types::duration;
-use crate::types::model_names::ModelNames;
+use base::clock;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
+use types::duration;
+use types::model_names::ModelNames;
 
 /// What a stage runs: the id of a task agent, workflow or flow, or a workflow in its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -323,7 +323,7 @@ fn push(fields: &mut Map<String, Value>, name: &str, item: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definitions::workflow::read;
+    use crate::workflow::read;
     use std::path::Path;
 
     #[test]

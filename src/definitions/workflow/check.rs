@@ -8,9 +8,9 @@ use super::names::{Left, Names, Place, sees};
 use super::reader::join;
 use super::scope::{RESERVED, is_or_within};
 use super::template::InputMapping;
-use crate::base::config::nearest::question;
-use crate::definitions::document::Report;
-use crate::definitions::document::finding::quoted;
+use crate::document::Report;
+use crate::document::finding::quoted;
+use base::config::nearest::question;
 use std::collections::BTreeMap;
 
 /// What is wrong with `workflow`, where there is what `known` has.

@@ -164,7 +164,7 @@ fn is_true(text: &str) -> bool {
 }
 
 /// What is wrong, and what to do unless it is to take another form.
-struct Fault {
+pub struct Fault {
     problem: String,
     remedy: Option<&'static str>,
 }

@@ -2,12 +2,12 @@
 
 use super::condition::Condition;
 use super::template::InputMapping;
-use crate::types::model_names::ModelNames;
-use crate::types::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use types::model_names::ModelNames;
+use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
 /// A workflow, or one within another (O-05).

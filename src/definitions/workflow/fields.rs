@@ -1,8 +1,8 @@
 //! The fields of a workflow file. Unknown ones change the hash but nothing else, so most are typing mistakes.
 
 use super::reader::TYPES;
-use crate::base::config::nearest::question;
-use crate::definitions::document::Report;
+use crate::document::Report;
+use base::config::nearest::question;
 use serde_json::{Map, Value};
 
 /// The fields of each kind of table; docs/workflows.md has them all, which a test holds to this.

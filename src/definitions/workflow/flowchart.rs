@@ -2,7 +2,7 @@
 
 use super::definition::{Dynamic, Shape, Target, Workflow};
 use super::structure::{brief, headline, parts};
-use crate::definitions::workflow::node::Node;
+use crate::workflow::node::Node;
 use std::collections::HashMap;
 use std::fmt::Write;
 

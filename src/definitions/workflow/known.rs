@@ -4,13 +4,13 @@ use super::check;
 use super::definition::{Role, Shape, Stage, Target, Workflow, WorkflowRecord};
 use super::read::WorkflowError;
 use super::reader::{self, join};
-use crate::base::config::nearest::question;
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::agent::validate::{Known, models};
-use crate::definitions::document::{Finding, Report};
-use crate::types::model_names::ModelNames;
+use crate::agent::AgentRecord;
+use crate::agent::validate::{Known, models};
+use crate::document::{Finding, Report};
+use base::config::nearest::question;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use types::model_names::ModelNames;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl KnownRunnables {
 
     /// Also with what comes with the program.
     pub fn with_builtin(self) -> Self {
-        let agents = crate::definitions::agent::load::builtin().into_iter().filter_map(|(_, agent)| agent.ok());
+        let agents = crate::agent::load::builtin().into_iter().filter_map(|(_, agent)| agent.ok());
         let workflows = super::read::builtin().into_iter().filter_map(|(_, workflow)| workflow.ok());
         let agents: Vec<AgentRecord> = agents.collect();
         self.with_agents(&agents).with_workflows(workflows.map(|record| record.workflow))

@@ -1,8 +1,8 @@
 //! Which names a template or condition can use at its place, and why not others.
 
 use super::definition::{Stage, Workflow};
-use crate::base::config::nearest::question;
-use crate::definitions::document::finding::quoted;
+use crate::document::finding::quoted;
+use base::config::nearest::question;
 use std::collections::BTreeSet;
 
 /// Names that are shown where none fits.

@@ -113,9 +113,9 @@ fn texts(outputs: &Outputs) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definitions::workflow::condition::Condition;
-    use crate::definitions::workflow::definition::{LimitsConfig, Retry, Stage, Target, Workflow};
-    use crate::definitions::workflow::template::InputMapping;
+    use crate::workflow::condition::Condition;
+    use crate::workflow::definition::{LimitsConfig, Retry, Stage, Target, Workflow};
+    use crate::workflow::template::InputMapping;
 
     fn stage(id: &str, runnable: Target) -> Stage {
         let input = InputMapping::default();

@@ -3,20 +3,20 @@
 
 use super::definition::{StoredWorkflow, Workflow, WorkflowRecord};
 use super::reader;
-use crate::base::clock;
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::document::file::DocumentError;
-use crate::definitions::document::{Finding, Report, file as files};
-use crate::types::canonical;
-use crate::types::timestamp::Timestamp;
+use crate::agent::AgentRecord;
+use crate::document::file::DocumentError;
+use crate::document::{Finding, Report, file as files};
+use base::clock;
 use include_dir::{Dir, include_dir};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
+use types::canonical;
+use types::timestamp::Timestamp;
 
 /// The workflows that come with the program.
-static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/workflows");
+static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../workflows");
 
 /// The stage of a task agent that runs by itself: its id may be none that a template could name.
 const STAGE: &str = "agent";

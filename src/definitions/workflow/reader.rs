@@ -5,17 +5,17 @@ use super::definition::{LimitsConfig, Retry, Route, Shape, Stage, Target, Workfl
 use super::fields;
 use super::scope::RESERVED;
 use super::template::{InputMapping, is_name};
-use crate::base::config::nearest::question;
-use crate::definitions::document::Report;
-use crate::definitions::document::file::kind;
-use crate::definitions::document::finding::quoted;
-use crate::types::duration::Lenient;
-use crate::types::model_names::ModelNames;
-use crate::types::{depth, ids};
+use crate::document::Report;
+use crate::document::file::kind;
+use crate::document::finding::quoted;
+use base::config::nearest::question;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use types::duration::Lenient;
+use types::model_names::ModelNames;
+use types::{depth, ids};
 
 /// The values of `type`.
 pub(super) const TYPES: [&str; 5] = ["pipeline", "loop", "parallel", "conditional", "dynamic"];

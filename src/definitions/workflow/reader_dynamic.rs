@@ -81,9 +81,9 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use crate::definitions::workflow::builder::{Dynamic, Role, SubAgent};
-    use crate::definitions::workflow::known::KnownRunnables;
-    use crate::definitions::workflow::read;
+    use crate::workflow::builder::{Dynamic, Role, SubAgent};
+    use crate::workflow::known::KnownRunnables;
+    use crate::workflow::read;
     use std::path::Path;
     use std::time::Duration;
 

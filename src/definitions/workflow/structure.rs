@@ -2,9 +2,9 @@
 
 use super::definition::{LimitsConfig, Retry, Role, Route, Shape, Stage, SubAgent, Target, Workflow};
 use super::known::KnownRunnables;
-use crate::types::duration;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use types::duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The nested structure: types, ids, stages, branches, routes, inputs, conditions and limits. References stay names.
@@ -210,9 +210,9 @@ fn cut(line: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definitions::workflow::definition::WorkflowRecord;
-    use crate::definitions::workflow::flowchart::{label, mermaid};
-    use crate::definitions::workflow::read;
+    use crate::workflow::definition::WorkflowRecord;
+    use crate::workflow::flowchart::{label, mermaid};
+    use crate::workflow::read;
     use std::sync::Arc;
 
     fn shipped(id: &str) -> Arc<Workflow> {
@@ -245,8 +245,7 @@ mod tests {
         assert_eq!(router["routes"][1]["stage"].get("runnable_kind"), None);
         let document = json!({"id": "w", "limits": {"timeout": "90s"}, "stages": [
             {"id": "a", "runnable": "x", "input": "", "timeout": 5, "retry": {"max_attempts": 2}, "model": ["fast", "default"]}]});
-        let record =
-            WorkflowRecord::from_document(document, crate::types::timestamp::Timestamp::from_millis(0)).unwrap();
+        let record = WorkflowRecord::from_document(document, types::timestamp::Timestamp::from_millis(0)).unwrap();
         let described = describe(&record.workflow);
         assert_eq!(
             (&described["limits"], &described["stages"][0]["timeout"]),

@@ -182,7 +182,7 @@ pub fn is_name(id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definitions::workflow::outputs::OutputStore;
+    use crate::workflow::outputs::OutputStore;
 
     fn built(template: &str) -> String {
         let mut store = OutputStore::new("问题");

@@ -1,8 +1,8 @@
 //! Which jobs wait, which are out, and which lane they belong to: a work queue in memory over the jobs in the file. Pure;
 //! the caller brings the time. A restart begins with everything waiting.
 
-use crate::base::clock::Moment;
-use crate::base::telemetry::TraceContext;
+use base::clock::Moment;
+use base::telemetry::TraceContext;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_not_acknowledged_comes_again_after_the_ack_wait() {
-        let (mut jobs, start) = (Deliveries::default(), crate::base::clock::moment());
+        let (mut jobs, start) = (Deliveries::default(), base::clock::moment());
         jobs.add(1, "a", None);
         jobs.add(2, "b", None);
         let first = jobs.take(10, start, WAIT);

@@ -1,16 +1,16 @@
 //! Events: stored in order, read from the file, so that a replay and what comes live are one and the same.
 
 use super::state::{EVENTS_LAST, State};
-use crate::embedded::store::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
-use crate::storage::queue::{From, QueueError, Result, StreamEvent};
-use crate::types::event::{EventType, OutEvent};
-use crate::types::timestamp::Timestamp;
+use crate::store::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use redb::ReadableTable;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use storage::queue::{From, QueueError, Result, StreamEvent};
 use tokio::sync::watch;
+use types::event::{EventType, OutEvent};
+use types::timestamp::Timestamp;
 
 /// How many events are read at once.
 const PAGE: usize = 128;

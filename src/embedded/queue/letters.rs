@@ -1,12 +1,12 @@
 //! Dead letters: kept for 30 days with the same fields as in their stream.
 
 use super::state::{DEAD_LAST, State};
-use crate::embedded::store::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
-use crate::storage::queue::{DeadLetter, KeptLetter, Result};
-use crate::types::cause::Cause;
-use crate::types::timestamp::Timestamp;
+use crate::store::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use storage::queue::{DeadLetter, KeptLetter, Result};
+use types::cause::Cause;
+use types::timestamp::Timestamp;
 
 /// What goes with a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

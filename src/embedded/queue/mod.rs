@@ -9,19 +9,12 @@ mod letters;
 mod state;
 mod window;
 
-use crate::base::clock::Moment;
-use crate::base::metrics::metrics;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::base::telemetry::TraceContext;
-use crate::embedded::store::{EmbeddedFile, Fault, JOBS, Publisher, StoredEvent, Tables};
-use crate::storage::queue::message::Message;
-use crate::storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, LANE_RESERVE, Publish, Published,
-    Queue, QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
-};
-use crate::types::event::OutEvent;
-use crate::types::timestamp::Timestamp;
+use crate::store::{EmbeddedFile, Fault, JOBS, Publisher, StoredEvent, Tables};
 use async_trait::async_trait;
+use base::clock::Moment;
+use base::metrics::metrics;
+use base::tasks::{OnPanic, Tasks};
+use base::telemetry::TraceContext;
 use bytes::Bytes;
 use deliveries::Taken;
 use futures::StreamExt;
@@ -30,9 +23,16 @@ use redb::ReadableTable;
 use state::State;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::message::Message;
+use storage::queue::{
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, LANE_RESERVE, Publish, Published,
+    Queue, QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
+};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 use tracing::warn;
+use types::event::OutEvent;
+use types::timestamp::Timestamp;
 
 /// The largest payload taken: 1 MiB and room for what the gateway adds.
 pub const MAX_PAYLOAD: usize = 1024 * 1024 + 64 * 1024;
@@ -54,11 +54,7 @@ pub struct EmbeddedQueue {
 
 impl EmbeddedQueue {
     /// The queue in `file`: all jobs that were not acknowledged are delivered again. Its housekeeping is one of `tasks`.
-    pub async fn new(
-        file: Arc<EmbeddedFile>,
-        settings: &crate::base::config::Settings,
-        tasks: &Tasks,
-    ) -> Result<Arc<Self>> {
+    pub async fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings, tasks: &Tasks) -> Result<Arc<Self>> {
         let state = Arc::new(State::load(&file, settings.lane.max_depth).await?);
         file.set_publisher(Arc::<State>::clone(&state));
         let queue = Arc::new(Self {

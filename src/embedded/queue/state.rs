@@ -4,17 +4,15 @@
 use super::deliveries::Deliveries;
 use super::events;
 use super::window::{WINDOW, Window};
-use crate::base::telemetry::TraceContext;
-use crate::embedded::store::{
-    DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables,
-};
-use crate::storage::queue::{From, Publish, Published, QueueError, lane_is_full};
-use crate::types::event::OutEvent;
-use crate::types::timestamp::Timestamp;
+use crate::store::{DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables};
+use base::telemetry::TraceContext;
 use redb::ReadableTable;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use storage::queue::{From, Publish, Published, QueueError, lane_is_full};
 use tokio::sync::{Notify, watch};
+use types::event::OutEvent;
+use types::timestamp::Timestamp;
 
 /// Under these names the file keeps when the job stream began, and the last sequences.
 const JOBS_CREATED: &str = "jobs_created";

@@ -1,9 +1,9 @@
 //! The ids of recent messages, by which repeats are dropped.
 
-use crate::types::timestamp::Timestamp;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+use types::timestamp::Timestamp;
 
 /// How long an id is remembered (CONTRACT.md, `duplicate_window`).
 pub(super) const WINDOW: Duration = Duration::from_secs(3_600);

@@ -1,7 +1,7 @@
 //! The end of a file that cannot be read or written.
 
 use super::fault::Fault;
-use crate::base::tasks::Tasks;
+use base::tasks::Tasks;
 use std::path::Path;
 use std::sync::OnceLock;
 use tracing::error;

@@ -4,14 +4,14 @@ use super::EmbeddedFile;
 use super::fault::Fault;
 use super::shelf::Shelf;
 use super::tables::{PLANS, Tables, decode, encode};
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::types::plan::Plan;
-use crate::types::timestamp::Timestamp;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
 use redb::ReadableTable;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use types::plan::Plan;
+use types::timestamp::Timestamp;
 
 /// What has been read so far.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ fn plan_name(workflow: &str, hash: &str) -> String {
     format!("plan `{workflow}` of {hash}")
 }
 
-/// See [`Store::put_plan`](crate::storage::store::Store::put_plan).
+/// See [`Store::put_plan`](storage::store::Store::put_plan).
 pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>, Fault> {
     let key = (plan.workflow_id.as_str(), plan.hash.as_str());
     if let Some(found) = tables.plans.get(key)? {
@@ -55,7 +55,7 @@ pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>,
     Ok(Arc::new(plan))
 }
 
-/// See [`Store::lead`](crate::storage::store::Store::lead).
+/// See [`Store::lead`](storage::store::Store::lead).
 pub(super) fn lead(
     tables: &mut Tables<'_>,
     role: &str,
@@ -73,7 +73,7 @@ pub(super) fn lead(
     Ok(!taken)
 }
 
-/// See [`Store::resign`](crate::storage::store::Store::resign).
+/// See [`Store::resign`](storage::store::Store::resign).
 pub(super) fn resign(tables: &mut Tables<'_>, role: &str, owner: &str) -> Result<(), Fault> {
     if tables.leaders.get(role)?.is_some_and(|leader| leader.value().0 == owner) {
         tables.leaders.remove(role)?;

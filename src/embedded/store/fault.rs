@@ -1,12 +1,12 @@
 //! Why the file did not do it, for both the queue and the store.
 
-use crate::storage::queue::QueueError;
-use crate::storage::store::StoreError;
+use storage::queue::QueueError;
+use storage::store::StoreError;
 use thiserror::Error;
 
 /// Why the file did not do it. Cloned, because everybody in a failed batch is told.
 #[derive(Clone, Debug, Error)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The file cannot be read or written.
     #[error("{0}")]
     Storage(String),

@@ -8,9 +8,9 @@ use super::gathered;
 use super::open_error::OpenError;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
-use crate::base::clock::Clock;
-use crate::base::metrics::{metrics, observe_items};
-use crate::base::tasks::{Tasks, panic_text};
+use base::clock::Clock;
+use base::metrics::{metrics, observe_items};
+use base::tasks::{Tasks, panic_text};
 use prometheus::Histogram;
 use redb::{Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -111,7 +111,7 @@ impl EmbeddedFile {
     }
 
     /// From now on a file that cannot be read or written ends these tasks: nothing can be done without it.
-    pub(crate) fn ends(&self, tasks: &Tasks) {
+    pub fn ends(&self, tasks: &Tasks) {
         self.broken.ends(tasks);
     }
 
@@ -126,12 +126,12 @@ impl EmbeddedFile {
     }
 
     /// The queue in this file, if there is one.
-    pub(crate) fn publisher(&self) -> Option<Arc<dyn Publisher>> {
+    pub fn publisher(&self) -> Option<Arc<dyn Publisher>> {
         self.publisher.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Runs `work` on the tables and returns when it is on the disk. Work must not keep the file itself alive.
-    pub(crate) async fn write<T, W>(&self, work: W) -> Result<T, Fault>
+    pub async fn write<T, W>(&self, work: W) -> Result<T, Fault>
     where
         T: Send + 'static,
         W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
@@ -140,7 +140,7 @@ impl EmbeddedFile {
     }
 
     /// Like [`Self::write`]; `then` runs after the commit in the order of the commits, also when the caller has gone.
-    pub(crate) async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, Fault>
+    pub async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, Fault>
     where
         T: Send + 'static,
         W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,

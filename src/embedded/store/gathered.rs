@@ -3,13 +3,13 @@
 
 use super::fault::Fault;
 use super::tables::Tables;
-use crate::types::timestamp::Timestamp;
 use redb::ReadableTable;
 use std::mem::take;
+use types::timestamp::Timestamp;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub struct Gathered {
     /// The latest time of anything in here.
     latest: i64,
     counters: Vec<(&'static str, u64)>,
@@ -44,7 +44,7 @@ impl Gathered {
     }
 
     /// A turn was touched then: it expires so long after that.
-    pub(crate) fn turn(&mut self, at: Timestamp, session: &str, turn: &str) {
+    pub fn turn(&mut self, at: Timestamp, session: &str, turn: &str) {
         self.at(at);
         self.turns.push((session.to_owned(), turn.to_owned()));
     }

@@ -4,10 +4,10 @@
 
 use super::fault::Fault;
 use super::tables::{HISTORY, SESSIONS, Tables, decode};
-use crate::types::session::Entry;
-use crate::types::session::history::MAX_ENTRIES;
 use redb::{ReadTransaction, ReadableTable};
 use std::ops::Range;
+use types::session::Entry;
+use types::session::history::MAX_ENTRIES;
 
 /// The number of a new session's first entry.
 pub(super) const BEGINNING: u64 = 1;
@@ -81,12 +81,12 @@ pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, Fault
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::embedded::store::EmbeddedFile;
-    use crate::embedded::store::tables::encode;
-    use crate::types::session::Role;
-    use crate::types::timestamp::Timestamp;
+    use crate::store::EmbeddedFile;
+    use crate::store::tables::encode;
     use redb::ReadableTableMetadata;
     use std::collections::VecDeque;
+    use types::session::Role;
+    use types::timestamp::Timestamp;
 
     fn entry(text: String) -> Entry {
         let (at, turn_id) = (Timestamp::from_millis(0), "m".to_owned());

@@ -2,10 +2,10 @@
 
 use super::fault::Fault;
 use super::tables::{KNOWLEDGE, PASSAGES, Tables, decode, encode};
-use crate::definitions::knowledge::source::{Source, SourceEntry};
+use definitions::knowledge::source::{Source, SourceEntry};
 use redb::{ReadTransaction, ReadableTable};
 
-/// See [`Store::put_knowledge`](crate::storage::store::Store::put_knowledge).
+/// See [`Store::put_knowledge`](storage::store::Store::put_knowledge).
 pub(super) fn put(tables: &mut Tables<'_>, source: &Source) -> Result<bool, Fault> {
     let key = (source.entry.agent_id.as_str(), source.entry.source.as_str());
     // One that cannot be read any more is replaced.
@@ -19,13 +19,13 @@ pub(super) fn put(tables: &mut Tables<'_>, source: &Source) -> Result<bool, Faul
     Ok(true)
 }
 
-/// See [`Store::remove_knowledge`](crate::storage::store::Store::remove_knowledge).
+/// See [`Store::remove_knowledge`](storage::store::Store::remove_knowledge).
 pub(super) fn remove(tables: &mut Tables<'_>, agent_id: &str, source: &str) -> Result<bool, Fault> {
     tables.passages.remove((agent_id, source))?;
     Ok(tables.knowledge.remove((agent_id, source))?.is_some())
 }
 
-/// See [`Store::knowledge_entries`](crate::storage::store::Store::knowledge_entries).
+/// See [`Store::knowledge_entries`](storage::store::Store::knowledge_entries).
 pub(super) fn entries(read: &ReadTransaction, agent_id: Option<&str>) -> Result<Vec<SourceEntry>, Fault> {
     let table = read.open_table(KNOWLEDGE)?;
     let mut entries = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn entries(read: &ReadTransaction, agent_id: Option<&str>) -> Result<
     Ok(entries)
 }
 
-/// See [`Store::knowledge`](crate::storage::store::Store::knowledge).
+/// See [`Store::knowledge`](storage::store::Store::knowledge).
 pub(super) fn of(read: &ReadTransaction, agent_id: &str) -> Result<Vec<Source>, Fault> {
     let passages = read.open_table(PASSAGES)?;
     let with_passages = |entry: SourceEntry| {

@@ -4,11 +4,11 @@
 use super::fault::Fault;
 use super::queries::session_name;
 use super::tables::{LANES, Tables, decode, encode};
-use crate::types::session::{Lease, OpenTurn, Session, Status};
-use crate::types::timestamp::Timestamp;
 use redb::{ReadTransaction, ReadableTable};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use types::session::{Lease, OpenTurn, Session, Status};
+use types::timestamp::Timestamp;
 
 /// See the module.
 #[derive(Deserialize, Serialize)]

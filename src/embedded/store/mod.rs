@@ -4,7 +4,7 @@
 //! they write → [`mod@file`], the group commit, with what its operations write together, [`gathered`], and what they publish by
 //! the queue in the same file, [`publisher`]. [`history`] has what was said, [`catalog`] plans and leaders, [`shelf`] agents and
 //! workflows, `knowledge` what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads,
-//! [`tables`] the layout. The queue's part of the file is in [`crate::embedded::queue`].
+//! [`tables`] the layout. The queue's part of the file is in [`crate::queue`].
 
 mod broken;
 mod catalog;
@@ -27,40 +27,40 @@ pub use file::EmbeddedFile;
 pub use open_error::OpenError;
 
 pub(crate) use fault::Fault;
-pub(crate) use publisher::{Publisher, StoredEvent};
-pub(crate) use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
+pub use publisher::{Publisher, StoredEvent};
+pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
 
-use crate::base::clock::Moment;
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::knowledge::source::{Source, SourceEntry};
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::storage::store::process::{ANNOUNCED, Process};
-use crate::storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
-};
-use crate::storage::store::versioned::Listed;
-use crate::storage::store::{Result, Store, known, lane};
-use crate::types::plan::Plan;
-use crate::types::run::{RunQuery, RunRecord};
-use crate::types::session::Session;
-use crate::types::session::history::MAX_ENTRIES;
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
 use async_trait::async_trait;
+use base::clock::Moment;
 use catalog::Catalog;
+use definitions::agent::AgentRecord;
+use definitions::knowledge::source::{Source, SourceEntry};
+use definitions::workflow::definition::WorkflowRecord;
 use known::{Known, left};
 use sessions::Sessions;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use storage::store::process::{ANNOUNCED, Process};
+use storage::store::records::{
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
+};
+use storage::store::versioned::Listed;
+use storage::store::{Result, Store, known, lane};
+use types::plan::Plan;
+use types::run::{RunQuery, RunRecord};
+use types::session::Session;
+use types::session::history::MAX_ENTRIES;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// The name of the file within `data_dir`.
 pub const FILE_NAME: &str = "turnwheel.redb";
 
 /// The file of these settings.
-pub fn path(settings: &crate::base::config::Settings) -> PathBuf {
+pub fn path(settings: &base::config::Settings) -> PathBuf {
     settings.data_dir.join(FILE_NAME)
 }
 
@@ -80,9 +80,9 @@ pub struct EmbeddedStore {
 
 impl EmbeddedStore {
     /// The store in `file`. A file has one process at a time: leases found in it belong to nobody any more.
-    pub fn new(file: Arc<EmbeddedFile>, settings: &crate::base::config::Settings) -> Result<Arc<Self>> {
+    pub fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
-        let (known, catalog, keep_turns) = (Known::new(), Arc::default(), settings.retention.turns.0);
+        let (known, catalog, keep_turns) = (Known::default(), Arc::default(), settings.retention.turns.0);
         let processes = Mutex::default();
         Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns, processes }))
     }

@@ -2,13 +2,13 @@
 
 use super::fault::Fault;
 use super::tables::Tables;
-use crate::types::event::OutEvent;
+use types::event::OutEvent;
 
 /// (Session, sequence) of an event.
-pub(crate) type StoredEvent = (String, u64);
+pub type StoredEvent = (String, u64);
 
 /// The queue in the same file, to which a commit gives what it has to publish.
-pub(crate) trait Publisher: Send + Sync {
+pub trait Publisher: Send + Sync {
     /// Stores events but for repeats; answers those stored.
     fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault>;
 

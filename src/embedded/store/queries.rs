@@ -4,15 +4,15 @@ use super::fault::Fault;
 use super::sessions::{IDLE, is_idle};
 use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use super::{history, lanes};
-use crate::storage::store::records::{DueTimer, IdleSession, SessionQuery};
-use crate::types::session::{Kind, Session};
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
 use redb::{ReadTransaction, ReadableTable};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use storage::store::records::{DueTimer, IdleSession, SessionQuery};
+use types::session::{Kind, Session};
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// How errors name a session.
 pub(super) fn session_name(id: &str) -> String {

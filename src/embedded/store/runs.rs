@@ -3,9 +3,9 @@
 use super::fault::Fault;
 use super::sessions;
 use super::tables::{RUN_ENDS, RUN_TIMES, RUNS, Tables, decode, encode};
-use crate::types::run::{RunQuery, RunRecord};
-use crate::types::timestamp::Timestamp;
 use redb::{ReadTransaction, ReadableTable};
+use types::run::{RunQuery, RunRecord};
+use types::timestamp::Timestamp;
 
 /// How many runs one operation deletes, so that others get between.
 const PRUNE_BATCH: usize = 256;

@@ -5,15 +5,15 @@ use super::fault::Fault;
 use super::history::{self, BEGINNING, Numbers};
 use super::tables::{SESSIONS, Tables, decode, encode};
 use super::{EmbeddedFile, lanes, queries};
-use crate::storage::store::lane::{self, Taken};
-use crate::storage::store::records::{AbandonedLane, Acquire, Acquired, Grant};
-use crate::types::session::{Kind, Session, Status};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnMark;
 use moka::sync::Cache;
 use redb::ReadableTable;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use storage::store::lane::{self, Taken};
+use storage::store::records::{AbandonedLane, Acquire, Acquired, Grant};
+use types::session::{Kind, Session, Status};
+use types::timestamp::Timestamp;
+use types::turn::TurnMark;
 
 /// An open conversation that waits for its user. (1 was an open lane, which has a row of its own.)
 pub(super) const IDLE: u8 = 2;

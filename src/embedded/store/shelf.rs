@@ -6,13 +6,13 @@ use super::fault::Fault;
 use super::tables::{
     AGENT_VERSIONS, AGENTS, Bytes, Definition, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
 };
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::storage::store::StoreError;
-use crate::storage::store::versioned::{Listed, Versioned};
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
 use redb::{ReadableTable, Table};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use storage::store::StoreError;
+use storage::store::versioned::{Listed, Versioned};
 
 /// Where they are in the file.
 pub(super) trait Shelved: Versioned {

@@ -5,7 +5,7 @@
 
 use super::fault::Fault;
 use super::gathered::Gathered;
-use crate::base::clock::Clock;
+use base::clock::Clock;
 use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ pub(crate) type Steps = Vec<(Text, Bytes)>;
 pub(crate) type IndexedEvent = (u64, Text, Option<Text>);
 
 /// Counters and times, by name.
-pub(crate) const META: Definition<Text, u64> = TableDefinition::new("meta");
+pub const META: Definition<Text, u64> = TableDefinition::new("meta");
 /// Session → (`updated_at`, flags, number of the first entry of its history, the session without it, as it was left).
 pub(crate) const SESSIONS: Definition<Text, (i64, u8, u64, Bytes)> = TableDefinition::new("sessions");
 /// Session → its open lane, which tells what has changed since the session was left.
@@ -63,25 +63,25 @@ pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::ne
 /// Role → (owner, until).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
-pub(crate) const JOBS: Definition<u64, (i64, Text, Option<Text>, Bytes)> = TableDefinition::new("jobs");
+pub const JOBS: Definition<u64, (i64, Text, Option<Text>, Bytes)> = TableDefinition::new("jobs");
 /// First sequence → (at, (sequence, message id) of a commit's jobs) within the window, also of acknowledged ones.
-pub(crate) const JOB_IDS: Definition<u64, (i64, Vec<(u64, Text)>)> = TableDefinition::new("job_ids");
+pub const JOB_IDS: Definition<u64, (i64, Vec<(u64, Text)>)> = TableDefinition::new("job_ids");
 /// First sequence → (channel, type, payload) of events that follow each other.
-pub(crate) const EVENTS: Definition<u64, Vec<(Text, Text, Bytes)>> = TableDefinition::new("events");
+pub const EVENTS: Definition<u64, Vec<(Text, Text, Bytes)>> = TableDefinition::new("events");
 /// First sequence → (at, (sequence, session, message id) of a commit's events): what is read of all when the file is opened.
-pub(crate) const EVENT_INDEX: Definition<u64, (i64, Vec<IndexedEvent>)> = TableDefinition::new("event_index");
+pub const EVENT_INDEX: Definition<u64, (i64, Vec<IndexedEvent>)> = TableDefinition::new("event_index");
 /// Sequence → (at, message id, headers, payload).
-pub(crate) const DEAD: Definition<u64, (i64, Text, Bytes, Bytes)> = TableDefinition::new("dead");
+pub const DEAD: Definition<u64, (i64, Text, Bytes, Bytes)> = TableDefinition::new("dead");
 
 macro_rules! tables {
     ($($name:ident: $key:ty => $value:ty = $definition:ident;)*) => {
         /// All tables, open for writing.
-        pub(crate) struct Tables<'t> {
-            $(pub(crate) $name: Table<'t, $key, $value>,)*
+        pub struct Tables<'t> {
+            $(#[allow(missing_docs, reason = "the definitions above describe the tables")] pub $name: Table<'t, $key, $value>,)*
             /// The clock of the file.
             pub(crate) clock: Clock,
             /// What the operations of this commit write together at its end.
-            pub(crate) gathered: Gathered,
+            pub gathered: Gathered,
         }
 
         impl<'t> Tables<'t> {
@@ -154,7 +154,7 @@ pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
 const MAX_DEPTH: usize = 120;
 
 /// A document as bytes.
-pub(crate) fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, Fault> {
+pub fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, Fault> {
     let bytes = serde_json::to_vec(document).map_err(|error| Fault::Refused(format!("{what}: {error}")))?;
     match depth(&bytes) {
         deep if deep > MAX_DEPTH => Err(Fault::Refused(format!(
@@ -165,7 +165,7 @@ pub(crate) fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, 
 }
 
 /// A document from its bytes.
-pub(crate) fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, Fault> {
+pub fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(bytes).map_err(|error| Fault::Damaged { what: what(), problem: error.to_string() })
 }
 

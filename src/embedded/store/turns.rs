@@ -6,20 +6,20 @@ use super::queries::turn_name;
 use super::runs;
 use super::sessions::Sessions;
 use super::tables::{Tables, decode, encode};
-use crate::storage::store::lane;
-use crate::storage::store::records::{Change, Commit, Committed, DAYS_KEPT, Record, Recorded};
-use crate::types::session::Session;
-use crate::types::step::StepRecord;
-use crate::types::timer::Timer;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::DayUse;
 use redb::ReadableTable;
 use std::sync::Arc;
+use storage::store::lane;
+use storage::store::records::{Change, Commit, Committed, DAYS_KEPT, Record, Recorded};
+use types::session::Session;
+use types::step::StepRecord;
+use types::timer::Timer;
+use types::timestamp::Timestamp;
+use types::turn::DayUse;
 
 /// How many turns one operation deletes, so that others get between.
 const PRUNE_BATCH: usize = 256;
 
-/// See [`Store::record`](crate::storage::store::Store::record); `steps` are the request's.
+/// See [`Store::record`](storage::store::Store::record); `steps` are the request's.
 pub(super) fn record(
     tables: &mut Tables<'_>,
     sessions: &Sessions,
@@ -122,7 +122,7 @@ pub(super) struct Left {
     pub(super) published: Vec<StoredEvent>,
 }
 
-/// See [`Store::commit`](crate::storage::store::Store::commit); `encoded` is the request's change. With the queue in the same file
+/// See [`Store::commit`](storage::store::Store::commit); `encoded` is the request's change. With the queue in the same file
 /// the outbox is published by the commit itself, and nothing of it is left to be published.
 pub(super) fn commit(
     tables: &mut Tables<'_>,

@@ -1,9 +1,9 @@
 //! FLOW: a fixed-rule function that takes the turn over (E-24).
 
-use crate::engine::workflow::{Flow, Flows};
-use crate::types::action::Action;
-use crate::types::agent::AgentConfig;
+use crate::workflow::{Flow, Flows};
 use std::sync::Arc;
+use types::action::Action;
+use types::agent::AgentConfig;
 
 /// The function that `action` names, if the agent may route to it; `None` when it is none, but maybe a workflow. Else why
 /// not, for the model to read.

@@ -3,7 +3,6 @@
 
 use super::ActionResult;
 use super::tool::ToolFunction;
-use crate::types::depth;
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::future::Future;
+use types::depth;
 
 /// For a function that takes no params.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -173,7 +173,7 @@ fn result<T: Serialize, E: Display>(outcome: Result<T, E>) -> ActionResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::action::tool::Tools;
+    use crate::action::tool::Tools;
     use serde_json::json;
 
     /// When a parcel arrives.

@@ -2,19 +2,19 @@
 
 use super::ActionResult;
 use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
-use crate::base::config::mask::MASK;
-use crate::base::http_client::private::{BadEntry, Guard, GuardedResolver};
-use crate::base::http_client::retry::{Fault, Policy, retry, within};
-use crate::base::http_client::{self, bounded, key_header, read_bounded};
-use crate::base::telemetry::trace_context;
-use crate::types::agent::HttpCall;
-use crate::types::depth;
+use base::config::mask::MASK;
+use base::http_client::private::{BadEntry, Guard, GuardedResolver};
+use base::http_client::retry::{Fault, Policy, retry, within};
+use base::http_client::{self, bounded, key_header, read_bounded};
+use base::telemetry::trace_context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, redirect};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use types::agent::HttpCall;
+use types::depth;
 use url::Url;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ pub mod system;
 pub mod template;
 pub mod tool;
 
-use crate::base::http_client::bounded;
+use base::http_client::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io;

@@ -1,8 +1,8 @@
 //! Reports each action to those who watch: a count of every one, a warning for every one that failed.
 
 use super::ActionResult;
-use crate::base::http_client::bounded;
-use crate::base::metrics::metrics;
+use base::http_client::bounded;
+use base::metrics::metrics;
 use std::time::Duration;
 use tracing::warn;
 

@@ -4,9 +4,9 @@ use super::http::HttpCaller;
 use super::outcome::{self, Called};
 use super::tool::Tools;
 use super::{ActionResult, params};
-use crate::types::action::Action;
-use crate::types::agent::{AgentConfig, Skill};
 use std::time::Instant;
+use types::action::Action;
+use types::agent::{AgentConfig, Skill};
 
 /// Calls the skill that `action` names. Every failure is a result for the model to read (OP-E18).
 pub async fn run(

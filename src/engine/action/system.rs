@@ -1,6 +1,6 @@
 //! SYSTEM: the engine's own operations, silent towards user and model (E-29, E-30).
 
-use crate::types::action::{Action, ActionKind};
+use types::action::{Action, ActionKind};
 
 /// A system operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,16 +4,16 @@ use super::function::IntoTool;
 use super::http::HttpCaller;
 use super::outcome::{self, Called};
 use super::{ActionResult, params};
-use crate::base::clock;
-use crate::engine::model::ToolSpec;
-use crate::types::action::Action;
-use crate::types::agent::{AgentConfig, Tool};
+use crate::model::ToolSpec;
 use async_trait::async_trait;
+use base::clock;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
+use types::action::Action;
+use types::agent::{AgentConfig, Tool};
 
 /// A function registered in Rust, for the tool or skill of its id. Async functions of a typed parameter become one by
 /// themselves: see [`IntoTool`].

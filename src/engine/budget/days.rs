@@ -1,13 +1,13 @@
 //! What agents have used today, as this process knows it: read from the store at most once a second, and between that by what
 //! the turns here have used.
 
-use crate::base::config;
-use crate::storage::store::{Result, Store};
-use crate::types::budget::{Budget, Limits};
-use crate::types::turn::DayUse;
+use base::config;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use storage::store::{Result, Store};
+use types::budget::{Budget, Limits};
+use types::turn::DayUse;
 
 /// How long what the store said is believed.
 const BELIEVED: Duration = Duration::from_secs(1);

@@ -1,16 +1,16 @@
 //! What one turn, or one run in a lane of its own, may still use.
 
 use super::Budgets;
-use crate::base::metrics::metrics;
-use crate::engine::journal::{Journal, Spending};
-use crate::engine::model::{ModelError, ModelRequest};
-use crate::storage::store::StoreError;
-use crate::types::agent::AgentConfig;
-use crate::types::budget::{Limit, Limits};
-use crate::types::turn::DayUse;
+use crate::journal::{Journal, Spending};
+use crate::model::{ModelError, ModelRequest};
+use base::metrics::metrics;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::StoreError;
 use tracing::{debug, warn};
+use types::agent::AgentConfig;
+use types::budget::{Limit, Limits};
+use types::turn::DayUse;
 
 /// How long until a store that is away is asked again.
 const AGAIN: Duration = Duration::from_millis(200);

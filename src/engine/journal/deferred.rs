@@ -1,10 +1,10 @@
 //! Steps that are done and not written yet.
 
 use super::lock;
-use crate::types::step::StepRecord;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use tokio::sync::{Mutex, Notify};
+use types::step::StepRecord;
 
 /// With so many, whoever adds one waits until they are written.
 pub(super) const MAX_DEFERRED: usize = 256;

@@ -1,6 +1,6 @@
 //! Why a step has no result.
 
-use crate::storage::store::StoreError;
+use storage::store::StoreError;
 use thiserror::Error;
 
 /// Why the journal could not record or repeat a step.

@@ -1,9 +1,9 @@
 //! Whether a turn may still act.
 
-use crate::storage::store::StoreError;
 use async_trait::async_trait;
 use std::future::pending;
 use std::sync::Arc;
+use storage::store::StoreError;
 use tokio_util::sync::CancellationToken;
 
 /// A hold on a lane.

@@ -16,17 +16,14 @@ mod step;
 mod turn;
 mod under_way;
 
-use crate::types::step::StepRecord;
 pub use error::{JournalError, StepError};
 use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use spending::Spending;
 pub use step::{Done, Label, Stepped};
+use types::step::StepRecord;
 
-use crate::base::clock::Clock;
-use crate::storage::store::Store;
-use crate::types::canonical;
-use crate::types::timestamp::Timestamp;
+use base::clock::Clock;
 use deferred::{Deferred, MAX_DEFERRED};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,8 +33,11 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use storage::store::Store;
 use tracing::Instrument;
 use turn::TurnJournal;
+use types::canonical;
+use types::timestamp::Timestamp;
 use under_way::{Begun, UnderWay};
 
 /// The journal of one turn or run, or of a part of it. Cheap to clone; parts may run in parallel.

@@ -1,7 +1,7 @@
 //! A running step as a span: what the journal keeps of it, for those who trace.
 
 use super::{Done, Label};
-use crate::base::telemetry::trace_context;
+use base::telemetry::trace_context;
 use tracing::field::Empty;
 use tracing::{Span, debug_span};
 

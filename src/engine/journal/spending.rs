@@ -1,10 +1,10 @@
 //! What the steps of a turn have used.
 
 use super::lock;
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
 
 /// Tokens of prompts and answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

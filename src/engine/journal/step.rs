@@ -1,6 +1,6 @@
 //! What goes into a step, and what comes out of it.
 
-use crate::types::step::Tokens;
+use types::step::Tokens;
 
 /// What a step is, for those who read the journal.
 #[derive(Clone, Copy, Debug)]

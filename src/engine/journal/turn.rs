@@ -4,14 +4,14 @@ use super::deferred::Deferred;
 use super::spending::Spent;
 use super::under_way::UnderWay;
 use super::{Guard, JournalError, Stepped, lock};
-use crate::base::clock::Clock;
-use crate::storage::store::Store;
-use crate::storage::store::records::{Record, Recorded};
-use crate::types::step::StepRecord;
+use base::clock::Clock;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use storage::store::Store;
+use storage::store::records::{Record, Recorded};
+use types::step::StepRecord;
 
 pub(super) struct TurnJournal {
     pub(super) store: Arc<dyn Store>,

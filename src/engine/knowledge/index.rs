@@ -1,8 +1,7 @@
 //! An agent's passages, found by their words and ranked by BM25.
 
 use super::words;
-use crate::definitions::knowledge::source::{Passage, Source};
-use crate::types::canonical;
+use definitions::knowledge::source::{Passage, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashSet;
@@ -13,6 +12,7 @@ use tantivy::query::{BooleanQuery, BoostQuery, Occur, Query, TermQuery};
 use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 use tantivy::tokenizer::TokenizerManager;
 use tantivy::{DocId, DocSet, ReloadPolicy, Searcher, TantivyDocument, Term};
+use types::canonical;
 use utoipa::ToSchema;
 
 /// How many passages a reply is written from.

@@ -2,12 +2,12 @@
 //! sources differ.
 
 use super::index::{self, Hit, Index, TOP};
-use crate::base::metrics::metrics;
-use crate::definitions::knowledge::source::SourceEntry;
-use crate::storage::store::{Store, StoreError};
+use base::metrics::metrics;
+use definitions::knowledge::source::SourceEntry;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::store::{Store, StoreError};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};

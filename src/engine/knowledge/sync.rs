@@ -1,10 +1,10 @@
 //! Brings the sources in the store up to date with the files of an agent.
 
-use crate::base::clock;
-use crate::definitions::knowledge::files::NamedText;
-use crate::definitions::knowledge::source::{Origin, Source, SourceEntry};
-use crate::storage::store::{Store, StoreError};
+use base::clock;
+use definitions::knowledge::files::NamedText;
+use definitions::knowledge::source::{Origin, Source, SourceEntry};
 use std::collections::{BTreeMap, BTreeSet};
+use storage::store::{Store, StoreError};
 
 /// What makes the store's sources those of the agent's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Reading an answer that was to be a structure. Every error is a text that goes back to the model.
 
 use super::thoughts;
-use crate::base::http_client::bounded;
-use crate::types::depth;
+use base::http_client::bounded;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
+use types::depth;
 
 /// The one JSON object of an answer. A byte order mark, a reasoning model's thoughts and a code fence around it are taken
 /// off; any other prose is an error.

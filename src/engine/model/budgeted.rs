@@ -1,7 +1,7 @@
 //! A model that is asked only while there is a budget for it.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
-use crate::engine::budget::Purse;
+use crate::budget::Purse;
 use async_trait::async_trait;
 use std::sync::Arc;
 

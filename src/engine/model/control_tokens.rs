@@ -1,6 +1,6 @@
 //! Control tokens of chat templates. A server that reads them within a message takes the rest of it for another speaker's words.
 
-use crate::engine::model::PromptRole;
+use crate::model::PromptRole;
 use std::borrow::Cow;
 
 /// True for the speakers whose words may come from anywhere: a user, or an API that a tool has asked.

@@ -1,8 +1,8 @@
 //! A model whose calls are counted, under the name that the settings give it.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
-use crate::base::metrics::ModelMetrics;
 use async_trait::async_trait;
+use base::metrics::ModelMetrics;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;

@@ -2,7 +2,7 @@
 //! deterministic rule model; [`registry`] finds what an agent [`names`], a `chain` of several where it names several, as far as
 //! its budget lasts (`budgeted`); [`circuit`] stops asking one that is dead, [`metered`] counts. `answer` reads structures, `thoughts` takes out how a model came to its answer,
 //! `control_tokens` are broken up in what users and tools say, [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
-//! Retries are those of [`crate::base::http_client`].
+//! Retries are those of [`base::http_client`].
 
 pub(crate) mod answer;
 mod budgeted;
@@ -23,16 +23,16 @@ pub use delta::DeltaSink;
 pub use message::{PromptMessage, PromptRole, ToolCall, ToolSpec};
 pub use registry::Models;
 
-use crate::engine::knowledge::Hit;
-use crate::types::agent::AgentConfig;
-use crate::types::budget::Limit;
-use crate::types::step::Tokens;
+use crate::knowledge::Hit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 use thiserror::Error;
+use types::agent::AgentConfig;
+use types::budget::Limit;
+use types::step::Tokens;
 
 /// The structure that an answer must have (CONTRACT.md, "Model calls").
 #[derive(Clone, Debug, PartialEq)]

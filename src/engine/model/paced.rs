@@ -79,7 +79,7 @@ fn fresh() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::model::delta::deltas;
+    use crate::model::delta::deltas;
 
     #[tokio::test(start_paused = true)]
     async fn the_first_piece_comes_at_once_and_then_fewer_than_twenty_a_second() {

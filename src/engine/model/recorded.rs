@@ -2,11 +2,11 @@
 //! result like any other: a turn that has gone on without the answer, and is repeated, goes on without it again.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
-use crate::engine::journal::{Done, Journal, JournalError, Label, StepError, Stepped};
-use crate::types::step::Tokens;
+use crate::journal::{Done, Journal, JournalError, Label, StepError, Stepped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::convert::Infallible;
+use types::step::Tokens;
 
 /// What is recorded: the answer as it is, or why there is none.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -7,14 +7,14 @@ use super::metered::Metered;
 use super::offline::Offline;
 use super::openai::OpenAi;
 use super::{Model, ModelError};
-use crate::base::config::{Provider, Settings};
-use crate::engine::budget::Purse;
-use crate::types::model_names::ModelNames;
+use crate::budget::Purse;
+use base::config::{Provider, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 use tracing::warn;
+use types::model_names::ModelNames;
 use utoipa::ToSchema;
 
 /// A `[models.<name>]` that cannot work.

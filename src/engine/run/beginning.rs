@@ -1,14 +1,14 @@
 //! What a run begins with, recorded as its first step: whoever repeats it begins alike, whatever is registered meanwhile.
 
 use super::conversation;
-use super::definitions::StoredDefinitions;
-use crate::engine::journal::{Done, Journal, Label, StepError};
-use crate::engine::turn::{Services, TurnError};
-use crate::engine::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
-use crate::storage::store::StoreError;
-use crate::types::session::{Entry, Role, transcript};
-use crate::types::step::StepRecord;
+use super::stored::StoredDefinitions;
+use crate::journal::{Done, Journal, Label, StepError};
+use crate::turn::{Services, TurnError};
+use crate::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
 use serde::{Deserialize, Serialize};
+use storage::store::StoreError;
+use types::session::{Entry, Role, transcript};
+use types::step::StepRecord;
 
 /// The step's key in the run's journal.
 pub(crate) const BEGIN: &str = "begin";
@@ -112,8 +112,8 @@ fn with_history(history: &[Entry], query: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::timestamp::Timestamp;
     use serde_json::Map;
+    use types::timestamp::Timestamp;
 
     #[test]
     fn a_conversation_goes_before_the_request() {

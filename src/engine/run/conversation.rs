@@ -5,15 +5,15 @@
 //! job's id is the same however often the run is repeated. A run that begins before that turn reads the missing entries from
 //! the runs' records.
 
-use crate::engine::journal::Guard;
-use crate::engine::turn::{Services, TurnError};
-use crate::storage::queue::{Publish, QueueError};
-use crate::storage::store::{Store, StoreError};
-use crate::types::job::{Job, JobBody};
-use crate::types::run::{RunQuery, RunRecord, RunStatus};
-use crate::types::session::{Entry, Role, Session, history};
+use crate::journal::Guard;
+use crate::turn::{Services, TurnError};
 use serde_json::{Map, json};
+use storage::queue::{Publish, QueueError};
+use storage::store::{Store, StoreError};
 use tracing::warn;
+use types::job::{Job, JobBody};
+use types::run::{RunQuery, RunRecord, RunStatus};
+use types::session::{Entry, Role, Session, history};
 
 /// How many of a session's runs may have ended without being in its history yet.
 const RECENT: usize = 20;

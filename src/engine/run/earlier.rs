@@ -2,11 +2,11 @@
 //! when it is restarted from there.
 
 use super::beginning::BEGIN;
-use crate::definitions::workflow::definition::{Shape, Target, Workflow};
-use crate::definitions::workflow::node::Node;
-use crate::engine::workflow::dynamic::order;
-use crate::types::step::StepRecord;
+use crate::workflow::dynamic::order;
+use definitions::workflow::definition::{Shape, Target, Workflow};
+use definitions::workflow::node::Node;
 use std::sync::Arc;
+use types::step::StepRecord;
 
 /// The last segment of the key under which an attempt of a stage has failed.
 const FAILED: &str = "failed";
@@ -76,7 +76,7 @@ pub(super) fn restarted(
 }
 
 /// Why `from` names no stage of `workflow`, if it does not.
-pub(crate) fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
+pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
     let path = segments(from);
     let rest = match path.first() {
         Some(first) if is_root(workflow, first) => &path[1..],
@@ -204,10 +204,10 @@ fn inner(target: &Target, lookup: Lookup<'_>) -> Option<Arc<Workflow>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock;
-    use crate::definitions::workflow::definition::WorkflowRecord;
-    use crate::types::timestamp::Timestamp;
+    use base::clock;
+    use definitions::workflow::definition::WorkflowRecord;
     use serde_json::{Value, json};
+    use types::timestamp::Timestamp;
 
     fn workflow(document: Value) -> Arc<Workflow> {
         WorkflowRecord::from_document(document, clock::now()).unwrap().workflow

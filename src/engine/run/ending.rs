@@ -1,14 +1,14 @@
 //! How runs end: their records, their last events, their usage and their duration.
 
-use crate::engine::journal::Journal;
-use crate::engine::turn::CancelReason;
-use crate::engine::workflow::orchestration::event::RunEventType;
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::run_outcome::{RunFailure, RunUsage};
-use crate::types::session::history;
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
+use crate::journal::Journal;
+use crate::turn::CancelReason;
+use crate::workflow::orchestration::event::RunEventType;
 use std::time::Duration;
+use types::run::{RunRecord, RunStatus};
+use types::run_outcome::{RunFailure, RunUsage};
+use types::session::history;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
 
 /// The most bytes of an output in a run's record; its steps have all of it.
 const MAX_OUTPUT: usize = 256 * 1024;

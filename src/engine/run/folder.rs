@@ -4,14 +4,14 @@
 //! definition is newer: in a rolling upgrade an old process that restarts has the older file, and a definition may have been
 //! put by hand. So the stored definition stays, the process logs a difference, and `turnwheel workflows apply` replaces it.
 
-use super::definitions::builtin_workflows;
-use crate::base::config::Settings;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::definitions::workflow::known::KnownRunnables;
-use crate::definitions::workflow::read::{self, WorkflowError};
-use crate::storage::store::{Store, StoreError};
+use super::stored::builtin_workflows;
+use base::config::Settings;
+use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::known::KnownRunnables;
+use definitions::workflow::read::{self, WorkflowError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use storage::store::{Store, StoreError};
 use tracing::{error, info, warn};
 
 /// The workflows that agents may route to, as far as they are known without a store: those that come with the program, and

@@ -1,7 +1,7 @@
-//! A run job, from the lane's grant to the change that the commit writes: as [`crate::engine::turn`] is for a turn.
+//! A run job, from the lane's grant to the change that the commit writes: as [`crate::turn`] is for a turn.
 //!
 //! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
-//! what it begins with ([`beginning`], over [`definitions`]), and executes the workflow ([`mod@work`]); its events go through a
+//! what it begins with ([`beginning`], over the [`stored`] definitions), and executes the workflow ([`mod@work`]); its events go through a
 //! [`sink`]. [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the
 //! user meanwhile. [`give_up`] ends a run that cannot continue, and [`ending`] has how runs end. A run in a lane of its own
 //! that belongs to a session becomes a part of its [`conversation`]. [`folder`] has the files of `workflows_dir`.
@@ -10,48 +10,48 @@
 
 mod beginning;
 mod conversation;
-mod definitions;
 mod earlier;
 mod ending;
 mod folder;
 mod inline;
 mod sink;
 mod speech;
+mod stored;
 pub mod timeline;
 mod work;
 
 pub use beginning::Beginning;
-pub use definitions::{StoredDefinitions, agents, builtin_workflows, runs, workflow, workflows};
 pub use ending::last_event_id;
 pub use folder::{Registered, known_ids, register_folder, runnables};
+pub use stored::{StoredDefinitions, agents, builtin_workflows, runs, workflow, workflows};
 
 pub(crate) use conversation::is_notice;
-pub(crate) use earlier::check as check_stage;
+pub use earlier::check as check_stage;
 pub(crate) use ending::{LEFT, UNANSWERED};
 pub(crate) use inline::{Inline, InlineEnd, Suspended, abandon, break_off};
 
-use crate::definitions::workflow::definition::Workflow;
-use crate::engine::budget::Purse;
-use crate::engine::journal::{Guard, Journal};
-use crate::engine::turn::{CancelReason, Services, TurnError, TurnId};
-use crate::engine::workflow::asking::Asking;
-use crate::engine::workflow::orchestration::event::RunEvent;
-use crate::engine::workflow::orchestration::{RunEnd, broken_off};
-use crate::storage::store::records::{Change, Record, TimerChange};
-use crate::types::event::OutEvent;
-use crate::types::job::{Job, JobBody};
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::run_outcome::{RunFailure, RunUsage};
-use crate::types::session::{Session, Status, WorkflowState};
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::{Outcome, TurnRecord};
+use crate::budget::Purse;
+use crate::journal::{Guard, Journal};
+use crate::turn::{CancelReason, Services, TurnError, TurnId};
+use crate::workflow::asking::Asking;
+use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::{RunEnd, broken_off};
 use beginning::{BEGIN, Begun};
+use definitions::workflow::definition::Workflow;
 use ending::{active, again, completed, failed, status_of, used};
 use sink::{Outlet, Published};
 use std::collections::HashMap;
 use std::sync::Arc;
+use storage::store::records::{Change, Record, TimerChange};
 use tracing::{debug, warn};
+use types::event::OutEvent;
+use types::job::{Job, JobBody};
+use types::run::{RunRecord, RunStatus};
+use types::run_outcome::{RunFailure, RunUsage};
+use types::session::{Session, Status, WorkflowState};
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::{Outcome, TurnRecord};
 use work::{Unended, Working, work};
 
 /// Steps taken over from an earlier turn in one write.

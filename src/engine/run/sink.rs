@@ -1,17 +1,17 @@
 //! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
 
 use super::speech::Output;
-use crate::engine::journal::Guard;
-use crate::engine::turn::{Services, TurnError, read_back};
-use crate::engine::workflow::orchestration::EventSink;
-use crate::engine::workflow::orchestration::event::RunEvent;
-use crate::storage::queue::Queue;
-use crate::types::event::{Event, EventType, OutEvent, StepEvent};
-use crate::types::session::history;
+use crate::journal::Guard;
+use crate::turn::{Services, TurnError, read_back};
+use crate::workflow::orchestration::EventSink;
+use crate::workflow::orchestration::event::RunEvent;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use storage::queue::Queue;
+use types::event::{Event, EventType, OutEvent, StepEvent};
+use types::session::history;
 
 /// The key of the step event that marks the end of what is read back.
 const MARK: &str = "resumed";
@@ -224,8 +224,8 @@ impl EventSink for QueueSink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::workflow::orchestration::broken_off;
-    use crate::engine::workflow::orchestration::event::Snapshot;
+    use crate::workflow::orchestration::broken_off;
+    use crate::workflow::orchestration::event::Snapshot;
 
     #[test]
     fn an_event_that_is_too_large_says_so_in_place_of_its_texts() {

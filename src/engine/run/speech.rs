@@ -1,9 +1,9 @@
 //! What a run within a turn says to the user while it says it: pieces of the answer that will be its output.
 
-use crate::engine::turn::Speech;
-use crate::engine::workflow::orchestration::event::RunEvent;
-use crate::types::event::OutEvent;
+use crate::turn::Speech;
+use crate::workflow::orchestration::event::RunEvent;
 use std::sync::Arc;
+use types::event::OutEvent;
 
 /// See the module.
 pub(super) struct Output {

@@ -1,20 +1,20 @@
 //! What has happened in a run, for those who look at it: its steps are repeated over the definitions that it began with.
 
-use super::definitions::StoredDefinitions;
+use super::stored::StoredDefinitions;
 use super::{Beginning, earlier};
-use crate::engine::action::http::{HttpCaller, SecretFill};
-use crate::engine::action::tool::Tools;
-use crate::engine::journal::Journal;
-use crate::engine::model::Models;
-use crate::engine::workflow::Flows;
-use crate::engine::workflow::orchestration::pinned::{PinError, Pinned};
-use crate::engine::workflow::orchestration::timeline::{StageStatus, timeline};
-use crate::engine::workflow::orchestration::{RunServices, TimelineEntry};
-use crate::storage::store::{Result, Store, StoreError};
-use crate::types::run::RunRecord;
-use crate::types::run_outcome::RunFailure;
+use crate::action::http::{HttpCaller, SecretFill};
+use crate::action::tool::Tools;
+use crate::journal::Journal;
+use crate::model::Models;
+use crate::workflow::Flows;
+use crate::workflow::orchestration::pinned::{PinError, Pinned};
+use crate::workflow::orchestration::timeline::{StageStatus, timeline};
+use crate::workflow::orchestration::{RunServices, TimelineEntry};
 use std::sync::{Arc, LazyLock};
+use storage::store::{Result, Store, StoreError};
 use tracing::debug;
+use types::run::RunRecord;
+use types::run_outcome::RunFailure;
 
 /// Nothing is called: a step that is not recorded does not run. It takes a while to be made.
 static HTTP: LazyLock<Option<HttpCaller>> = LazyLock::new(|| HttpCaller::new(SecretFill::none(), &[]).ok());

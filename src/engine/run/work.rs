@@ -3,15 +3,15 @@
 use super::beginning::Begun;
 use super::sink::{self, Outlet, Published};
 use super::speech::Output;
-use crate::engine::journal::{Guard, Journal};
-use crate::engine::model::Models;
-use crate::engine::turn::{Services, TurnError};
-use crate::engine::workflow::asking::Asking;
-use crate::engine::workflow::orchestration::{Limits, RunEnd, RunError, RunServices, RunStart, execute};
-use crate::types::run_outcome::RunUsage;
+use crate::journal::{Guard, Journal};
+use crate::model::Models;
+use crate::turn::{Services, TurnError};
+use crate::workflow::asking::Asking;
+use crate::workflow::orchestration::{Limits, RunEnd, RunError, RunServices, RunStart, execute};
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
+use types::run_outcome::RunUsage;
 
 /// What a workflow is executed with.
 pub(super) struct Working<'w> {

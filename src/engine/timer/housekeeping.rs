@@ -1,14 +1,14 @@
 //! What has to be done now and then: lanes with work and no holder, idle sessions, expired turns.
 
-use crate::base::clock::{Clock, Moment};
-use crate::storage::queue::{Publish, Queue};
-use crate::storage::store::Store;
-use crate::storage::store::records::{AbandonedLane, IdleSession};
-use crate::types::job::{Command, Job, JobBody};
+use base::clock::{Clock, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use storage::queue::{Publish, Queue};
+use storage::store::Store;
+use storage::store::records::{AbandonedLane, IdleSession};
 use tracing::{debug, info, warn};
+use types::job::{Command, Job, JobBody};
 
 /// How long a lane may be without holder before it is woken: the queue's own redelivery comes first.
 const GRACE: Duration = Duration::from_secs(10);

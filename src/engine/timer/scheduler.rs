@@ -6,12 +6,12 @@
 
 use super::housekeeping::Woken;
 use super::term::Term;
-use crate::base::clock::Clock;
-use crate::base::config::Settings;
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
+use base::clock::Clock;
+use base::config::Settings;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::Queue;
+use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

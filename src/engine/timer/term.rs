@@ -3,14 +3,9 @@
 
 use super::housekeeping;
 use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler};
-use crate::base::clock::{Clock, Moment};
-use crate::base::metrics::{metrics, observe};
-use crate::base::telemetry::TraceContext;
-use crate::storage::queue::{Publish, Queue, QueueError};
-use crate::storage::store::StoreError;
-use crate::storage::store::records::{DueTimer, DueTimers};
-use crate::types::job::{Job, JobBody};
-use crate::types::timestamp::Timestamp;
+use base::clock::{Clock, Moment};
+use base::metrics::{metrics, observe};
+use base::telemetry::TraceContext;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -19,8 +14,13 @@ use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{Publish, Queue, QueueError};
+use storage::store::StoreError;
+use storage::store::records::{DueTimer, DueTimers};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span, warn};
+use types::job::{Job, JobBody};
+use types::timestamp::Timestamp;
 
 /// The most timers of one sweep; the next one sees the rest.
 const BATCH: usize = 50_000;

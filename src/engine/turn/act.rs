@@ -3,20 +3,20 @@
 use super::TurnError;
 use super::state::Turn;
 use super::waiting::{FlowCall, FlowEnd};
-use crate::engine::action::outcome::{self, Called};
-use crate::engine::action::system::Operation;
-use crate::engine::action::{ActionResult, flow, skill, tool};
-use crate::engine::journal::{Done, Label, StepError, Stepped};
-use crate::engine::model::ModelError;
-use crate::engine::run::{Inline, InlineEnd, Suspended};
-use crate::engine::workflow::asking::Asking;
-use crate::engine::workflow::{Asker, FlowContext, FlowError, Flows};
-use crate::types::action::{Action, ActionKind};
+use crate::action::outcome::{self, Called};
+use crate::action::system::Operation;
+use crate::action::{ActionResult, flow, skill, tool};
+use crate::journal::{Done, Label, StepError, Stepped};
+use crate::model::ModelError;
+use crate::run::{Inline, InlineEnd, Suspended};
+use crate::workflow::asking::Asking;
+use crate::workflow::{Asker, FlowContext, FlowError, Flows};
 use futures::FutureExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use types::action::{Action, ActionKind};
 
 impl Turn<'_> {
     /// Runs a SKILL or TOOL once and answers its result as the model reads it.

@@ -2,16 +2,16 @@
 
 use super::state::Turn;
 use super::{CancelReason, TOKEN_BUDGET, TurnError};
-use crate::engine::prompt::is_chinese;
-use crate::engine::run;
-use crate::storage::store::StoreError;
-use crate::storage::store::records::{Change, TimerChange};
-use crate::types::event::ReplyKind;
-use crate::types::session::Status;
-use crate::types::step::StepRecord;
-use crate::types::turn::Outcome;
+use crate::prompt::is_chinese;
+use crate::run;
 use serde_json::json;
+use storage::store::StoreError;
+use storage::store::records::{Change, TimerChange};
 use tracing::warn;
+use types::event::ReplyKind;
+use types::session::Status;
+use types::step::StepRecord;
+use types::turn::Outcome;
 
 impl Turn<'_> {
     /// Cancels the turn: pending timers go, and the user gets one apology unless they were answered.

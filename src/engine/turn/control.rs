@@ -4,10 +4,10 @@ use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
 use super::{CancelReason, TurnError};
-use crate::storage::store::records::{Change, TimerChange};
-use crate::types::job::Command;
-use crate::types::session::{Session, Status};
-use crate::types::turn::Outcome;
+use storage::store::records::{Change, TimerChange};
+use types::job::Command;
+use types::session::{Session, Status};
+use types::turn::Outcome;
 
 impl Turn<'_> {
     /// Does what the operator says.

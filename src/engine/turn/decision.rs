@@ -1,13 +1,13 @@
 //! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
 
 use super::placeholder::is_placeholder;
-use crate::base::http_client::bounded;
-use crate::engine::model::answer::{kind, object};
-use crate::engine::model::{ResponseSchema, thoughts};
-use crate::types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
+use crate::model::answer::{kind, object};
+use crate::model::{ResponseSchema, thoughts};
+use base::http_client::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
+use types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
 
 /// The system operation that hands the conversation to a human.
 pub const HANDOFF: &str = "handoff";

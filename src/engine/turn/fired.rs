@@ -5,16 +5,16 @@ use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
-use crate::engine::action::system::Operation;
-use crate::engine::planner;
-use crate::storage::store::records::{Change, TimerChange};
-use crate::types::event::ReplyKind;
-use crate::types::job::{Job, JobBody};
-use crate::types::plan::Plan;
-use crate::types::session::{Session, Status};
-use crate::types::timer::Timer;
-use crate::types::turn::Outcome;
+use crate::action::system::Operation;
+use crate::planner;
 use std::sync::Arc;
+use storage::store::records::{Change, TimerChange};
+use types::event::ReplyKind;
+use types::job::{Job, JobBody};
+use types::plan::Plan;
+use types::session::{Session, Status};
+use types::timer::Timer;
+use types::turn::Outcome;
 
 /// The timer that a job fires: none of an older generation, and none that the document no longer has.
 fn armed<'s>(session: &'s Session, timer_id: &str, generation: u64) -> Option<&'s Timer> {

@@ -3,21 +3,21 @@
 use super::iterate::End;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
-use crate::base::http_client::bounded;
-use crate::engine::action::ActionResult;
-use crate::engine::action::outcome::{self, Called};
-use crate::engine::action::system::Operation;
-use crate::engine::journal::{Done, Label, StepError, Stepped};
-use crate::storage::store::records::{Change, TimerChange};
-use crate::types::action::Action;
-use crate::types::agent::HandoffMode;
-use crate::types::event::ReplyKind;
-use crate::types::session::{Entry, Handoff, Role, Status, transcript};
-use crate::types::timer::{NewTimer, timer_id};
-use crate::types::turn::Outcome;
+use crate::action::ActionResult;
+use crate::action::outcome::{self, Called};
+use crate::action::system::Operation;
+use crate::journal::{Done, Label, StepError, Stepped};
+use base::http_client::bounded;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::time::Instant;
+use storage::store::records::{Change, TimerChange};
+use types::action::Action;
+use types::agent::HandoffMode;
+use types::event::ReplyKind;
+use types::session::{Entry, Handoff, Role, Status, transcript};
+use types::timer::{NewTimer, timer_id};
+use types::turn::Outcome;
 
 /// The name of the timer that ends a hold.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";

@@ -4,12 +4,12 @@ use super::decision::Decision;
 use super::placeholder::is_placeholder;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
-use crate::engine::planner;
-use crate::types::event::ReplyKind;
-use crate::types::plan::Plan;
-use crate::types::session::{Status, WorkflowState};
+use crate::planner;
 use serde_json::Value;
 use std::sync::Arc;
+use types::event::ReplyKind;
+use types::plan::Plan;
+use types::session::{Status, WorkflowState};
 
 /// The kind of a greeting's entry in the history.
 const GREETING: &str = ReplyKind::Greeting.as_str();

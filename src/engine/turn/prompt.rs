@@ -2,15 +2,15 @@
 
 use super::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
 use super::{Services, TurnError};
-use crate::definitions::agent::AgentRecord;
-use crate::engine::knowledge::Hit;
-use crate::engine::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
-use crate::engine::prompt::{PromptError, SharedText, Variables};
-use crate::types::agent::AgentConfig;
-use crate::types::plan::Plan;
-use crate::types::session::{Entry, Role, Session, transcript};
+use crate::knowledge::Hit;
+use crate::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
+use crate::prompt::{PromptError, SharedText, Variables};
+use definitions::agent::AgentRecord;
 use serde::Serialize;
 use std::sync::Arc;
+use types::agent::AgentConfig;
+use types::plan::Plan;
+use types::session::{Entry, Role, Session, transcript};
 
 /// The most bytes of one action's result that a prompt takes.
 const MAX_RESULT_BYTES: usize = 16 * 1024;

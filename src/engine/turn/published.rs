@@ -3,13 +3,13 @@
 
 use super::TurnError;
 use super::state::Turn;
-use crate::storage::queue::{From, Queue, QueueError};
-use crate::types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
-use crate::types::job::JobBody;
-use crate::types::session::{Entry, Role, history};
-use crate::types::turn::StatusAt;
 use futures::StreamExt;
 use std::time::Duration;
+use storage::queue::{From, Queue, QueueError};
+use types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
+use types::job::JobBody;
+use types::session::{Entry, Role, history};
+use types::turn::StatusAt;
 
 /// The key of the step event up to which a turn that is given up reads what it has published.
 const MARK: &str = "given_up";

@@ -1,14 +1,14 @@
 //! What a plan gives to the prompts of all its turns, as text: made once for each plan.
 
 use super::Services;
-use crate::engine::action::tool::{Tools, described};
-use crate::engine::prompt::SharedText;
-use crate::engine::workflow::Flows;
-use crate::types::agent::{AgentConfig, Skill, Tool};
-use crate::types::plan::Plan;
+use crate::action::tool::{Tools, described};
+use crate::prompt::SharedText;
+use crate::workflow::Flows;
 use moka::sync::Cache;
 use serde_json::{Value, json};
 use std::sync::{Arc, Weak};
+use types::agent::{AgentConfig, Skill, Tool};
+use types::plan::Plan;
 
 /// So many plans are kept.
 const PLANS: u64 = 1_000;

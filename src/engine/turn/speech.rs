@@ -7,16 +7,16 @@
 use super::TurnError;
 use super::published::is_answer;
 use super::state::Turn;
-use crate::base::clock::Clock;
-use crate::engine::journal::Guard;
-use crate::engine::model::delta::Deltas;
-use crate::engine::model::paced::{Delta, Paced};
-use crate::engine::workflow::Listener;
-use crate::storage::queue::Queue;
-use crate::types::event::{Event, EventType, OutEvent, Reply, ReplyKind};
+use crate::journal::Guard;
+use crate::model::delta::Deltas;
+use crate::model::paced::{Delta, Paced};
+use crate::workflow::Listener;
 use async_trait::async_trait;
+use base::clock::Clock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use storage::queue::Queue;
 use tracing::debug;
+use types::event::{Event, EventType, OutEvent, Reply, ReplyKind};
 
 /// The key of the step event up to which a repeated turn reads what was said.
 const MARK: &str = "resumed";

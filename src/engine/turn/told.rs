@@ -2,11 +2,11 @@
 
 use super::TurnError;
 use super::state::Turn;
-use crate::storage::store::records::{Change, TimerChange};
-use crate::types::run::RunStatus;
-use crate::types::session::Role;
-use crate::types::turn::Outcome;
 use serde_json::{Map, Value};
+use storage::store::records::{Change, TimerChange};
+use types::run::RunStatus;
+use types::session::Role;
+use types::turn::Outcome;
 
 impl Turn<'_> {
     /// Adds what the run was asked and what came of it to the conversation. Nothing is said: whoever asked for the run hears of it

@@ -2,10 +2,10 @@
 
 use super::TurnError;
 use super::state::Turn;
-use crate::storage::store::records::Change;
-use crate::types::job::UserMessage;
-use crate::types::session::Status;
 use futures::FutureExt;
+use storage::store::records::Change;
+use types::job::UserMessage;
+use types::session::Status;
 
 impl Turn<'_> {
     /// Handles the user's message(s): forwarded while a human has the conversation, the answer to a flow that

@@ -6,25 +6,25 @@
 use super::handoff::TIMEOUT_INDEX;
 use super::state::Turn;
 use super::{CancelReason, TurnError};
-use crate::base::http_client::bounded;
-use crate::engine::journal::{Done, Journal, Label, StepError};
-use crate::engine::prompt::is_chinese;
-use crate::engine::run::{self, LEFT, Suspended, UNANSWERED};
-use crate::engine::workflow::Question;
-use crate::engine::workflow::asking::{self, Asking};
-use crate::storage::store::records::{Change, TimerChange};
-use crate::types::action::{Action, ActionKind};
-use crate::types::event::ReplyKind;
-use crate::types::session::{Status, Waiting};
-use crate::types::timer::{NewTimer, timer_id};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::Outcome;
+use crate::journal::{Done, Journal, Label, StepError};
+use crate::prompt::is_chinese;
+use crate::run::{self, LEFT, Suspended, UNANSWERED};
+use crate::workflow::Question;
+use crate::workflow::asking::{self, Asking};
+use base::http_client::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::records::{Change, TimerChange};
 use tracing::{info, warn};
+use types::action::{Action, ActionKind};
+use types::event::ReplyKind;
+use types::session::{Status, Waiting};
+use types::timer::{NewTimer, timer_id};
+use types::timestamp::Timestamp;
+use types::turn::Outcome;
 
 /// The name of the timer that ends the wait for an answer.
 pub(super) const FLOW_TIMEOUT: &str = "flow_timeout";

@@ -3,14 +3,14 @@
 //! lane reads it from the stream. What a hint alone says ends no turn.
 
 use super::{Shared, intake};
-use crate::engine::turn::CancelReason;
-use crate::storage::queue::{CancelHint, Message};
-use crate::types::job::{Command, Job, JobBody};
+use crate::turn::CancelReason;
 use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{CancelHint, Message};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
+use types::job::{Command, Job, JobBody};
 
 /// How long until the hints are listened to again.
 const AGAIN: Duration = Duration::from_secs(1);

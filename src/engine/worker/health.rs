@@ -1,11 +1,11 @@
 //! Whether queue and store answer. While they do not, the intake pauses and the work that is there waits.
 
-use crate::base::clock::{Clock, Moment};
-use crate::storage::queue::{Queue, QueueError};
-use crate::storage::store::Store;
+use base::clock::{Clock, Moment};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use storage::queue::{Queue, QueueError};
+use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

@@ -1,21 +1,21 @@
 //! From a message to a job that can be run, or to the dead letters.
 
 use super::Shared;
-use crate::base::metrics::metrics;
-use crate::definitions::agent::AgentRecord;
-use crate::engine::run;
-use crate::storage::queue::{DeadLetter, Message, QueueError};
-use crate::storage::store::records::Pin;
-use crate::storage::store::{self, StoreError};
-use crate::types::cause::Cause;
-use crate::types::job::{Job, JobBody};
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::run_outcome::RunFailure;
-use crate::types::session::{Kind, Session, history};
-use crate::types::timestamp::Timestamp;
+use crate::run;
+use base::metrics::metrics;
+use definitions::agent::AgentRecord;
 use serde_json::json;
 use std::sync::{Arc, LazyLock};
+use storage::queue::{DeadLetter, Message, QueueError};
+use storage::store::records::Pin;
+use storage::store::{self, StoreError};
 use tracing::{debug, warn};
+use types::cause::Cause;
+use types::job::{Job, JobBody};
+use types::run::{RunRecord, RunStatus};
+use types::run_outcome::RunFailure;
+use types::session::{Kind, Session, history};
+use types::timestamp::Timestamp;
 
 /// The longest reason of a dead letter, in bytes. It may quote the message, and a header has 64 KiB at most.
 const MAX_REASON: usize = 1024;

@@ -6,17 +6,17 @@ use super::lanes::Passed;
 use super::rewind::{self, Standing};
 use super::stop::{Stop, leave};
 use super::{Shared, cancelling};
-use crate::engine::run;
-use crate::storage::queue::{DeliveryToken, Message};
-use crate::storage::store::records::{Acquire, Acquired, NewSession, Pin, Rewind};
-use crate::types::cause::Cause;
-use crate::types::job::{Job, JobBody};
-use crate::types::session::{Kind, Session};
-use crate::types::timestamp::Timestamp;
+use crate::run;
 use futures::FutureExt;
 use futures::future::{MaybeDone, maybe_done};
 use std::future::{Future, poll_fn};
+use storage::queue::{DeliveryToken, Message};
+use storage::store::records::{Acquire, Acquired, NewSession, Pin, Rewind};
 use tracing::{Instrument, debug, info_span, warn};
+use types::cause::Cause;
+use types::job::{Job, JobBody};
+use types::session::{Kind, Session};
+use types::timestamp::Timestamp;
 
 /// Drives a lane until nothing waits for it here.
 pub(super) async fn drive(shared: &Shared, session_id: &str) {

@@ -1,18 +1,18 @@
 //! The lanes that this worker drives, with the deliveries that wait for them.
 
-use crate::base::clock::{Clock, Moment};
-use crate::engine::journal::Holding;
-use crate::engine::turn::CancelReason;
-use crate::storage::queue::{Delivery, DeliveryToken, Message};
-use crate::storage::store::records::Held;
-use crate::storage::store::{Store, StoreError};
-use crate::types::timestamp::Timestamp;
+use crate::journal::Holding;
+use crate::turn::CancelReason;
 use async_trait::async_trait;
+use base::clock::{Clock, Moment};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use storage::queue::{Delivery, DeliveryToken, Message};
+use storage::store::records::Held;
+use storage::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
+use types::timestamp::Timestamp;
 
 /// The hold on one lane, as its turns ask for it.
 pub(super) struct HeldLane {
@@ -312,11 +312,11 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::Settings;
-    use crate::embedded::store::{EmbeddedFile, EmbeddedStore};
-    use crate::storage::store::records::{Acquire, Acquired, NewSession};
+    use base::config::Settings;
+    use embedded::store::{EmbeddedFile, EmbeddedStore};
     use futures::FutureExt;
     use std::panic::AssertUnwindSafe;
+    use storage::store::records::{Acquire, Acquired, NewSession};
 
     fn delivery(session_id: &str, seq: u64) -> Delivery {
         let message = Message {

@@ -16,17 +16,15 @@ mod lanes;
 mod opening;
 mod outbox;
 mod renewal;
-pub(crate) mod rewind;
+pub mod rewind;
 mod shares;
 mod stop;
 mod work;
 
-use crate::base::clock::Clock;
-use crate::base::config::Settings;
-use crate::base::tasks::{self, OnPanic, Tasks};
-use crate::engine::turn::Services;
-use crate::storage::queue::{Delivery, Queue};
-use crate::storage::store::Store;
+use crate::turn::Services;
+use base::clock::Clock;
+use base::config::Settings;
+use base::tasks::{self, OnPanic, Tasks};
 use health::{Failures, Health};
 use lanes::{Driven, Lanes, Offer};
 use shares::Shares;
@@ -34,6 +32,8 @@ use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{Delivery, Queue};
+use storage::store::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -149,7 +149,7 @@ async fn pull(
     permits: &Arc<Semaphore>,
     tasks: &Tasks,
     stop: &CancellationToken,
-) -> crate::storage::queue::Result<()> {
+) -> storage::queue::Result<()> {
     let first = tokio::select! {
         permit = Arc::clone(permits).acquire_owned() => permit,
         () = stop.cancelled() => return Ok(()),

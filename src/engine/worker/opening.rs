@@ -3,19 +3,19 @@
 use super::Shared;
 use super::intake::{self, Unfit};
 use super::stop::Stop;
-use crate::definitions::agent::AgentRecord;
-use crate::engine::turn::TurnId;
-use crate::storage::queue::Message;
-use crate::storage::store::records::{Record, Recorded};
-use crate::types::agent::DoubleText;
-use crate::types::canonical;
-use crate::types::job::Job;
-use crate::types::session::Session;
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
+use crate::turn::TurnId;
+use definitions::agent::AgentRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use storage::queue::Message;
+use storage::store::records::{Record, Recorded};
+use types::agent::DoubleText;
+use types::canonical;
+use types::job::Job;
+use types::session::Session;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
 
 /// The most messages that become one turn.
 const MERGE_MAX: usize = 50;

@@ -3,10 +3,10 @@
 use super::Shared;
 use super::intake::{self, Unfit};
 use super::stop::Stop;
-use crate::storage::queue::{Message, QueueError};
-use crate::types::cause::Cause;
-use crate::types::event::OutEvent;
 use std::sync::Arc;
+use storage::queue::{Message, QueueError};
+use types::cause::Cause;
+use types::event::OutEvent;
 
 /// Publishes the outbox of the turn that handled `message`. Every publication of it uses the same ids. An event that the queue
 /// will never take goes to the dead letters, as a note with the turn's message; the others are published.

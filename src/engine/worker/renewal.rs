@@ -3,9 +3,9 @@
 //! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
 
 use super::Shared;
-use crate::storage::store::records::Held;
 use std::collections::HashSet;
 use std::sync::Arc;
+use storage::store::records::Held;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 

@@ -5,13 +5,13 @@
 use super::outbox::publish;
 use super::stop::Stop;
 use super::{Shared, intake};
-use crate::base::metrics::metrics;
-use crate::storage::queue::{Message, StreamState};
-use crate::storage::store::records::{Rewind, SessionQuery};
-use crate::types::job::Job;
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
+use base::metrics::metrics;
+use storage::queue::{Message, StreamState};
+use storage::store::records::{Rewind, SessionQuery};
 use tracing::{debug, warn};
+use types::job::Job;
+use types::session::Session;
+use types::timestamp::Timestamp;
 
 /// How many sessions are compared with the stream.
 const COMPARED: usize = 20;
@@ -122,7 +122,7 @@ pub(super) async fn compare(shared: &Shared) {
 }
 
 /// What does not fit between the stream of jobs and sessions that changed last.
-pub(crate) fn difference(stream: &StreamState, sessions: &[Session]) -> Option<String> {
+pub fn difference(stream: &StreamState, sessions: &[Session]) -> Option<String> {
     let other = sessions.iter().find(|session| session.stream.is_some_and(|known| known != stream.made));
     if let Some(Session { session_id, stream: Some(known), .. }) = other {
         return Some(format!(
@@ -144,9 +144,9 @@ pub(crate) fn difference(stream: &StreamState, sessions: &[Session]) -> Option<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::job::{JobBody, UserMessage};
-    use crate::types::session::RECENT_JOBS;
     use std::sync::Arc;
+    use types::job::{JobBody, UserMessage};
+    use types::session::RECENT_JOBS;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)

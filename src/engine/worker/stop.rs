@@ -1,13 +1,13 @@
 //! Why a worker leaves a lane with work undone, and when the lane's jobs are delivered again.
 
 use super::Shared;
-use crate::base::metrics::metrics;
-use crate::engine::turn::TurnError;
-use crate::storage::queue::QueueError;
-use crate::storage::store::StoreError;
-use crate::types::timestamp::Timestamp;
+use crate::turn::TurnError;
+use base::metrics::metrics;
 use std::time::Duration;
+use storage::queue::QueueError;
+use storage::store::StoreError;
 use tracing::{debug, error, warn};
+use types::timestamp::Timestamp;
 
 /// Redelivery delay while queue or store are unreachable.
 const AWAY: Duration = Duration::from_secs(1);

@@ -1,17 +1,17 @@
 //! What a lane's holder does for a message: a turn of a conversation, or a workflow's run.
 
-use crate::definitions::agent::AgentRecord;
-use crate::engine::journal::Guard;
-use crate::engine::run::{self, RunInput};
-use crate::engine::turn::{self, CancelReason, Services, TurnError, TurnId, TurnInput};
-use crate::storage::store::records::Change;
-use crate::types::job::Job;
-use crate::types::run::RunStatus;
-use crate::types::session::{Session, Status};
-use crate::types::turn::Outcome;
+use crate::journal::Guard;
+use crate::run::{self, RunInput};
+use crate::turn::{self, CancelReason, Services, TurnError, TurnId, TurnInput};
+use definitions::agent::AgentRecord;
 use std::sync::Arc;
+use storage::store::records::Change;
 use tracing::field::Empty;
 use tracing::{Level, Span, enabled, info, info_span};
+use types::job::Job;
+use types::run::RunStatus;
+use types::session::{Session, Status};
+use types::turn::Outcome;
 
 /// What is to be done, without the session that it is done for.
 #[derive(Clone)]

@@ -1,9 +1,7 @@
 //! Asking the user in the middle of a flow. The flow stays where it asks, its turn ends with the question, and the turn of the
 //! next message repeats it over its journal: the question is answered then, and it goes on.
 
-use crate::engine::journal::{Done, Journal, JournalError, Label, StepError};
-use crate::types::agent::bare;
-use crate::types::canonical;
+use crate::journal::{Done, Journal, JournalError, Label, StepError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
@@ -12,6 +10,8 @@ use std::future::pending;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use types::agent::bare;
+use types::canonical;
 
 /// What a flow asks the user: a text, or more.
 ///

@@ -1,7 +1,7 @@
 //! Async functions as flows: of the context alone, or of typed params and the context.
 
 use super::{Flow, FlowContext, FlowError};
-use crate::engine::action::function::{Itself, read, schema_of};
+use crate::action::function::{Itself, read, schema_of};
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

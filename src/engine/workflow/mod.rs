@@ -12,13 +12,13 @@ pub mod orchestration;
 pub use asking::Question;
 pub use function::IntoFlow;
 
-use crate::definitions::agent::AgentRecord;
-use crate::engine::action::params;
-use crate::engine::journal::{Done, Journal, JournalError, Label, StepError};
-use crate::engine::model::delta::{Deltas, deltas};
-use crate::engine::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
+use crate::action::params;
+use crate::journal::{Done, Journal, JournalError, Label, StepError};
+use crate::model::delta::{Deltas, deltas};
+use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
 use asking::Asking;
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
 use orchestration::failure::Failure;
 use orchestration::function::RETURNED;
 use orchestration::part::Part;

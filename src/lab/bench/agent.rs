@@ -1,14 +1,14 @@
 //! The agent that benchmarks talk to, its tools and its model.
 
-use crate::definitions::agent::AgentRecord;
-use crate::engine::action::ActionResult;
-use crate::engine::action::tool::{ToolFunction, Tools};
-use crate::engine::model::offline::Offline;
-use crate::engine::model::{Model, ModelError, ModelReply, ModelRequest};
-use crate::types::timestamp::Timestamp;
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
+use engine::action::ActionResult;
+use engine::action::tool::{ToolFunction, Tools};
+use engine::model::offline::Offline;
+use engine::model::{Model, ModelError, ModelReply, ModelRequest};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
+use types::timestamp::Timestamp;
 
 /// Its id.
 pub(super) const AGENT: &str = "bench";

@@ -2,11 +2,11 @@
 
 use super::options::SiteOptions;
 use super::servers::Servers;
-use crate::base::config::{Backend, Settings};
-use crate::cluster::mongo::connect::HISTORY_WINDOW;
-use crate::cluster::nats;
 use anyhow::Context;
+use base::config::{Backend, Settings};
 use bson::{Bson, doc};
+use cluster::mongo::connect::HISTORY_WINDOW;
+use cluster::nats;
 use serde::Serialize;
 use std::path::Path;
 
@@ -179,7 +179,7 @@ fn number(value: &Bson) -> Option<f64> {
 }
 
 fn shown(address: &str) -> String {
-    crate::base::config::secrets::masked_address(address)
+    base::config::secrets::masked_address(address)
 }
 
 /// The kind of the file system that holds `dir`.

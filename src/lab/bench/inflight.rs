@@ -8,10 +8,10 @@ use super::options::InflightOptions;
 use super::process::Memory;
 use super::report::{Column, Report, Row, mib, rounded};
 use super::site::Site;
-use crate::base::config::{Backend, Environment, Settings};
-use crate::types::duration::{Text, format};
+use base::config::{Backend, Environment, Settings};
 use serde_json::json;
 use std::time::Duration;
+use types::duration::{Text, format};
 
 const COLUMNS: &[Column] = &[
     ("turns", "in_flight"),

@@ -5,9 +5,7 @@ use super::agent::{AGENT, SAYINGS};
 use super::figures::Latencies;
 use super::replies::{Mark, Seen};
 use super::site::Ground;
-use crate::base::clock;
-use crate::storage::queue::{Publish, Published, Queue, QueueError};
-use crate::types::job::{Job, JobBody, UserMessage};
+use base::clock;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -16,8 +14,10 @@ use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::queue::{Publish, Published, Queue, QueueError};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
+use types::job::{Job, JobBody, UserMessage};
 
 /// Turns at once while sessions are made, unless more are asked for.
 pub(super) const FILLING: usize = 256;

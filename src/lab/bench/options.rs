@@ -1,10 +1,10 @@
 //! What may be asked of the benchmarks, as the command line has it.
 
-use crate::base::config::Backend;
-use crate::types::duration;
+use base::config::Backend;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use types::duration;
 
 /// Where a benchmark runs.
 #[derive(Args, Clone, Debug)]

@@ -7,10 +7,10 @@ use super::options::RecoveryOptions;
 use super::report::{Column, Report, Row, rounded};
 use super::site::Site;
 use super::{Problem, Progress};
-use crate::base::config::{Backend, Environment, Settings};
-use crate::types::duration::{Text, format};
+use base::config::{Backend, Environment, Settings};
 use serde_json::json;
 use std::time::{Duration, Instant};
+use types::duration::{Text, format};
 
 /// A model that has not answered before its worker is killed.
 const NEVER: Duration = Duration::from_secs(3_600);

@@ -1,22 +1,22 @@
 //! Seeing replies, all of them with one reader: on a cluster by one consumer on the whole out stream, on the embedded
 //! file by a tap on its queue.
 
-use crate::base::config::Settings;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::cluster::nats;
-use crate::storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
-    Result, StreamEvent, StreamState, TimerHint,
-};
-use crate::types::event::{EventType, OutEvent};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_trait::async_trait;
+use base::config::Settings;
+use base::tasks::{OnPanic, Tasks};
+use cluster::nats;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use storage::queue::{
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
+    Result, StreamEvent, StreamState, TimerHint,
+};
 use tokio::sync::mpsc;
 use tracing::debug;
+use types::event::{EventType, OutEvent};
 
 /// Something published for a turn of the benchmark.
 #[derive(Clone, Debug)]

@@ -9,10 +9,10 @@ use super::process::{Process, written};
 use super::report::{Column, Report, Row, mib, rounded};
 use super::site::{Ground, Site};
 use super::size::Size;
-use crate::base::config::{Backend, Environment, Settings};
-use crate::types::duration::{Text, format};
+use base::config::{Backend, Environment, Settings};
 use serde_json::{Value, json};
 use std::time::Duration;
+use types::duration::{Text, format};
 
 /// Users while bytes and growth are measured.
 const USERS: usize = 64;

@@ -5,21 +5,21 @@ use super::options::SiteOptions;
 use super::replies::{self, Seen, Tapped};
 use super::servers::Servers;
 use super::{Problem, Progress};
-use crate::base::config::{self, Backend, Environment, Settings};
-use crate::base::tasks::Tasks;
-use crate::cluster::mongo::MongoStore;
-use crate::cluster::mongo::connect::client;
-use crate::cluster::nats::{self, NatsQueue};
-use crate::embedded::queue::EmbeddedQueue;
-use crate::embedded::store::{EmbeddedFile, EmbeddedStore};
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
 use anyhow::Context;
+use base::config::{self, Backend, Environment, Settings};
+use base::tasks::Tasks;
 use bson::doc;
+use cluster::mongo::MongoStore;
+use cluster::mongo::connect::client;
+use cluster::nats::{self, NatsQueue};
+use embedded::queue::EmbeddedQueue;
+use embedded::store::{EmbeddedFile, EmbeddedStore};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use storage::queue::Queue;
+use storage::store::Store;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -115,7 +115,7 @@ impl Ground {
         let tasks = Tasks::new();
         let (queue, store, file, tap): (Arc<dyn Queue>, Arc<dyn Store>, _, _) = match settings.backend {
             Backend::Embedded => {
-                let file = EmbeddedFile::open(&crate::embedded::store::path(&settings))?;
+                let file = EmbeddedFile::open(&embedded::store::path(&settings))?;
                 let queue = EmbeddedQueue::new(Arc::clone(&file), &settings, &tasks).await?;
                 let tap = Arc::new(Tapped::new(queue));
                 let store = EmbeddedStore::new(Arc::clone(&file), &settings)?;

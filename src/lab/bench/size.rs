@@ -1,9 +1,9 @@
 //! How much queue and store hold.
 
 use super::site::Ground;
-use crate::base::config::Backend;
-use crate::cluster::nats;
+use base::config::Backend;
 use bson::{Bson, Document, doc};
+use cluster::nats;
 
 /// See the module.
 pub(super) struct Size {
@@ -24,7 +24,7 @@ impl Size {
     pub(super) async fn of(ground: &Ground) -> anyhow::Result<Self> {
         let settings = &ground.settings;
         if settings.backend == Backend::Embedded {
-            let bytes = std::fs::metadata(crate::embedded::store::path(settings))?.len();
+            let bytes = std::fs::metadata(embedded::store::path(settings))?.len();
             return Ok(Self { sessions: bytes, all: bytes, documents: bytes, streams: 0, disk: bytes });
         }
         let database = mongodb::Client::with_uri_str(&settings.mongodb.uri).await?.database(&settings.mongodb.database);

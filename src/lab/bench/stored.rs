@@ -2,17 +2,17 @@
 
 use super::Progress;
 use super::agent::AGENT;
-use crate::base::clock;
-use crate::storage::store::Store;
-use crate::storage::store::records::{Acquire, Acquired, Change, Commit, NewSession, TimerChange};
-use crate::types::job::{Job, JobBody, UserMessage};
-use crate::types::session::{Entry, Role, WorkflowState};
-use crate::types::timer::NewTimer;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::{Outcome, TurnRecord};
+use base::clock;
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::store::Store;
+use storage::store::records::{Acquire, Acquired, Change, Commit, NewSession, TimerChange};
+use types::job::{Job, JobBody, UserMessage};
+use types::session::{Entry, Role, WorkflowState};
+use types::timer::NewTimer;
+use types::timestamp::Timestamp;
+use types::turn::{Outcome, TurnRecord};
 
 /// Sessions written at once: so many fill the groups that the store takes.
 const AT_ONCE: usize = 1_024;
@@ -86,7 +86,7 @@ impl Stored {
             stream: self.stream,
             at: self.stream,
             lease: LEASE,
-            sure_until: Some(crate::base::clock::moment() + LEASE),
+            sure_until: Some(base::clock::moment() + LEASE),
             change: Some(Box::new(self.change(&session_id, words, timer))),
         };
         self.store.commit(commit).await?;

@@ -9,18 +9,18 @@ use super::report::{Column, Report, Row, mib, rounded};
 use super::site::{Ground, Site};
 use super::stored::{Stored, TURN};
 use super::{Problem, Progress};
-use crate::base::config::{Backend, Environment, Settings};
-use crate::storage::queue::Publish;
-use crate::types::duration::Text;
-use crate::types::job::{Job, JobBody};
-use crate::types::timer::{NewTimer, timer_id};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
+use base::config::{Backend, Environment, Settings};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::queue::Publish;
+use types::duration::Text;
+use types::job::{Job, JobBody};
+use types::timer::{NewTimer, timer_id};
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// When timers are due that must not fire.
 const FAR: Duration = Duration::from_secs(86_400);

@@ -9,15 +9,15 @@ use super::site::{Ground, Site};
 use super::stored::Stored;
 use super::usage::Usage;
 use super::{Problem, Progress};
-use crate::base::config::{Backend, Environment, Settings};
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::types::duration::{Text, format};
 use anyhow::Context;
 use axum::Json;
+use base::config::{Backend, Environment, Settings};
+use base::tasks::{OnPanic, Tasks};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use types::duration::{Text, format};
 
 /// Sessions that have a turn before it is measured; more are written without one, and read by whoever gets their messages.
 const TURNED: usize = 10_000;

@@ -7,17 +7,17 @@ use super::report::{Column, Report, Row, rounded};
 use super::site::{Ground, Site};
 use super::size::Size;
 use super::usage::Usage;
-use crate::base::config::{Environment, Settings};
-use crate::commands::runs::{NewRun, start_run};
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::types::duration::Text;
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::timestamp::Timestamp;
 use anyhow::{Context, bail};
+use base::config::{Environment, Settings};
+use commands::runs::{NewRun, start_run};
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use types::duration::Text;
+use types::run::{RunRecord, RunStatus};
+use types::timestamp::Timestamp;
 
 /// The agent of every stage.
 const AGENT: &str = "stage";

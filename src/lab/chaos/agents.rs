@@ -71,8 +71,8 @@ impl Manner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definitions::agent::AgentRecord;
-    use crate::types::timestamp::Timestamp;
+    use definitions::agent::AgentRecord;
+    use types::timestamp::Timestamp;
 
     #[test]
     fn the_agents_can_be_applied() {

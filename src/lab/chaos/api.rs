@@ -3,11 +3,11 @@
 
 use super::facts::Call;
 use super::talk::{Target, fate};
-use crate::base::clock;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use base::clock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;

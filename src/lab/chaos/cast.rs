@@ -4,12 +4,12 @@ use super::Options;
 use super::error::{self, ChaosError};
 use super::ground::Ground;
 use super::process::{Process, free_port};
-use crate::base::config::Settings;
-use crate::types::duration::Text;
+use base::config::Settings;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
+use types::duration::Text;
 
 /// A process that several parts of the run may want to have to themselves.
 pub(super) type Actor = Arc<Mutex<Process>>;
@@ -71,7 +71,7 @@ impl Cast {
     }
 
     async fn is_ready(&self) -> Result<(), ChaosError> {
-        let client = crate::base::http_client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
+        let client = base::http_client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
         let client = client.map_err(|error| ChaosError::failed("an HTTP client", error))?;
         let deadline = Instant::now() + READY;
         loop {
@@ -98,7 +98,7 @@ impl Cast {
 }
 
 fn toml(settings: &Settings, model: &str) -> String {
-    let duration = |text: &Text| crate::types::duration::format(text.0);
+    let duration = |text: &Text| types::duration::format(text.0);
     let worker = &settings.worker;
     format!(
         "[nats]\nurl = {:?}\nreplicas = {}\n\
@@ -123,7 +123,7 @@ fn toml(settings: &Settings, model: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::Sources;
+    use base::config::Sources;
 
     #[test]
     fn the_processes_read_the_settings_as_they_were_meant() {

@@ -2,12 +2,12 @@
 
 use super::agents::Manner;
 use super::talk::Target;
-use crate::types::cause::Cause;
-use crate::types::event::{Reply, StatusEvent};
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
 use serde::Serialize;
+use types::cause::Cause;
+use types::event::{Reply, StatusEvent};
+use types::session::Session;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// Everything.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -4,9 +4,8 @@
 use super::facts::{Sent, SentBad};
 use super::script::{self, Bad, Conversation, Move, Way};
 use super::talk::Line;
-use crate::base::http_client;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::storage::queue::{Publish, Queue, QueueError};
+use base::http_client;
+use base::tasks::{OnPanic, Tasks};
 use bytes::Bytes;
 use reqwest::StatusCode;
 use serde::Serialize;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use storage::queue::{Publish, Queue, QueueError};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 

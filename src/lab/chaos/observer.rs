@@ -3,25 +3,25 @@
 use super::checker::{Promise, Violation};
 use super::error::ChaosError;
 use super::facts::{Facts, Letter, SeenStatus};
-use crate::base::config::Settings;
-use crate::base::tasks::Tasks;
-use crate::cluster::mongo::MongoStore;
-use crate::cluster::nats::NatsQueue;
-use crate::lab::invariants::{self, Evidence, Seen};
-use crate::storage::queue::{KeptLetter, Queue};
-use crate::storage::store::Store;
-use crate::types::event::{Event, Reply, StatusEvent};
-use crate::types::job::{Job, JobBody, UserMessage};
+use crate::invariants::{self, Evidence, Seen};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
+use base::config::Settings;
+use base::tasks::Tasks;
 use bson::{Document, doc};
+use cluster::mongo::MongoStore;
+use cluster::nats::NatsQueue;
 use futures::{StreamExt, TryStreamExt};
 use mongodb::{Client, Database};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{KeptLetter, Queue};
+use storage::store::Store;
 use tokio::time::{Instant, sleep};
+use types::event::{Event, Reply, StatusEvent};
+use types::job::{Job, JobBody, UserMessage};
 
 /// How often it is looked whether all is quiet, and for how many looks in a row it has to be.
 const LOOK: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ impl Observer {
     pub(super) async fn new(settings: &Settings, mongo: &Client, tasks: &Tasks) -> Result<Self, ChaosError> {
         let queue = NatsQueue::connect(settings, tasks.stop_token()).await.map_err(away)?;
         let store = MongoStore::connect(settings, tasks).await.map_err(away)?;
-        let nats = crate::cluster::nats::connect(settings).await.map_err(away)?;
+        let nats = cluster::nats::connect(settings).await.map_err(away)?;
         Ok(Self {
             queue: Arc::new(queue),
             store: Arc::new(store),

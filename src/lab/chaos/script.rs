@@ -2,12 +2,12 @@
 
 use super::agents::Manner;
 use super::talk::{Line, Verb};
-use crate::types::cause::Cause;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 use std::time::Duration;
+use types::cause::Cause;
 
 /// Messages of a conversation, on average: what a rate of messages means in conversations.
 pub(super) const MESSAGES: f64 = 5.0;

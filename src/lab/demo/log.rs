@@ -1,10 +1,10 @@
 //! What was called and what took effect. Bounded: the oldest is forgotten.
 
-use crate::base::clock;
-use crate::types::timestamp::Timestamp;
+use base::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use types::timestamp::Timestamp;
 
 const MAX_CALLS: usize = 500;
 const MAX_KEYS: usize = 10_000;

@@ -1,6 +1,6 @@
 //! A small company's operations: incidents, health and logs of a few services, as of now.
 
-use crate::base::clock;
+use base::clock;
 use serde_json::{Value, json};
 use std::time::Duration;
 

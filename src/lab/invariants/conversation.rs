@@ -1,12 +1,12 @@
 //! What was said: replies in order, each once, and the history as both sides know it.
 
 use super::evidence::Lane;
-use crate::types::event::ReplyKind;
-use crate::types::job::JobBody;
-use crate::types::session::{Role, history};
-use crate::types::texts::Texts;
-use crate::types::turn::Outcome;
 use std::collections::HashMap;
+use types::event::ReplyKind;
+use types::job::JobBody;
+use types::session::{Role, history};
+use types::texts::Texts;
+use types::turn::Outcome;
 
 /// One thing said, as the history and the stream both know it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,11 +1,11 @@
 //! A turn follows the decision on record, also when the model responds differently to a repeated call.
 
 use super::evidence::Lane;
-use crate::types::event::{Reply, ReplyKind};
-use crate::types::step::StepRecord;
-use crate::types::turn::Outcome;
 use serde_json::Value;
 use std::collections::HashMap;
+use types::event::{Reply, ReplyKind};
+use types::step::StepRecord;
+use types::turn::Outcome;
 
 pub(super) fn check(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();

@@ -1,11 +1,11 @@
 //! What was done outside: calls of models and APIs, and timers.
 
 use super::evidence::{Lane, Seen};
-use crate::types::job::{Command, JobBody};
-use crate::types::step::StepRecord;
-use crate::types::timer::timer_id;
-use crate::types::turn::{Outcome, TurnRecord};
 use std::collections::HashMap;
+use types::job::{Command, JobBody};
+use types::step::StepRecord;
+use types::timer::timer_id;
+use types::turn::{Outcome, TurnRecord};
 
 pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
     let mut found = calls(lane);

@@ -1,24 +1,24 @@
 //! What one lane shows, in public.
 
 use super::Unreadable;
-use crate::base::clock;
-use crate::engine::workflow::orchestration::event::RunEvent;
-use crate::storage::queue::{From, Message, Queue};
-use crate::storage::store::Store;
-use crate::types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent};
-use crate::types::job::Job;
-use crate::types::run::{RunQuery, RunRecord};
-use crate::types::session::{RECENT_JOBS, Session};
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
+use base::clock;
 use bytes::Bytes;
+use engine::workflow::orchestration::event::RunEvent;
 use futures::StreamExt;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use storage::queue::{From, Message, Queue};
+use storage::store::Store;
+use types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use types::job::Job;
+use types::run::{RunQuery, RunRecord};
+use types::session::{RECENT_JOBS, Session};
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
-use crate::storage::queue::DeadLetter as Letter;
+use storage::queue::DeadLetter as Letter;
 
 /// A timer due later than this is not waited for.
 const SOON: Duration = Duration::from_secs(60);

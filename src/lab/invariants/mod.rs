@@ -15,16 +15,16 @@ mod runs;
 
 pub use evidence::{Evidence, Seen, Sent, events, run_events};
 
-use crate::storage::queue::{DeadLetter as Letter, Queue, QueueError};
-use crate::storage::store::{Store, StoreError};
-use crate::types::cause::Cause;
-use crate::types::session::Status;
-use crate::types::turn::{Outcome, TurnRecord};
 use evidence::Lane;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use storage::queue::{DeadLetter as Letter, Queue, QueueError};
+use storage::store::{Store, StoreError};
 use thiserror::Error;
+use types::cause::Cause;
+use types::session::Status;
+use types::turn::{Outcome, TurnRecord};
 
 /// The most dead letters that are looked at.
 const LETTERS: usize = 100_000;

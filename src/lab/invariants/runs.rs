@@ -1,10 +1,10 @@
 //! Runs of workflows: each turn of a run has one end, nothing is told twice, and nothing after the end.
 
 use super::evidence::Lane;
-use crate::engine::workflow::orchestration::event::{RunEvent, RunEventType};
-use crate::types::run::{RunRecord, RunStatus};
-use crate::types::turn::Outcome;
+use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::collections::HashSet;
+use types::run::{RunRecord, RunStatus};
+use types::turn::Outcome;
 
 pub(super) fn check(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();

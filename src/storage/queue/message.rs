@@ -1,11 +1,11 @@
 //! A message of a lane, and the job in it.
 
-use crate::base::telemetry::TraceContext;
-use crate::types::ids;
-use crate::types::job::{Job, JobBody, JobError};
-use crate::types::timestamp::Timestamp;
+use base::telemetry::TraceContext;
 use bytes::Bytes;
 use serde::Deserialize;
+use types::ids;
+use types::job::{Job, JobBody, JobError};
+use types::timestamp::Timestamp;
 
 /// A message of a lane as it is in the stream.
 #[derive(Clone, Debug, PartialEq)]

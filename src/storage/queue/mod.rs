@@ -4,11 +4,10 @@
 
 pub mod message;
 
-use crate::types::cause::Cause;
-use crate::types::event::{EventType, OutEvent};
 pub use message::Message;
+use types::cause::Cause;
+use types::event::{EventType, OutEvent};
 
-use crate::types::timestamp::Timestamp;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use types::timestamp::Timestamp;
 
 /// Why the queue did not do it.
 #[derive(Debug, Error)]

@@ -6,10 +6,8 @@
 
 use super::records::{Acquire, Commit, Record};
 use super::{Result, StoreError};
-use crate::base::metrics::{metrics, observe_items};
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::types::run::RunRecord;
-use crate::types::step::StepRecord;
+use base::metrics::{metrics, observe_items};
+use base::tasks::{OnPanic, Tasks};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use prometheus::Histogram;
@@ -18,6 +16,8 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use types::run::RunRecord;
+use types::step::StepRecord;
 
 /// The most items of one command.
 const MAX_ITEMS: usize = 256;
@@ -30,7 +30,7 @@ const MAX_WAITING: usize = 8_192;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// Something to be grouped.
-pub(crate) trait Weigh {
+pub trait Weigh {
     /// Its size in a command, roughly: what a user or a model may have made large counts.
     fn bytes(&self) -> usize;
 }
@@ -91,7 +91,7 @@ struct Item<I, O> {
 }
 
 /// See the module. Cheap to clone.
-pub(crate) struct Group<I, O> {
+pub struct Group<I, O> {
     sender: mpsc::Sender<Item<I, O>>,
 }
 
@@ -104,7 +104,7 @@ impl<I, O> Clone for Group<I, O> {
 impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
     /// A group whose commands are made by `run`, `in_flight` of them at once. `run` answers one outcome for each item, in
     /// order; its error reaches every caller of the command.
-    pub(crate) fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
+    pub fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
     where
         F: Fn(Arc<Vec<I>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<Result<O>>>> + Send + 'static,
@@ -117,7 +117,7 @@ impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
     }
 
     /// Has one item handled with whatever else is waiting.
-    pub(crate) async fn submit(&self, asked: I) -> Result<O> {
+    pub async fn submit(&self, asked: I) -> Result<O> {
         let ended = || StoreError::Unavailable("the store is shutting down".into());
         let (answer, answered) = oneshot::channel();
         self.sender.send(Item { asked, answer }).await.map_err(|_| ended())?;

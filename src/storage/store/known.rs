@@ -2,15 +2,15 @@
 //! has left or read them, without their outboxes. One is of use only while its epoch is still the stored one's, which
 //! whoever uses it has checked: what is known wrong matches nothing.
 
-use crate::storage::store::lane;
-use crate::storage::store::records::{Change, Commit};
-use crate::types::session::Session;
-use crate::types::timestamp::Timestamp;
+use crate::store::lane;
+use crate::store::records::{Change, Commit};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use types::session::Session;
+use types::timestamp::Timestamp;
 
 /// The most bytes of all sessions known whose lanes were left, as [`bytes()`] estimates them.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(600);
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub struct Known {
     /// Whose lanes are held: needed by their commits, however many others are known. By place: a map has room for twice as many.
     granted: Arc<Mutex<HashMap<String, Box<Session>>>>,
     left: Cache<String, Arc<Slot>>,
@@ -39,11 +39,13 @@ impl Slot {
     }
 }
 
-impl Known {
-    pub(crate) fn new() -> Self {
+impl Default for Known {
+    fn default() -> Self {
         Self::within(MAX_BYTES)
     }
+}
 
+impl Known {
     fn within(bytes: u64) -> Self {
         let weigh = |_: &String, slot: &Arc<Slot>| u32::try_from(slot.bytes).unwrap_or(u32::MAX);
         let left = Cache::builder().max_capacity(bytes).weigher(weigh).time_to_idle(IDLE);
@@ -55,24 +57,24 @@ impl Known {
     }
 
     /// Takes out a session whose lane was left; it stays unknown until it is put back.
-    pub(crate) fn take_left(&self, session_id: &str) -> Option<Session> {
+    pub fn take_left(&self, session_id: &str) -> Option<Session> {
         self.left.get(session_id)?.lock().take()
     }
 
     /// Takes out a session as it was granted under `epoch`.
-    pub(crate) fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
+    pub fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
         let mut granted = self.granted();
         granted.get(session_id).filter(|session| session.epoch == epoch)?;
         granted.remove(session_id).map(|session| *session)
     }
 
     /// When a session was created that is known as it was granted under `epoch`.
-    pub(crate) fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
+    pub fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
         self.granted().get(session_id).filter(|session| session.epoch == epoch).map(|session| session.created_at)
     }
 
     /// Remembers a session that was read, unless something is known of it: whoever left it, it may be taken from there.
-    pub(crate) fn offer(&self, session: &Session) {
+    pub fn offer(&self, session: &Session) {
         let left = session.lease.is_none() && session.turn.is_none();
         let known = || {
             let slot = self.left.get(&session.session_id);
@@ -85,7 +87,7 @@ impl Known {
 
     /// Remembers a session as it was granted or left. Who takes a lane has taken out before what was left of it; what a reader has
     /// put back since matches nothing.
-    pub(crate) fn put(&self, mut session: Session) {
+    pub fn put(&self, mut session: Session) {
         if let Some(lease) = &session.lease {
             let (mut granted, until) = (self.granted(), lease.until);
             if granted.len() == granted.capacity() {
@@ -121,7 +123,7 @@ fn bytes(session: &Session) -> usize {
 }
 
 /// What a session is after a commit that released its lane.
-pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
+pub fn left(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
     lane::apply(&mut session, change, now);
     session.outbox = Vec::new();
     session.outbox_unread = !change.outbox.is_empty();
@@ -137,7 +139,7 @@ pub(crate) fn left(mut session: Session, commit: &Commit, change: &Change, now: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::session::Lease;
+    use types::session::Lease;
 
     fn session(id: usize, until: Option<i64>) -> Session {
         let lease = |until| Lease { owner: "w".into(), until: Timestamp::from_millis(until), token: "t".into() };
@@ -160,11 +162,11 @@ mod tests {
 
     #[test]
     fn an_outbox_is_left_out_of_what_is_known_of_a_session_that_was_left() {
-        let known = Known::new();
-        let event = crate::types::event::OutEvent {
+        let known = Known::default();
+        let event = types::event::OutEvent {
             channel: "c".into(),
             session_id: "s1".into(),
-            event_type: crate::types::event::EventType::Status,
+            event_type: types::event::EventType::Status,
             msg_id: None,
             payload: "{}".into(),
         };
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn leases_that_were_lost_unseen_do_not_pile_up() {
-        let known = Known::new();
+        let known = Known::default();
         for id in 0..100_000 {
             known.put(session(id, Some(i64::try_from(id).unwrap() * 1_000)));
         }
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_was_read_is_known_unless_more_is() {
-        let known = Known::new();
+        let known = Known::default();
         known.offer(&session(1, None));
         assert!(known.take_left("s1").is_some());
         known.put(session(1, Some(6_000)));

@@ -2,17 +2,20 @@
 //! the one on MongoDB knows by them what became of a session that it has left itself. The history is not here: the embedded
 //! store has a table of its own for it.
 
-use crate::storage::store::records::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
-use crate::types::session::{Lease, OpenTurn, Session, Status, remember_jobs};
-use crate::types::timestamp::Timestamp;
+use crate::store::records::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
 use std::sync::Arc;
 use std::time::Duration;
+use types::session::{Lease, OpenTurn, Session, Status, remember_jobs};
+use types::timestamp::Timestamp;
 
 /// What became of a wish for the lane.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub enum Taken {
     /// The asker holds it; `resumed`: there was an unfinished turn.
-    Granted { resumed: bool },
+    Granted {
+        /// An earlier holder began the turn.
+        resumed: bool,
+    },
     /// Somebody else does, until then.
     Busy(Timestamp),
     /// The job has been handled.
@@ -22,7 +25,7 @@ pub(crate) enum Taken {
 }
 
 /// A session as `request` finds it when it is new.
-pub(crate) fn begin(request: &Acquire, now: Timestamp) -> Session {
+pub fn begin(request: &Acquire, now: Timestamp) -> Session {
     let new = &request.new_session;
     Session {
         agent_id: new.agent_id.clone(),
@@ -34,8 +37,8 @@ pub(crate) fn begin(request: &Acquire, now: Timestamp) -> Session {
     }
 }
 
-/// See [`Store::acquire`](crate::storage::store::Store::acquire).
-pub(crate) fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
+/// See [`Store::acquire`](crate::store::Store::acquire).
+pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
     if let Some(found) = &request.rewind {
         rewind(session, found, request.stream, now);
     }
@@ -101,7 +104,7 @@ fn announce(session: &mut Session, request: &Acquire) {
 }
 
 /// Extends a lease; false when it is lost.
-pub(crate) fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp) -> bool {
+pub fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp) -> bool {
     match &mut session.lease {
         Some(held) if session.epoch == epoch => {
             held.until = now.plus(lease);
@@ -112,7 +115,7 @@ pub(crate) fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Tim
 }
 
 /// Hands a lease back; false when it was not the caller's.
-pub(crate) fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -> bool {
+pub fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -> bool {
     if session.epoch != epoch || session.lease.is_none() {
         return false;
     }
@@ -127,7 +130,7 @@ pub(crate) fn release(session: &mut Session, epoch: u64, blame: bool, now: Times
 }
 
 /// Takes back one attempt of the turn that began at `begun`; false when it is not in hand.
-pub(crate) fn forgive(session: &mut Session, begun: Timestamp) -> bool {
+pub fn forgive(session: &mut Session, begun: Timestamp) -> bool {
     match &mut session.turn {
         Some(turn) if turn.at == begun => {
             turn.attempt = turn.attempt.saturating_sub(1);
@@ -138,7 +141,7 @@ pub(crate) fn forgive(session: &mut Session, begun: Timestamp) -> bool {
 }
 
 /// Ends the turn of `commit`, whose epoch has been checked and whose change has been applied already.
-pub(crate) fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committed {
+pub fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committed {
     session.last_seq = session.last_seq.max(commit.last_seq);
     session.stream = Some(commit.stream);
     session.last_at = session.last_at.max(Some(commit.at));
@@ -165,7 +168,7 @@ pub(crate) fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> 
 }
 
 /// Ends a turn that left no change: what the acquisition announced is taken back.
-pub(crate) fn pass(session: &mut Session) {
+pub fn pass(session: &mut Session) {
     session.outbox.clear();
     session.outbox_unread = false;
     if let Some(turn) = &session.turn {
@@ -174,7 +177,7 @@ pub(crate) fn pass(session: &mut Session) {
 }
 
 /// Applies what a turn changed, but for history, steps, outbox and the turn's record, which have other places.
-pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
+pub fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.agent_id.clone_from(&change.agent_id);
     session.user_id.clone_from(&change.user_id);
     session.channel.clone_from(&change.channel);
@@ -199,17 +202,17 @@ pub(crate) fn apply(session: &mut Session, change: &Change, now: Timestamp) {
 }
 
 /// True while the lane has work or a holder.
-pub(crate) fn is_open(session: &Session) -> bool {
+pub fn is_open(session: &Session) -> bool {
     session.lease.is_some() || session.turn.is_some() || session.pending_seq > session.last_seq
 }
 
 /// The end of the last lease: in the future while the lane is held.
-pub(crate) fn free_since(session: &Session) -> Timestamp {
+pub fn free_since(session: &Session) -> Timestamp {
     session.lease.as_ref().map_or(session.updated_at, |lease| lease.until)
 }
 
 /// True when the lane has work and nobody has held it since `before`.
-pub(crate) fn is_abandoned(session: &Session, before: Timestamp) -> bool {
+pub fn is_abandoned(session: &Session, before: Timestamp) -> bool {
     let work = session.turn.is_some() || session.pending_seq > session.last_seq;
     work && free_since(session) <= before
 }
@@ -217,7 +220,7 @@ pub(crate) fn is_abandoned(session: &Session, before: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::store::records::{NewSession, Pin};
+    use crate::store::records::{NewSession, Pin};
 
     const LEASE: Duration = Duration::from_secs(6);
 

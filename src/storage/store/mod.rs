@@ -12,25 +12,25 @@ pub mod lane;
 pub mod process;
 pub mod versioned;
 
-pub(crate) use process::ANNOUNCE;
+pub use process::ANNOUNCE;
 pub use process::{ANNOUNCED, Process};
 pub use records::*;
 pub use versioned::{Damaged, Listed};
 
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::knowledge::source::{Source, SourceEntry};
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::types::plan::Plan;
-use crate::types::run::{RunQuery, RunRecord};
-use crate::types::session::Session;
-use crate::types::step::StepRecord;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::TurnRecord;
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
+use definitions::knowledge::source::{Source, SourceEntry};
+use definitions::workflow::definition::WorkflowRecord;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use types::plan::Plan;
+use types::run::{RunQuery, RunRecord};
+use types::session::Session;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// Why the store did not answer.
 #[derive(Clone, Debug, Error)]
@@ -61,7 +61,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes the lease of a session if it is free or expired, creating the session if it is new; else raises
     /// `pending_seq`. One atomic update. On return the lease, epoch, `turn` marker and announced status (or the raised
-    /// `pending_seq`) are durable. A grant may leave the outbox out: see [`Session::outbox_unread`](crate::types::session::Session).
+    /// `pending_seq`) are durable. A grant may leave the outbox out: see [`Session::outbox_unread`](types::session::Session).
     async fn acquire(&self, request: Acquire) -> Result<Acquired>;
 
     /// Records steps, first writer wins, and optionally shows a status in the session document (fenced by epoch, without

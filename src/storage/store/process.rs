@@ -1,11 +1,11 @@
 //! The running processes: each announces its settings by name, so that commands can check agents against them.
 
-use crate::types::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use types::timestamp::Timestamp;
 
 /// How often a process announces itself.
-pub(crate) const ANNOUNCE: Duration = Duration::from_secs(5);
+pub const ANNOUNCE: Duration = Duration::from_secs(5);
 /// How long an announcement counts. A process that was killed is listed for so long.
 pub const ANNOUNCED: Duration = Duration::from_secs(20);
 

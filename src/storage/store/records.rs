@@ -1,16 +1,16 @@
 //! What goes into and comes out of the [`Store`](super::Store).
 
-use crate::base::clock::Moment;
-use crate::types::event::OutEvent;
-use crate::types::run::RunRecord;
-use crate::types::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowState};
-use crate::types::step::StepRecord;
-use crate::types::timer::{NewTimer, Timer};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::{DayUse, TurnMark, TurnRecord};
+use base::clock::Moment;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
+use types::event::OutEvent;
+use types::run::RunRecord;
+use types::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowState};
+use types::step::StepRecord;
+use types::timer::{NewTimer, Timer};
+use types::timestamp::Timestamp;
+use types::turn::{DayUse, TurnMark, TurnRecord};
 
 /// A wish for a session's lane.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ pub struct Change {
     pub profile: Option<Map<String, Value>>,
     /// To be appended to the history, whose oldest `history_drop` entries go.
     pub history: Vec<Entry>,
-    /// See [`crate::types::session::history::excess`].
+    /// See [`types::session::history::excess`].
     pub history_drop: usize,
     /// Ids of the jobs handled.
     pub jobs: Vec<String>,
@@ -189,7 +189,7 @@ pub struct Change {
 }
 
 /// How long it is known what agents have used on a day.
-pub(crate) const DAYS_KEPT: Duration = Duration::from_secs(31 * 86_400);
+pub const DAYS_KEPT: Duration = Duration::from_secs(31 * 86_400);
 
 /// What a turn does to the pending timers.
 #[derive(Clone, Debug)]

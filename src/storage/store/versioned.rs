@@ -1,17 +1,17 @@
 //! What both stores keep of agents and of workflows alike: a document under its id as it is now, and every version of it
 //! under its hash.
 
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::storage::store::StoreError;
-use crate::types::timestamp::Timestamp;
+use crate::store::StoreError;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::warn;
+use types::timestamp::Timestamp;
 
 /// Something with an id and a hash, kept with its older versions.
-pub(crate) trait Versioned: Sized + Send + Sync + 'static {
+pub trait Versioned: Sized + Send + Sync + 'static {
     /// What errors call it.
     const WHAT: &'static str;
     /// The collection of those that are current.
@@ -23,9 +23,13 @@ pub(crate) trait Versioned: Sized + Send + Sync + 'static {
     /// The field of the whole file.
     const DOCUMENT: &'static str;
 
+    /// Its key.
     fn id(&self) -> &str;
+    /// md5 of the canonical JSON of its document.
     fn hash(&self) -> &str;
+    /// The whole file.
     fn document(&self) -> &Value;
+    /// When it was stored.
     fn updated_at(&self) -> Timestamp;
 
     /// From what was kept.
@@ -49,10 +53,11 @@ pub(crate) trait Versioned: Sized + Send + Sync + 'static {
 
 /// What was kept.
 #[derive(Deserialize)]
-pub(crate) struct Kept {
+pub struct Kept {
     pub(crate) hash: String,
     #[serde(alias = "config", alias = "definition")]
-    pub(crate) document: Value,
+    /// The whole file.
+    pub document: Value,
     pub(crate) updated_at: Timestamp,
 }
 
@@ -82,7 +87,7 @@ pub struct Damaged {
 
 impl<T> Listed<T> {
     /// Adds the definition `id`, or why it cannot be read; every other error is the whole listing's.
-    pub(crate) fn add(&mut self, id: &str, read: Result<Arc<T>, StoreError>) -> Result<(), StoreError> {
+    pub fn add(&mut self, id: &str, read: Result<Arc<T>, StoreError>) -> Result<(), StoreError> {
         match read {
             Ok(record) => self.good.push(record),
             Err(StoreError::Damaged { what, problem }) => {

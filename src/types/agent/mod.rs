@@ -2,11 +2,11 @@
 
 pub mod schema;
 
-use crate::types::action::{ActionKind, SYSTEM_OPERATIONS};
-use crate::types::budget::Budget;
-use crate::types::duration::{Lenient, lenient};
-use crate::types::model_names::ModelNames;
-use crate::types::timer::MAX_TIMERS;
+use crate::action::{ActionKind, SYSTEM_OPERATIONS};
+use crate::budget::Budget;
+use crate::duration::{Lenient, lenient};
+use crate::model_names::ModelNames;
+use crate::timer::MAX_TIMERS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -190,7 +190,7 @@ pub struct TimerConfig {
     pub message: Option<String>,
     /// Executed when it fires; then the model decides how to go on.
     #[serde(default)]
-    pub action: Option<crate::types::action::Action>,
+    pub action: Option<crate::action::Action>,
 }
 
 /// What happens when a human has to take over.
@@ -259,7 +259,7 @@ impl AgentConfig {
     }
 
     /// The targets that an action of this kind may name.
-    pub(crate) fn targets(&self, kind: ActionKind) -> Vec<&str> {
+    pub fn targets(&self, kind: ActionKind) -> Vec<&str> {
         match kind {
             ActionKind::Skill => self.skills.iter().map(|skill| skill.id.as_str()).collect(),
             ActionKind::Tool => self.tools.iter().map(|tool| tool.id.as_str()).collect(),
@@ -289,7 +289,7 @@ impl AgentConfig {
 }
 
 /// The letters and digits of a text, in lower case: what counts where two are to be the same words.
-pub(crate) fn bare(text: &str) -> String {
+pub fn bare(text: &str) -> String {
     text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 

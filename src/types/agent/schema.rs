@@ -2,7 +2,7 @@
 //! texts such as ids and durations, and the rules, which are read by the offline model alone.
 
 use super::AgentConfig;
-use crate::types::action::Action;
+use crate::action::Action;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};

@@ -1,8 +1,8 @@
 //! Plans: what phase 1 makes of an agent's configuration, kept in the plan cache under (agent, hash); the [`planner`]
 //! makes them.
 
-use crate::types::agent::{Skill, TimerConfig, Tool};
-use crate::types::timestamp::Timestamp;
+use crate::agent::{Skill, TimerConfig, Tool};
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A configuration parsed by phase 1 (E-10). Never changed once stored.

@@ -1,6 +1,6 @@
 //! The conversation as kept in the session document: the last 100 entries, 256 KiB at most (CONTRACT.md).
 
-use crate::types::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;

@@ -9,9 +9,9 @@ pub use history::{Entry, Role};
 pub use status::{IllegalTransition, Status};
 pub use transcript::Transcript;
 
-use crate::types::event::OutEvent;
-use crate::types::timer::Timer;
-use crate::types::timestamp::Timestamp;
+use crate::event::OutEvent;
+use crate::timer::Timer;
+use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;

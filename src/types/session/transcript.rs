@@ -26,7 +26,7 @@ impl Transcript {
     }
 
     /// The transcript once `added` follows `history`, and the oldest `drop` of all are gone.
-    pub(crate) fn followed_by(&self, history: &[Entry], added: &[Entry], drop: usize) -> Self {
+    pub fn followed_by(&self, history: &[Entry], added: &[Entry], drop: usize) -> Self {
         let text = self.text(history);
         let kept = &text[beginning(&text, drop)..];
         let new = lines(added.iter().skip(drop.saturating_sub(history.len())));
@@ -110,7 +110,7 @@ fn is_one_line(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::timestamp::Timestamp;
+    use crate::timestamp::Timestamp;
     use proptest::prelude::*;
 
     fn entry(role: Role, text: &str) -> Entry {

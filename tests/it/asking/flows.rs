@@ -4,12 +4,12 @@ use super::*;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE, statuses};
 use crate::support::eventually;
+use engine::worker::Worker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::engine::worker::Worker;
-use turnwheel::types::duration::Text;
-use turnwheel::types::turn::Outcome;
+use types::duration::Text;
+use types::turn::Outcome;
 
 on_both_backends!(
     three_questions_are_answered_on_three_workers_and_no_step_runs_twice,

@@ -4,8 +4,8 @@ use super::*;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE};
 use crate::support::eventually;
-use turnwheel::types::job::Command;
-use turnwheel::types::turn::Outcome;
+use types::job::Command;
+use types::turn::Outcome;
 
 on_both_backends!(
     a_word_leaves_the_flow_in_either_language,

@@ -7,11 +7,11 @@ mod workflows;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
+use engine::workflow::{FlowContext, FlowError, Question};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use turnwheel::engine::workflow::{FlowContext, FlowError, Question};
-use turnwheel::types::event::{Reply, ReplyKind};
-use turnwheel::types::session::{Status, Waiting};
+use types::event::{Reply, ReplyKind};
+use types::session::{Status, Waiting};
 
 /// What flows have done outside, in order.
 #[derive(Clone, Default)]

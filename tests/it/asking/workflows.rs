@@ -4,16 +4,16 @@ use super::*;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE};
 use crate::support::eventually;
+use base::clock;
+use commands::runs::NewRun;
+use definitions::workflow::definition::WorkflowRecord;
+use engine::workflow::orchestration::event::{RunEvent, RunEventType};
+use lab::invariants;
 use std::time::{Duration, Instant};
-use turnwheel::base::clock;
-use turnwheel::commands::runs::NewRun;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
-use turnwheel::lab::invariants;
-use turnwheel::types::duration;
-use turnwheel::types::job::Command;
-use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
-use turnwheel::types::turn::Outcome;
+use types::duration;
+use types::job::Command;
+use types::run::{RunQuery, RunRecord, RunStatus};
+use types::turn::Outcome;
 
 on_both_backends!(
     a_run_waits_and_the_answer_continues_it,
@@ -113,9 +113,8 @@ async fn a_run_waits_and_the_answer_continues_it(backend: Backend) {
     assert_eq!(asking.data.as_ref().unwrap()["awaits"], "answer");
     let listed = RunQuery { status: Some(RunStatus::Waiting), ..RunQuery::default() };
     assert_eq!(engine.store.runs(listed).await.unwrap().len(), 1);
-    let refused = turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &before.run_id)
-        .await
-        .unwrap_err();
+    let refused =
+        commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &before.run_id).await.unwrap_err();
     assert_eq!(refused.code, "run_of_turn");
 
     let turn = engine.say("s1", "m-2", "甲").await;
@@ -135,8 +134,7 @@ async fn a_run_waits_and_the_answer_continues_it(backend: Backend) {
 
     // A run that repeats it from a stage has its answer.
     let again = NewRun { from_run: Some(after.run_id), from_stage: Some("third".into()), ..NewRun::default() };
-    let again =
-        turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), again).await.unwrap();
+    let again = commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), again).await.unwrap();
     eventually(DEADLINE, "the repeated run has ended", || async {
         let run = engine.store.run(&again.run_id).await.unwrap()?;
         (run.output.as_deref() == Some("b(a(流程) 哪个=甲)")).then_some(())
@@ -165,7 +163,7 @@ async fn a_run_that_is_cancelled_leaves_the_session_free(backend: Backend) {
         match command {
             None => {
                 let by = Some("op".into());
-                turnwheel::commands::runs::cancel_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id, None, by)
+                commands::runs::cancel_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id, None, by)
                     .await
                     .unwrap();
             }
@@ -214,8 +212,7 @@ async fn questions_side_by_side_are_asked_one_after_the_other(backend: Backend) 
 async fn a_run_of_its_own_has_nobody_to_ask(backend: Backend) {
     let (engine, _) = with(backend, steps()).await;
     let new = NewRun::new("steps", "做");
-    let run_id =
-        turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id;
+    let run_id = commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id;
     let run = eventually(DEADLINE, "the run has ended", || async {
         engine.store.run(&run_id).await.unwrap().filter(|run| run.status.has_ended())
     })

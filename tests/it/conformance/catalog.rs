@@ -1,14 +1,14 @@
 //! What sessions are run with: plans, agents and their knowledge.
 
+use base::clock;
+use definitions::agent::AgentRecord;
+use definitions::knowledge::source::{Origin, Source};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
-use turnwheel::base::clock;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::definitions::knowledge::source::{Origin, Source};
-use turnwheel::storage::store::*;
-use turnwheel::types::plan::Plan;
+use storage::store::*;
+use types::plan::Plan;
 
 /// An agent under a hash of the case's choice.
 pub fn agent(id: &str, hash: &str, mut document: Value) -> AgentRecord {

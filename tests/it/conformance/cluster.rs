@@ -4,19 +4,19 @@ use super::catalog::agent;
 use super::runs::lane_of_run;
 use super::{kit, queue_suite, store_suite};
 use crate::support::servers::{ClusterHandles, cluster};
+use base::tasks::Tasks;
 use bson::{Document, doc};
+use cluster::mongo::MongoStore;
+use cluster::nats::NatsQueue;
 use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
+use storage::queue::{DeadLetter, Queue, QueueError};
+use storage::store::Store;
+use storage::store::records::{Acquired, Change, Committed};
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::storage::queue::{DeadLetter, Queue, QueueError};
-use turnwheel::storage::store::Store;
-use turnwheel::storage::store::records::{Acquired, Change, Committed};
-use turnwheel::types::cause::Cause;
-use turnwheel::types::session::{Role, Session};
+use types::cause::Cause;
+use types::session::{Role, Session};
 
 async fn store() -> (Arc<dyn Store>, ClusterHandles) {
     let servers = cluster().await;
@@ -130,7 +130,7 @@ async fn the_lane_of_a_run_expires_and_a_conversation_does_not() {
         let found = sessions.find_one(doc! {"_id": id});
         async { found.await.unwrap().unwrap().get_datetime("expires_at").ok().copied() }
     };
-    let week = bson::DateTime::from_millis(turnwheel::base::clock::now().as_millis() + 6 * 86_400_000);
+    let week = bson::DateTime::from_millis(base::clock::now().as_millis() + 6 * 86_400_000);
     assert!(expires_at("r").await.is_some_and(|at| at > week));
     assert_eq!(expires_at("s").await, None);
     let mut indexes = sessions.list_indexes().await.unwrap();

@@ -1,20 +1,20 @@
 //! Requests and documents as the cases need them.
 
 use crate::support::eventually;
+use base::clock;
+use base::config::Settings;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::base::config::Settings;
-use turnwheel::storage::store::*;
-use turnwheel::types::duration::Text;
-use turnwheel::types::event::{EventType, OutEvent};
-use turnwheel::types::job::{Job, JobBody, UserMessage};
-use turnwheel::types::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
-use turnwheel::types::step::StepRecord;
-use turnwheel::types::timer::NewTimer;
-use turnwheel::types::timestamp::Timestamp;
-use turnwheel::types::turn::{Outcome, StatusAt, TurnRecord};
+use storage::store::*;
+use types::duration::Text;
+use types::event::{EventType, OutEvent};
+use types::job::{Job, JobBody, UserMessage};
+use types::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
+use types::step::StepRecord;
+use types::timer::NewTimer;
+use types::timestamp::Timestamp;
+use types::turn::{Outcome, StatusAt, TurnRecord};
 
 /// Long enough that no case sees its end.
 pub const LONG: Duration = Duration::from_secs(60);

@@ -6,9 +6,9 @@ use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::storage::store::*;
-use turnwheel::types::session::{Kind, Session, Status};
-use turnwheel::types::turn::Outcome;
+use storage::store::*;
+use types::session::{Kind, Session, Status};
+use types::turn::Outcome;
 
 async fn session(store: &Arc<dyn Store>, id: &str) -> Session {
     store.session(id).await.unwrap().unwrap()
@@ -313,7 +313,7 @@ pub async fn a_grant_tells_of_a_turn_whose_job_was_forgotten(store: Arc<dyn Stor
     let none = wish(2, "m-1").await;
     assert!(none.earlier.flatten().is_none(), "the session has forgotten nothing");
     let mut many = change(&none.session, "m-2");
-    many.jobs = (0..turnwheel::types::session::RECENT_JOBS).map(|n| format!("j-{n}")).collect();
+    many.jobs = (0..types::session::RECENT_JOBS).map(|n| format!("j-{n}")).collect();
     assert_eq!(store.commit(commit(&none, 2, Some(many))).await.unwrap(), Committed::Released);
     let found = wish(3, "m-1").await;
     let mark = found.earlier.expect("it was looked for").expect("it was found");

@@ -8,11 +8,11 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use turnwheel::storage::queue::{
+use storage::queue::{
     CancelHint, DeadLetter, Delivery, From, Publish, Published, Queue, QueueError, Result, StreamEvent,
 };
-use turnwheel::types::cause::Cause;
-use turnwheel::types::event::{EventType, OutEvent};
+use types::cause::Cause;
+use types::event::{EventType, OutEvent};
 
 /// The ack wait of [`super::kit::settings`].
 const ACK_WAIT: Duration = Duration::from_millis(300);
@@ -47,7 +47,7 @@ pub async fn a_job_is_delivered_as_published_and_gone_when_acknowledged(queue: J
     assert_eq!((message.session_id.as_str(), message.seq), ("会话-一", first.seq));
     assert_eq!((message.msg_id.as_deref(), &message.payload[..]), (Some("会话-一:消息"), &b"{}"[..]));
     assert!(message.default_id.ends_with(&format!("-{}", first.seq)), "{}", message.default_id);
-    assert!(turnwheel::types::ids::is_legal(&message.default_id));
+    assert!(types::ids::is_legal(&message.default_id));
     queue.ack(&delivery.token).await.unwrap();
     assert!(queue.pull(10, ACK_WAIT * 2).await.unwrap().is_empty());
     let second = send(&queue, "会话-一", "{}").await;

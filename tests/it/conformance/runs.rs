@@ -1,15 +1,15 @@
 //! Workflows and their runs.
 
 use super::kit::*;
+use base::clock;
+use definitions::workflow::definition::WorkflowRecord;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::storage::store::*;
-use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
-use turnwheel::types::run_outcome::{RunFailure, RunUsage};
-use turnwheel::types::session::Kind;
+use storage::store::*;
+use types::run::{RunQuery, RunRecord, RunStatus};
+use types::run_outcome::{RunFailure, RunUsage};
+use types::session::Kind;
 
 fn workflow(id: &str, description: &str) -> WorkflowRecord {
     let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);

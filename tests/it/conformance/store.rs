@@ -2,16 +2,16 @@
 
 use super::kit::*;
 use crate::support::eventually;
+use base::clock;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::storage::store::*;
-use turnwheel::types::session::{Handoff, Kind, Role, Status, WorkflowState};
-use turnwheel::types::timestamp::Timestamp;
-use turnwheel::types::turn::DayUse;
+use storage::store::*;
+use types::session::{Handoff, Kind, Role, Status, WorkflowState};
+use types::timestamp::Timestamp;
+use types::turn::DayUse;
 
 pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
     let taken = grant(&store, "s", 1).await;
@@ -61,7 +61,7 @@ pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
 }
 
 pub async fn the_history_drops_what_the_caller_says(store: Arc<dyn Store>) {
-    let texts = |session: &turnwheel::types::session::Session| -> Vec<String> {
+    let texts = |session: &types::session::Session| -> Vec<String> {
         session.history.iter().map(|entry| entry.text.clone()).collect()
     };
     let say = |texts: &'static [&'static str], drop: usize| {
@@ -88,7 +88,7 @@ pub async fn recent_jobs_are_the_last_hundred(store: Arc<dyn Store>) {
 }
 
 pub async fn timers_are_kept_removed_and_replaced(store: Arc<dyn Store>) {
-    let ids = |session: &turnwheel::types::session::Session| -> Vec<(String, u64)> {
+    let ids = |session: &types::session::Session| -> Vec<(String, u64)> {
         session.timers.iter().map(|timer| (timer.timer_id.clone(), timer.generation)).collect()
     };
     let due = || async {

@@ -4,10 +4,10 @@ use super::catalog::{agent, plan};
 use super::kit::*;
 use serde_json::json;
 use std::sync::Arc;
-use turnwheel::storage::store::*;
-use turnwheel::types::action::{Action, ActionKind};
-use turnwheel::types::job::JobBody;
-use turnwheel::types::session::Role;
+use storage::store::*;
+use types::action::{Action, ActionKind};
+use types::job::JobBody;
+use types::session::Role;
 
 pub async fn odd_keys_and_values_survive_in_the_profile_and_history(store: Arc<dyn Store>) {
     let mut said = entry(Role::User, "“你好”\n$set a.b \u{1F69A} \\\"");

@@ -5,11 +5,11 @@ use super::plan::{Fault, Operation, Plan, Point};
 use super::wire::Wire;
 use crate::conformance::kit::grant;
 use crate::support::backend::embedded;
+use base::clock::Clock;
+use engine::journal::{Done, Guard, Journal, JournalError, Label, StepError};
 use std::convert::Infallible;
 use std::sync::Arc;
-use turnwheel::base::clock::Clock;
-use turnwheel::engine::journal::{Done, Guard, Journal, JournalError, Label, StepError};
-use turnwheel::storage::store::Store;
+use storage::store::Store;
 
 /// A journal whose first write reaches the store, and fails for all that it knows.
 async fn journal(inner: &Arc<dyn Store>) -> Journal {

@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use turnwheel::storage::queue::Message;
-use turnwheel::storage::store::records::{AbandonedLane, DueTimer};
-use turnwheel::types::session::Session;
+use storage::queue::Message;
+use storage::store::records::{AbandonedLane, DueTimer};
+use types::session::Session;
 
 /// How often a process looks for a message before it sees it without having been told of it.
 const LOOKS: usize = 2;

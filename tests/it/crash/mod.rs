@@ -3,7 +3,7 @@
 //! A run has its own backend in memory, workers (and a scheduler) that are killed or frozen like processes ([`process`]),
 //! and a [`wire`] between the two, which [`plan`] tells where to strike. Its model answers in other words at every call
 //! ([`varied`]), and in some scenarios reads [`lag`]. [`run`] recovers, waits until all is at rest, and
-//! asks [`turnwheel::lab::invariants`] what is wrong. [`mutants`] show that something would be.
+//! asks [`lab::invariants`] what is wrong. [`mutants`] show that something would be.
 //!
 //! Every point has to be reached. Each run has a clock of its own for processes, queue, store, model and API, which a [`mover`]
 //! moves. NATS and MongoDB decide by their own clocks, which no test can move, so these tests use the embedded backend alone.

@@ -5,9 +5,9 @@
 //! last one and is idle again. A process that has a lease to renew has renewed it by then, however slow the machine is.
 
 use super::process::Process;
+use base::clock::Clock;
 use std::sync::Mutex;
 use std::time::Duration;
-use turnwheel::base::clock::Clock;
 
 /// The length of leases and of the wait for an acknowledgement.
 pub const LEASE: Duration = Duration::from_secs(18);

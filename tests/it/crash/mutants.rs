@@ -3,22 +3,22 @@
 use super::process::Reach;
 use super::run::Mutant;
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
+use definitions::knowledge::source::{Source, SourceEntry};
+use definitions::workflow::definition::WorkflowRecord;
 use futures::stream::BoxStream;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::definitions::knowledge::source::{Source, SourceEntry};
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::storage::queue::{self, *};
-use turnwheel::storage::store::{self, *};
-use turnwheel::types::event::OutEvent;
-use turnwheel::types::plan::Plan;
-use turnwheel::types::run::{RunQuery, RunRecord};
-use turnwheel::types::session::Session;
-use turnwheel::types::step::StepRecord;
-use turnwheel::types::timestamp::Timestamp;
-use turnwheel::types::turn::TurnRecord;
+use storage::queue::{self, *};
+use storage::store::{self, *};
+use types::event::OutEvent;
+use types::plan::Plan;
+use types::run::{RunQuery, RunRecord};
+use types::session::Session;
+use types::step::StepRecord;
+use types::timestamp::Timestamp;
+use types::turn::TurnRecord;
 
 /// Acknowledges what a commit covers before the commit.
 pub const ACKNOWLEDGES_FIRST: Mutant = |backend| mutant(backend, Broken::Acknowledge);

@@ -2,18 +2,18 @@
 
 use super::site::Kit;
 use super::wire::{State, Wire};
+use base::clock::Clock;
+use base::config::Settings;
+use engine::timer::scheduler::Scheduler;
+use engine::worker::Worker;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use storage::queue::Queue;
+use storage::store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::clock::Clock;
-use turnwheel::base::config::Settings;
-use turnwheel::engine::timer::scheduler::Scheduler;
-use turnwheel::engine::worker::Worker;
-use turnwheel::storage::queue::Queue;
-use turnwheel::storage::store::Store;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,17 +11,17 @@ use super::varied::{plain, varied};
 use super::wire::{State, Wire};
 use crate::support::engine::{Backend, with_model};
 use crate::support::{backend, polled};
+use base::clock::{self, Clock};
+use base::config::Settings;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
+use lab::invariants::{self, Evidence, Sent};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::base::clock::{self, Clock};
-use turnwheel::base::config::Settings;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::lab::invariants::{self, Evidence, Sent};
-use turnwheel::storage::queue::Publish;
-use turnwheel::types::session;
+use storage::queue::Publish;
+use types::session;
 
 /// The pause between two looks at a run.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(4);

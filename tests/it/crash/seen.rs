@@ -2,8 +2,8 @@
 
 use crate::support::api::Called;
 use crate::support::script::Asked;
+use lab::invariants::Seen;
 use percent_encoding::percent_decode_str;
-use turnwheel::lab::invariants::Seen;
 
 pub fn called(call: &Called) -> Seen {
     let Called { path, body, idempotency_key, at, began, ended, .. } = call.clone();

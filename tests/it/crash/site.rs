@@ -3,21 +3,21 @@
 use crate::support::api::Api;
 use crate::support::script::{Answer, ScriptedModel};
 use async_trait::async_trait;
+use base::clock::Clock;
+use base::config::{self, Settings, WorkflowLimits};
+use engine::action::http::{HttpCaller, SecretFill};
+use engine::action::tool::Tools;
+use engine::budget::Budgets;
+use engine::knowledge::Library;
+use engine::model::Models;
+use engine::prompt::Prompts;
+use engine::run::StoredDefinitions;
+use engine::turn::{Services, ShownPlans};
+use engine::workflow::{Flow, FlowContext, FlowError, Flows, Question};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::base::clock::Clock;
-use turnwheel::base::config::{self, Settings, WorkflowLimits};
-use turnwheel::engine::action::http::{HttpCaller, SecretFill};
-use turnwheel::engine::action::tool::Tools;
-use turnwheel::engine::budget::Budgets;
-use turnwheel::engine::knowledge::Library;
-use turnwheel::engine::model::Models;
-use turnwheel::engine::prompt::Prompts;
-use turnwheel::engine::run::StoredDefinitions;
-use turnwheel::engine::turn::{Services, ShownPlans};
-use turnwheel::engine::workflow::{Flow, FlowContext, FlowError, Flows, Question};
-use turnwheel::storage::queue::Queue;
-use turnwheel::storage::store::Store;
+use storage::queue::Queue;
+use storage::store::Store;
 
 /// See the module. One run at a time has it.
 pub struct Site {

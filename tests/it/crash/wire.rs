@@ -8,10 +8,10 @@ use std::future::{Future, pending};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use storage::queue::{Delivery, DeliveryToken, Queue, QueueError};
+use storage::store::StoreError;
+use storage::store::records::Held;
 use tokio::sync::watch;
-use turnwheel::storage::queue::{Delivery, DeliveryToken, Queue, QueueError};
-use turnwheel::storage::store::StoreError;
-use turnwheel::storage::store::records::Held;
 
 /// The longest that a pull waits and a delivery is put off: what takes seconds in earnest takes little here.
 const SHORT: Duration = Duration::from_millis(40);
@@ -204,12 +204,7 @@ impl Wire {
     }
 
     /// A pull. It counts when it brings something; a fault before it gives that back first, as if it had not been asked.
-    pub async fn pull(
-        &self,
-        queue: &dyn Queue,
-        max: usize,
-        wait: Duration,
-    ) -> turnwheel::storage::queue::Result<Vec<Delivery>> {
+    pub async fn pull(&self, queue: &dyn Queue, max: usize, wait: Duration) -> storage::queue::Result<Vec<Delivery>> {
         self.pass().await;
         let mut deliveries = queue.pull(max, wait.min(SHORT)).await?;
         self.pass().await;
@@ -249,12 +244,7 @@ impl Wire {
     }
 
     /// Puts a delivery off, but never for long.
-    pub async fn nak(
-        &self,
-        queue: &dyn Queue,
-        token: &DeliveryToken,
-        delay: Duration,
-    ) -> turnwheel::storage::queue::Result<()> {
+    pub async fn nak(&self, queue: &dyn Queue, token: &DeliveryToken, delay: Duration) -> storage::queue::Result<()> {
         let (lane, seq) = self.place(token);
         self.counted_for("nak", (&lane, &[seq]), queue.nak(token, delay.min(SHORT))).await
     }

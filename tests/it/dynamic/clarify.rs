@@ -6,12 +6,12 @@ use crate::support::backend;
 use crate::support::engine::{Backend, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan as planned};
+use engine::workflow::orchestration::event::RunEventType;
+use lab::invariants;
 use serde_json::json;
-use turnwheel::engine::workflow::orchestration::event::RunEventType;
-use turnwheel::lab::invariants;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::run::{RunQuery, RunStatus};
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind;
+use types::run::{RunQuery, RunStatus};
+use types::turn::Outcome;
 
 on_both_backends!(s19_in_a_session_the_answer_goes_on_in_the_same_run);
 

@@ -6,11 +6,11 @@ use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel};
+use commands::runs::NewRun;
+use lab::invariants;
 use std::time::Duration;
-use turnwheel::commands::runs::NewRun;
-use turnwheel::lab::invariants;
-use turnwheel::types::duration::Text;
-use turnwheel::types::run::{RunRecord, RunStatus};
+use types::duration::Text;
+use types::run::{RunRecord, RunStatus};
 
 on_both_backends!(
     a_run_whose_worker_stops_at_any_call_repeats_no_other,
@@ -44,7 +44,7 @@ fn stages(engine: &Engine) -> Vec<String> {
 }
 
 async fn start(engine: &Engine, new: NewRun) -> String {
-    turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+    commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
 }
 
 async fn ended(engine: &Engine, run_id: &str, status: RunStatus) -> RunRecord {
@@ -95,7 +95,7 @@ async fn a_failed_summary_goes_on_without_asking_the_others(backend: Backend) {
     let engine = ran.engine;
     engine.model.forget();
     engine.model.script(|asked| script().answer(asked));
-    turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
+    commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
     assert_eq!(ended(&engine, &run_id, RunStatus::Completed).await.output.as_deref(), Some(SUMMARY));
     assert_eq!(stages(&engine), ["streaming_summary"]);
 }
@@ -110,7 +110,7 @@ async fn a_failed_sub_agent_stays_a_result_when_the_run_goes_on(backend: Backend
     let engine = ran.engine;
     engine.model.forget();
     engine.model.script(|asked| script().answer(asked));
-    turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
+    commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
     let run = ended(&engine, &run_id, RunStatus::Completed).await;
     assert_eq!((run.output.as_deref(), stages(&engine)), (Some(SUMMARY), vec!["streaming_summary".to_owned()]));
     assert!(engine.model.asked()[0].user.contains("error: "), "what was judged is what is told");
@@ -132,13 +132,12 @@ async fn a_run_is_repeated_from_a_node(backend: Backend) {
     }
     for (node, part) in [("nowhere", "it has: store_query, triage"), ("orchestrator/servicenow", "name the node alone")]
     {
-        let refused = turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), from(node))
-            .await
-            .unwrap_err();
+        let refused =
+            commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), from(node)).await.unwrap_err();
         assert!(refused.code == "unknown_stage" && refused.message.contains(part), "{refused:?}");
     }
     let run = engine.store.run(&run_id).await.unwrap().unwrap();
-    let details = turnwheel::commands::run_details::details(&engine.store, &engine.flows, &run_id).await.unwrap();
+    let details = commands::run_details::details(&engine.store, &engine.flows, &run_id).await.unwrap();
     let paths: Vec<_> = details.timeline.iter().map(|entry| (entry.path.as_str(), entry.model_calls)).collect();
     assert!(paths.contains(&("triage", 1)) && paths.contains(&("triage[2]", 1)), "{paths:?}");
     assert_eq!((run.usage.model_calls, details.timeline.len()), (7, 10), "{paths:?}");

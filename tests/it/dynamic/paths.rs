@@ -6,8 +6,8 @@ use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan as planned};
 use serde_json::{Value, json};
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind;
+use types::turn::Outcome;
 
 on_both_backends!(
     s17_happy_path_reviews_once_and_streams_the_answer,

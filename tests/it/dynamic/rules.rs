@@ -6,8 +6,8 @@ use crate::scenarios::on_both_backends;
 use crate::support::backend;
 use crate::support::engine::Backend;
 use crate::support::script::{Answer, Asked};
+use definitions::workflow::read;
 use serde_json::{Value, json};
-use turnwheel::definitions::workflow::read;
 
 on_both_backends!(
     later_groups_see_what_earlier_ones_found,

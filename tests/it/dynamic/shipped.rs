@@ -7,11 +7,11 @@ use crate::run_streams::payloads;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, ScriptedModel};
+use definitions::agent::load;
 use serde_json::{Value, json};
 use std::path::Path;
-use turnwheel::definitions::agent::load;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind;
+use types::turn::Outcome;
 
 on_both_backends!(the_five_ways_happen_offline, in_chat_the_ops_agent_answers_by_the_flow);
 

@@ -7,22 +7,22 @@ use crate::scenarios::{answer, engine, sales, sales_with};
 use crate::support::backend::{embedded, embedded_with};
 use crate::support::background;
 use crate::support::engine::{Backend, DEADLINE, Engine};
+use base::clock;
+use base::config::Settings;
+use definitions::agent::AgentRecord;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use gateway::{self, GatewayState};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 use std::sync::Arc;
+use storage::queue::Queue;
+use storage::store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::clock;
-use turnwheel::base::config::Settings;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::gateway::{self, GatewayState};
-use turnwheel::storage::queue::Queue;
-use turnwheel::storage::store::Store;
-use turnwheel::types::job::Job;
-use turnwheel::types::turn::Outcome;
+use types::job::Job;
+use types::turn::Outcome;
 
 /// A gateway on a port of its own; stopped when dropped.
 pub struct Gateway {
@@ -92,7 +92,7 @@ impl Gateway {
             gateway::serve(listener, state, token).await.unwrap();
             over.cancel();
         });
-        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+        let client = base::http_client::builder().no_proxy().build().unwrap();
         Self { base, client, queue: Arc::clone(queue), stop, ended }
     }
 

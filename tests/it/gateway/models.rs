@@ -1,12 +1,12 @@
 //! What `GET /api/v1/models` and `turnwheel models` show.
 
 use crate::support::model_server::{Answer, ModelServer};
+use base::config::{self, Environment, Provider};
+use commands::messages::NewMessage;
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::app::Engine;
-use turnwheel::base::config::{self, Environment, Provider};
-use turnwheel::commands::messages::NewMessage;
-use turnwheel::types::duration::Text;
+use turnwheel::Engine;
+use types::duration::Text;
 
 const KEY: &str = "sk-very-secret-0123456789";
 
@@ -29,7 +29,7 @@ fn entry(base_url: String) -> config::Model {
 }
 
 async fn listed(address: std::net::SocketAddr) -> String {
-    let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+    let client = base::http_client::builder().no_proxy().build().unwrap();
     client.get(format!("http://{address}/api/v1/models")).send().await.unwrap().text().await.unwrap()
 }
 

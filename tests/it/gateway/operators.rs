@@ -7,8 +7,8 @@ use crate::support::engine::{DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{ScriptedModel, decision, plan};
 use serde_json::{Value, json};
-use turnwheel::types::job::{Command, JobBody};
-use turnwheel::types::session::{Role, Status};
+use types::job::{Command, JobBody};
+use types::session::{Role, Status};
 
 #[tokio::test]
 async fn operators_commands_go_onto_the_lane() {

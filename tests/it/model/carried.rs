@@ -3,9 +3,9 @@
 use super::{model, request};
 use crate::support::model_server::{Answer, Call, ModelServer};
 use crate::support::model_stream::Stream;
+use engine::model::{DeltaSink, Model, ModelReply, ModelRequest, PromptMessage, ToolSpec};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use turnwheel::engine::model::{DeltaSink, Model, ModelReply, ModelRequest, PromptMessage, ToolSpec};
 
 fn tools() -> Vec<ToolSpec> {
     vec![ToolSpec { name: "eta".into(), description: String::new(), parameters: Arc::new(json!({})) }]
@@ -124,7 +124,7 @@ async fn reasoning_that_a_server_misses_in_the_answer_of_another_model_is_sent_e
         Some(if has { Answer::Content("后天".into()) } else { missing("reasoning_content") })
     });
     let reply = ModelReply {
-        tool_calls: vec![turnwheel::engine::model::ToolCall::new("c1", "eta", "{}")],
+        tool_calls: vec![engine::model::ToolCall::new("c1", "eta", "{}")],
         ..ModelReply::text("", "another")
     };
     let model = model(&server);

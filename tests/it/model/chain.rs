@@ -3,14 +3,14 @@
 use super::request;
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use crate::support::model_stream::Stream;
+use base::config::{self, Settings};
+use engine::model::circuit::CircuitState;
+use engine::model::delta::{Piece, deltas};
+use engine::model::{Model, ModelError, Models};
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::base::config::{self, Settings};
-use turnwheel::engine::model::circuit::CircuitState;
-use turnwheel::engine::model::delta::{Piece, deltas};
-use turnwheel::engine::model::{Model, ModelError, Models};
-use turnwheel::types::duration::Text;
-use turnwheel::types::model_names::ModelNames;
+use types::duration::Text;
+use types::model_names::ModelNames;
 
 /// Two servers, as `fast` and `default`.
 struct Two {

@@ -3,11 +3,11 @@
 use super::{ask, model_of, settings};
 use crate::support::model_server::{Answer, ModelServer};
 use crate::support::model_stream::Stream;
+use base::config;
+use engine::model::ModelError;
+use engine::model::delta::deltas;
+use engine::turn::decision::parse_decision;
 use serde_json::{Value, json};
-use turnwheel::base::config;
-use turnwheel::engine::model::ModelError;
-use turnwheel::engine::model::delta::deltas;
-use turnwheel::engine::turn::decision::parse_decision;
 
 fn ended(message: &Value, reason: &str) -> Answer {
     Answer::Raw(json!({"choices": [{"message": message, "finish_reason": reason}]}).to_string())

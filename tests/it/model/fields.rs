@@ -2,9 +2,9 @@
 
 use super::{KEY, ask, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
+use base::config;
+use engine::model::ModelError;
 use serde_json::json;
-use turnwheel::base::config;
-use turnwheel::engine::model::ModelError;
 
 fn extra(value: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
     value.as_object().cloned().unwrap()

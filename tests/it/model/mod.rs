@@ -10,13 +10,13 @@ mod tools;
 mod vendors;
 
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
+use base::config::{self, Provider, Settings};
+use engine::model::{Model, ModelError, ModelReply, ModelRequest, Models, PromptMessage, PromptRole};
+use engine::turn::decision::{decision_schema, parse_decision};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use turnwheel::base::config::{self, Provider, Settings};
-use turnwheel::engine::model::{Model, ModelError, ModelReply, ModelRequest, Models, PromptMessage, PromptRole};
-use turnwheel::engine::turn::decision::{decision_schema, parse_decision};
-use turnwheel::types::duration::Text;
+use types::duration::Text;
 
 const KEY: &str = "sk-very-secret-0123456789";
 

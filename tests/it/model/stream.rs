@@ -3,14 +3,14 @@
 use super::{KEY, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use crate::support::model_stream::Stream;
+use base::config;
+use engine::model::delta::{Piece, deltas};
+use engine::model::{DeltaSink, Model, ModelError, ModelReply, ToolSpec};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use turnwheel::base::config;
-use turnwheel::engine::model::delta::{Piece, deltas};
-use turnwheel::engine::model::{DeltaSink, Model, ModelError, ModelReply, ToolSpec};
-use turnwheel::types::duration::Text;
+use types::duration::Text;
 
 /// The answer, and what its reader has seen: the pieces since the last beginning.
 async fn streamed(model: &Arc<dyn Model>) -> (Result<ModelReply, ModelError>, Vec<String>, usize) {

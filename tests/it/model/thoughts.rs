@@ -3,12 +3,12 @@
 use super::{ask, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use crate::support::model_stream::Stream;
+use base::config;
+use engine::model::Model;
+use engine::model::delta::{Piece, deltas};
+use engine::turn::decision::parse_decision;
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::base::config;
-use turnwheel::engine::model::Model;
-use turnwheel::engine::model::delta::{Piece, deltas};
-use turnwheel::engine::turn::decision::parse_decision;
 
 /// The answer, all text that its reader has ever seen, and the part of that text that was not withdrawn.
 async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {

@@ -2,10 +2,10 @@
 
 use super::{KEY, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
+use base::config;
+use engine::model::{PromptMessage, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use turnwheel::base::config;
-use turnwheel::engine::model::{PromptMessage, ToolCall, ToolSpec};
 
 fn tool(name: &str, parameters: Value) -> ToolSpec {
     ToolSpec { name: name.into(), description: "什么时候到".into(), parameters: Arc::new(parameters) }
@@ -27,7 +27,7 @@ async fn tools_are_offered_called_and_answered_in_the_form_of_the_protocol() {
     let mut messages = request(false).messages.to_vec();
     messages.push(PromptMessage::assistant("", reply.tool_calls));
     messages.push(PromptMessage::tool("call-0-0", r#"{"ok":true}"#));
-    let again = turnwheel::engine::model::ModelRequest::new(messages).with_tools(tools);
+    let again = engine::model::ModelRequest::new(messages).with_tools(tools);
     assert_eq!(model.complete(again).await.unwrap().content, "后天");
     let calls = server.calls();
     let offered = |name: &str, description: &str, parameters: &Value| json!({"type": "function", "function": {"name": name, "description": description, "parameters": parameters}});

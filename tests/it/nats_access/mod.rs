@@ -7,13 +7,13 @@ mod permissions;
 use crate::commands::Folder;
 use crate::support::engine::{DEADLINE, quick};
 use crate::support::servers::{Server, free_port};
+use base::config::{Backend, Nats, Settings};
 use certificates::Certificates;
+use cluster::nats::NatsQueue;
 use serde_json::Value;
 use std::time::Duration;
+use storage::queue::{Publish, Queue, QueueError};
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::config::{Backend, Nats, Settings};
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::storage::queue::{Publish, Queue, QueueError};
 
 /// The seed of a user, and its public key.
 const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";

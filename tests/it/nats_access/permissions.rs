@@ -10,13 +10,13 @@ use crate::support::servers::{ClusterHandles, Server, cluster, free_port};
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::{self, Context};
+use base::config::Settings;
 use futures::{FutureExt, StreamExt};
 use reqwest::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::base::config::Settings;
 
 const PERMISSIONS: &str = include_str!("../../../deploy/nats-permissions.conf");
 
@@ -184,7 +184,7 @@ struct Http {
 
 impl Http {
     fn new(settings: &Settings) -> Self {
-        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+        let client = base::http_client::builder().no_proxy().build().unwrap();
         Self { base: format!("http://{}", settings.gateway.listen), client }
     }
 

@@ -4,7 +4,7 @@ use super::value;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use turnwheel::types::canonical;
+use types::canonical;
 
 /// `value` written in another way: keys in another order, white space, escapes, numbers with an exponent.
 fn rewritten(value: &Value, seed: u64) -> String {

@@ -3,10 +3,10 @@
 use super::{fields, id, job_id, text, value};
 use proptest::prelude::*;
 use proptest::sample::select;
-use turnwheel::storage::queue::Message;
-use turnwheel::types::action::{Action, ActionKind};
-use turnwheel::types::job::{Attachment, Command, Job, JobBody, UserMessage};
-use turnwheel::types::timestamp::Timestamp;
+use storage::queue::Message;
+use types::action::{Action, ActionKind};
+use types::job::{Attachment, Command, Job, JobBody, UserMessage};
+use types::timestamp::Timestamp;
 
 fn action() -> impl Strategy<Value = Action> {
     let kind = select(vec![ActionKind::Skill, ActionKind::Tool, ActionKind::Flow, ActionKind::System]);
@@ -94,7 +94,7 @@ proptest! {
     fn a_job_without_an_id_is_given_a_legal_one(session_id in id(), body in body()) {
         let job = Job { session_id: session_id.clone(), job_id: String::new(), body };
         let decoded = message(&session_id, job.encode()).job().unwrap();
-        prop_assert!(turnwheel::types::ids::is_legal_job(&decoded.job_id));
+        prop_assert!(types::ids::is_legal_job(&decoded.job_id));
         let again = message(&session_id, decoded.encode()).job().unwrap();
         prop_assert_eq!(again, decoded, "the id stays");
     }

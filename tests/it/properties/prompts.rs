@@ -1,9 +1,9 @@
 //! What is put into prompts.
 
+use engine::prompt::Prompts;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use turnwheel::engine::prompt::Prompts;
 
 /// A text of what closing tags are made of.
 fn hostile() -> impl Strategy<Value = String> {

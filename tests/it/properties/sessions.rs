@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, json};
-use turnwheel::types::session::Status::{self, Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
-use turnwheel::types::session::history::{self, Entry, MAX_BYTES, MAX_ENTRIES, MAX_TEXT, Role};
-use turnwheel::types::timestamp::Timestamp;
+use types::session::Status::{self, Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
+use types::session::history::{self, Entry, MAX_BYTES, MAX_ENTRIES, MAX_TEXT, Role};
+use types::timestamp::Timestamp;
 
 /// As OP-E1 has them, apart from the code's own table.
 const LEGAL: [(Status, &[Status]); 6] = [

@@ -3,14 +3,14 @@
 use super::id;
 use crate::conformance::kit::run_turn;
 use crate::support::backend::embedded;
+use base::clock;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::time::Duration;
-use turnwheel::base::clock;
-use turnwheel::storage::store::records::TimerChange;
-use turnwheel::types::duration;
-use turnwheel::types::timer::{NewTimer, timer_id};
-use turnwheel::types::timestamp::Timestamp;
+use storage::store::records::TimerChange;
+use types::duration;
+use types::timer::{NewTimer, timer_id};
+use types::timestamp::Timestamp;
 
 proptest! {
     #[test]
@@ -28,7 +28,7 @@ proptest! {
     fn timers_of_other_turns_have_other_ids(one in (id(), id(), 0..9_usize), other in (id(), id(), 0..9_usize)) {
         let name = |(session, turn, index): &(String, String, usize)| timer_id(session, turn, *index);
         prop_assert_eq!(name(&one) == name(&other), one == other);
-        prop_assert!(turnwheel::types::ids::is_legal(&name(&one)));
+        prop_assert!(types::ids::is_legal(&name(&one)));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Templates, conditions and loops of workflows.
 
 use super::text;
+use definitions::workflow::builder::{Loop, Stage};
+use definitions::workflow::condition::Condition;
+use definitions::workflow::outputs::OutputStore;
+use definitions::workflow::scope::Scope;
+use definitions::workflow::template::InputMapping;
 use proptest::prelude::*;
 use proptest::string::string_regex;
-use turnwheel::definitions::workflow::builder::{Loop, Stage};
-use turnwheel::definitions::workflow::condition::Condition;
-use turnwheel::definitions::workflow::outputs::OutputStore;
-use turnwheel::definitions::workflow::scope::Scope;
-use turnwheel::definitions::workflow::template::InputMapping;
 
 /// A stage's id.
 fn stage_id() -> impl Strategy<Value = String> {

@@ -20,7 +20,7 @@ async fn a_client_that_saw_the_first_failure_sees_the_next_attempt(backend: Back
     let id = run.rest().await.pop().unwrap().id.unwrap();
     let ended = async |count: usize| {
         eventually(DEADLINE, "the run has failed again", || async {
-            let events = turnwheel::lab::invariants::run_events(engine.queue.as_ref(), "r1").await.unwrap();
+            let events = lab::invariants::run_events(engine.queue.as_ref(), "r1").await.unwrap();
             let ends = events.iter().filter(|event| event.depth == 0 && event.kind.as_str() == "run_failed").count();
             let run = engine.store.run("r1").await.unwrap().unwrap();
             ends == count && run.status.has_ended()

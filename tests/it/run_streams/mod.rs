@@ -9,14 +9,14 @@ mod scenarios;
 use crate::gateway::{Gateway, data};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel};
+use base::clock;
+use definitions::workflow::definition::WorkflowRecord;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use reqwest::Response;
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 use std::collections::BTreeMap;
-use turnwheel::base::clock;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
 
 /// The events of a run as they come.
 pub struct RunEvents(BoxStream<'static, Sse>);

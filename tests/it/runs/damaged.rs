@@ -6,13 +6,13 @@ use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::backend::{cluster, embedded_file};
 use crate::support::script::plan;
+use ::embedded::store::EmbeddedStore;
+use definitions::agent::AgentRecord;
 use std::sync::Arc;
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::embedded::store::EmbeddedStore;
-use turnwheel::storage::store::Store;
-use turnwheel::types::cause::Cause;
-use turnwheel::types::run::RunStatus;
-use turnwheel::types::turn::Outcome;
+use storage::store::Store;
+use types::cause::Cause;
+use types::run::RunStatus;
+use types::turn::Outcome;
 
 /// What another version, or a hand, has left.
 async fn damage(store: &dyn Store) {

@@ -3,12 +3,12 @@
 use super::*;
 use crate::scenarios::on_both_backends;
 use std::time::Duration;
-use turnwheel::storage::queue::Publish;
-use turnwheel::storage::store::records::SessionQuery;
-use turnwheel::types::cause::Cause;
-use turnwheel::types::duration::Text;
-use turnwheel::types::run::{RunQuery, RunStatus};
-use turnwheel::types::turn::Outcome;
+use storage::queue::Publish;
+use storage::store::records::SessionQuery;
+use types::cause::Cause;
+use types::duration::Text;
+use types::run::{RunQuery, RunStatus};
+use types::turn::Outcome;
 
 on_both_backends!(
     a_run_comes_to_its_output,

@@ -10,14 +10,14 @@ mod starting;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel};
+use base::clock;
+use commands::runs::{NewRun, StartedRun};
+use commands::{operator, runs as run_commands};
+use definitions::workflow::definition::WorkflowRecord;
+use engine::workflow::orchestration::event::{RunEvent, RunEventType};
+use lab::invariants;
 use serde_json::{Value, json};
-use turnwheel::base::clock;
-use turnwheel::commands::runs::{NewRun, StartedRun};
-use turnwheel::commands::{operator, runs as run_commands};
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType};
-use turnwheel::lab::invariants;
-use turnwheel::types::run::RunRecord;
+use types::run::RunRecord;
 
 /// Answers with the name of the agent and what it is asked.
 fn echo(asked: &Asked) -> Answer {
@@ -48,11 +48,11 @@ async fn register(engine: &Engine, document: Value) {
 }
 
 async fn start(engine: &Engine, new: NewRun) -> String {
-    turnwheel::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
+    commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), new).await.unwrap().run_id
 }
 
 async fn resume(engine: &Engine, run_id: &str) -> StartedRun {
-    turnwheel::commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), run_id).await.unwrap()
+    commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), run_id).await.unwrap()
 }
 
 async fn run_of(engine: &Engine, run_id: &str) -> RunRecord {

@@ -3,12 +3,12 @@
 use super::*;
 use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::script::plan;
+use engine::workflow::{FlowContext, FlowError};
 use std::time::Duration;
-use turnwheel::engine::workflow::{FlowContext, FlowError};
-use turnwheel::types::job::Command;
-use turnwheel::types::run::{RunQuery, RunRecord, RunStatus};
-use turnwheel::types::run_outcome::RunFailure;
-use turnwheel::types::turn::Outcome;
+use types::job::Command;
+use types::run::{RunQuery, RunRecord, RunStatus};
+use types::run_outcome::RunFailure;
+use types::turn::Outcome;
 
 on_both_backends!(
     a_cancellation_reaches_a_stage_that_pauses,

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::scenarios::on_both_backends;
+use engine::workflow::{FlowContext, FlowError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
-use turnwheel::engine::workflow::{FlowContext, FlowError};
-use turnwheel::types::run::RunStatus;
-use turnwheel::types::turn::Outcome;
+use types::run::RunStatus;
+use types::turn::Outcome;
 
 on_both_backends!(
     a_conditional_hands_on_its_output_alone,
@@ -45,11 +45,11 @@ async fn a_conditional_hands_on_its_output_alone(backend: Backend) {
     let choose = json!({"type": "conditional", "id": "c", "routes": [route]});
     let stages = [stage("plan", "a", "P"), stage("choose", choose, "x"), stage("end", "b", "{plan}")];
     assert_eq!(output(&engine, json!({"id": "w", "stages": stages})).await, "b(a(P))");
-    let run_id = &engine.store.runs(turnwheel::types::run::RunQuery::default()).await.unwrap()[0].run_id;
+    let run_id = &engine.store.runs(types::run::RunQuery::default()).await.unwrap()[0].run_id;
     let looped = json!({"type": "loop", "id": "l", "max_iterations": 2, "stages": [stage("x", "a", "x")]});
     let route = json!({"condition": "true", "stage": stage("again", looped, "x")});
     ran(&engine, json!({"id": "v", "type": "conditional", "routes": [route]})).await;
-    let runs = engine.store.runs(turnwheel::types::run::RunQuery::default()).await.unwrap();
+    let runs = engine.store.runs(types::run::RunQuery::default()).await.unwrap();
     assert_ne!(&runs[0].run_id, run_id);
     let events = told(&engine, &runs[0].run_id, &runs[0].run_id).await;
     let data = events.last().unwrap().data.clone().unwrap();

@@ -6,17 +6,17 @@ use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::backend::{cluster_with_short_lanes, embedded_with_short_lanes};
 use crate::support::model_stream::Stream;
 use crate::support::script::plan;
+use engine::workflow::FlowContext;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use storage::queue::{Publish, QueueError};
+use storage::store::records::Acquire;
 use tokio::sync::Semaphore;
-use turnwheel::engine::workflow::FlowContext;
-use turnwheel::storage::queue::{Publish, QueueError};
-use turnwheel::storage::store::records::Acquire;
-use turnwheel::types::event::{Reply, ReplyKind};
-use turnwheel::types::job::Command;
-use turnwheel::types::run::{RunQuery, RunStatus};
-use turnwheel::types::session::Entry;
-use turnwheel::types::turn::Outcome;
+use types::event::{Reply, ReplyKind};
+use types::job::Command;
+use types::run::{RunQuery, RunStatus};
+use types::session::Entry;
+use types::turn::Outcome;
 
 on_both_backends!(
     a_run_of_a_session_knows_its_conversation,

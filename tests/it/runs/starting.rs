@@ -4,9 +4,9 @@ use super::*;
 use crate::gateway::Gateway;
 use crate::run_streams::payloads;
 use crate::scenarios::{on_both_backends, sales};
+use commands::error::CommandError;
 use futures::future::join_all;
-use turnwheel::commands::error::CommandError;
-use turnwheel::types::run::{RunQuery, RunStatus};
+use types::run::{RunQuery, RunStatus};
 
 on_both_backends!(
     a_task_agent_runs_by_itself,

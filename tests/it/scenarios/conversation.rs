@@ -4,10 +4,10 @@ use super::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, statuses};
 use crate::support::script::{action, decision, plan};
 use serde_json::{Value, json};
-use turnwheel::types::canonical;
-use turnwheel::types::event::ReplyKind::{Final, Greeting, Handoff, Interim, Response};
-use turnwheel::types::session::Status::{Acknowledged, Processing, Ready, Transferred, Typing};
-use turnwheel::types::turn::Outcome;
+use types::canonical;
+use types::event::ReplyKind::{Final, Greeting, Handoff, Interim, Response};
+use types::session::Status::{Acknowledged, Processing, Ready, Transferred, Typing};
+use types::turn::Outcome;
 
 on_both_backends!(
     s01_first_message_is_planned_greeted_and_answered_with_one_model_call,

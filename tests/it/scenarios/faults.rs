@@ -9,8 +9,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use turnwheel::types::event::ReplyKind::{Greeting, Response};
-use turnwheel::types::session::Status::{Acknowledged, Processing, Ready, Typing};
+use types::event::ReplyKind::{Greeting, Response};
+use types::session::Status::{Acknowledged, Processing, Ready, Typing};
 
 /// The model of a turn with two actions: it decides by the results that it is shown.
 async fn two_actions() -> ScriptedModel {

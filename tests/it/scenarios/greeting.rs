@@ -5,9 +5,9 @@ use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use serde_json::{Value, json};
-use turnwheel::types::event::ReplyKind::Greeting;
-use turnwheel::types::session::Status::{Acknowledged, Processing, Ready, Typing};
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind::Greeting;
+use types::session::Status::{Acknowledged, Processing, Ready, Typing};
+use types::turn::Outcome;
 
 on_both_backends!(
     a_greeting_is_the_file_s_whatever_the_model_writes,

@@ -4,14 +4,14 @@ use super::{answer, engine, on_both_backends, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, scripted, statuses};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, action, decision, plan};
+use base::config;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use turnwheel::base::config;
-use turnwheel::types::event::ReplyKind::{Apology, Handoff};
-use turnwheel::types::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind::{Apology, Handoff};
+use types::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
+use types::turn::Outcome;
 
 on_both_backends!(
     an_action_of_a_transfer_is_executed_after_the_response,

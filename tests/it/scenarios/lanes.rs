@@ -8,9 +8,9 @@ use futures::future::join_all;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::Duration;
-use turnwheel::storage::queue::Publish;
-use turnwheel::types::event::ReplyKind::Response;
-use turnwheel::types::session::Status::{Processing, Ready, Typing};
+use storage::queue::Publish;
+use types::event::ReplyKind::Response;
+use types::session::Status::{Processing, Ready, Typing};
 
 on_both_backends!(
     s10_same_job_twice_is_one_turn,

@@ -8,13 +8,13 @@ use crate::support::script::{Answer, ScriptedModel, action, decision, plan};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::records::{Acquire, Record};
 use tokio::sync::Semaphore;
-use turnwheel::storage::store::records::{Acquire, Record};
-use turnwheel::types::cause::Cause::{self, Invalid, UnknownAgent};
-use turnwheel::types::event::ReplyKind::{Apology, Response};
-use turnwheel::types::session::Role;
-use turnwheel::types::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
-use turnwheel::types::turn::Outcome;
+use types::cause::Cause::{self, Invalid, UnknownAgent};
+use types::event::ReplyKind::{Apology, Response};
+use types::session::Role;
+use types::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
+use types::turn::Outcome;
 
 on_both_backends!(
     s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_answered,

@@ -5,19 +5,19 @@ use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
+use commands::operator::Order;
+use commands::sessions::has_jobs;
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::commands::operator::Order;
-use turnwheel::commands::sessions::has_jobs;
-use turnwheel::storage::store::records::{Acquire, Acquired};
-use turnwheel::types::cause::Cause;
-use turnwheel::types::event::Event;
-use turnwheel::types::event::ReplyKind::{Apology, Response};
-use turnwheel::types::job::Command;
-use turnwheel::types::session::Session;
-use turnwheel::types::session::Status::{self, Cancelled, Ready};
-use turnwheel::types::timestamp::Timestamp;
-use turnwheel::types::turn::Outcome;
+use storage::store::records::{Acquire, Acquired};
+use types::cause::Cause;
+use types::event::Event;
+use types::event::ReplyKind::{Apology, Response};
+use types::job::Command;
+use types::session::Session;
+use types::session::Status::{self, Cancelled, Ready};
+use types::timestamp::Timestamp;
+use types::turn::Outcome;
 
 on_both_backends!(
     cancellation_reaches_a_running_model_call_at_once,
@@ -35,10 +35,7 @@ fn order(command: Command) -> Order {
 }
 
 async fn command(engine: &Engine, session_id: &str, order: Order) -> String {
-    turnwheel::commands::operator::command(engine.queue.as_ref(), engine.store.as_ref(), session_id, order)
-        .await
-        .unwrap()
-        .job_id
+    commands::operator::command(engine.queue.as_ref(), engine.store.as_ref(), session_id, order).await.unwrap().job_id
 }
 
 /// The statuses of a session are one chain, as published.
@@ -179,18 +176,15 @@ async fn letter_of_an_unknown_agent_is_answered_once_it_is_known(backend: Backen
     engine.publish_job("新", job).await;
     eventually(DEADLINE, "it is given up", || async { !engine.dead_letters().await.is_empty() }).await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    let refused = turnwheel::commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err();
+    let refused = commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err();
     assert_eq!(refused.code, "unknown_agent");
-    assert_eq!(turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().len(), 1, "it stays");
+    assert_eq!(commands::dead_letters::newest(queue, 10).await.unwrap().len(), 1, "it stays");
     engine.apply(sales_with(&json!({"id": "helper"}))).await;
-    let replayed = turnwheel::commands::dead_letters::replay(queue, store, "m-1").await.unwrap();
+    let replayed = commands::dead_letters::replay(queue, store, "m-1").await.unwrap();
     assert_eq!(replayed.job_id, format!("m-1-replay-{}", replayed.seq));
     assert_eq!(engine.turn("新", &replayed.job_id).await.outcome, Outcome::Answered);
-    assert!(turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().is_empty(), "it is gone");
-    assert_eq!(
-        turnwheel::commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err().code,
-        "unknown_letter"
-    );
+    assert!(commands::dead_letters::newest(queue, 10).await.unwrap().is_empty(), "it is gone");
+    assert_eq!(commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err().code, "unknown_letter");
 }
 
 /// A turn that is given up, since its first worker died: `m-1` in `s1`.
@@ -217,9 +211,9 @@ async fn given_up(mut backend: Backend) -> Engine {
 async fn letter_of_a_cancelled_turn_is_a_turn_of_its_own(backend: Backend) {
     let engine = given_up(backend).await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
-    let letter = turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().remove(0);
+    let letter = commands::dead_letters::newest(queue, 10).await.unwrap().remove(0);
     assert_eq!((letter.cause, letter.session_id.as_str(), letter.attempts), (Cause::Attempts, "s1", 1));
-    let replayed = turnwheel::commands::dead_letters::replay(queue, store, &letter.seq.to_string()).await.unwrap();
+    let replayed = commands::dead_letters::replay(queue, store, &letter.seq.to_string()).await.unwrap();
     let turn = engine.turn("s1", &replayed.job_id).await;
     assert_eq!(turn.outcome, Outcome::Answered, "though its id was seen: {turn:?}");
     let session = engine.session("s1").await;
@@ -227,7 +221,7 @@ async fn letter_of_a_cancelled_turn_is_a_turn_of_its_own(backend: Backend) {
     assert!(session.has_handled("m-1") && session.has_handled("m-1-replay-1"), "{:?}", session.recent_jobs);
     statuses_are_one_chain(&engine, "s1").await;
     assert_eq!(apologies(&engine, "s1").await, 1);
-    assert!(turnwheel::commands::dead_letters::newest(queue, 10).await.unwrap().is_empty());
+    assert!(commands::dead_letters::newest(queue, 10).await.unwrap().is_empty());
 }
 
 async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
@@ -235,18 +229,14 @@ async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
     engine.publish_job("s1", json!({"type": "dance", "session_id": "s1"})).await;
     eventually(DEADLINE, "it is given up", || async { engine.dead_letters().await.len() == 2 }).await;
-    let refused = turnwheel::commands::dead_letters::replay(queue, store, "2").await.unwrap_err();
+    let refused = commands::dead_letters::replay(queue, store, "2").await.unwrap_err();
     assert!(refused.code == "unfit_letter" && refused.message.contains("would only come back"), "{refused:?}");
-    let newest: Vec<u64> = turnwheel::commands::dead_letters::newest(queue, 1)
-        .await
-        .unwrap()
-        .into_iter()
-        .map(|letter| letter.seq)
-        .collect();
+    let newest: Vec<u64> =
+        commands::dead_letters::newest(queue, 1).await.unwrap().into_iter().map(|letter| letter.seq).collect();
     assert_eq!(newest, [2], "the newest comes first");
-    let first = turnwheel::commands::dead_letters::find(queue, "m-1").await.unwrap();
+    let first = commands::dead_letters::find(queue, "m-1").await.unwrap();
     assert_eq!(first.seq, 1);
-    let shown = turnwheel::commands::dead_letters::Letter::from(&first);
+    let shown = commands::dead_letters::Letter::from(&first);
     assert_eq!((shown.payload["text"].as_str(), shown.subject.ends_with(".jobs.s1")), (Some("你好"), true));
     let status = engine.session("s1").await.workflow_state.status;
     assert_eq!(status, Status::Cancelled);
@@ -259,7 +249,7 @@ async fn cancellation_whose_hint_is_no_command_ends_no_turn() {
     model_is_asked(&engine, "慢").await;
     let seq = engine.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap().seq;
     for seq in [0, seq, seq + 1, u64::MAX] {
-        let hint = turnwheel::storage::queue::CancelHint { session_id: "s1".into(), seq };
+        let hint = storage::queue::CancelHint { session_id: "s1".into(), seq };
         engine.queue.hint_cancel(hint).await.unwrap();
     }
     // A real one behind them is the first that counts: the reason is its own.

@@ -6,10 +6,10 @@ use crate::support::eventually;
 use crate::support::script::{Answer, plan};
 use serde_json::json;
 use std::time::Duration;
-use turnwheel::types::duration::Text;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::job::JobBody;
-use turnwheel::types::turn::{Outcome, TurnRecord};
+use types::duration::Text;
+use types::event::ReplyKind;
+use types::job::JobBody;
+use types::turn::{Outcome, TurnRecord};
 
 on_both_backends!(
     s09_timer_fires_once_with_text_and_action_and_is_not_armed_again,
@@ -122,8 +122,7 @@ async fn timers_due_while_no_scheduler_runs_fire_once_afterwards(backend: Backen
         engine.say(session_id, "m-1", "你好").await;
     }
     let due = engine.session("s3").await.timers[0].due_at;
-    eventually(DEADLINE, "all timers are overdue", || async { (turnwheel::base::clock::now() > due).then_some(()) })
-        .await;
+    eventually(DEADLINE, "all timers are overdue", || async { (base::clock::now() > due).then_some(()) }).await;
     engine.start_scheduler();
     for session_id in sessions {
         fired(&engine, session_id).await;

@@ -6,8 +6,8 @@ use crate::support::eventually;
 use crate::support::script::{ScriptedModel, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::types::cause::Cause;
-use turnwheel::types::event::ReplyKind;
+use types::cause::Cause;
+use types::event::ReplyKind;
 
 on_both_backends! {
     a_deep_answer_of_an_api_is_kept_as_a_text,
@@ -31,8 +31,7 @@ async fn a_deep_answer_of_an_api_is_kept_as_a_text(backend: Backend) {
     let calls = std::sync::atomic::AtomicUsize::new(0);
     engine.api.script(move |_, _| {
         // The deepest that is taken as it is, and the deepest that a JSON reader takes at all.
-        let levels =
-            [turnwheel::types::depth::MAX_DEPTH, 126][calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst).min(1)];
+        let levels = [types::depth::MAX_DEPTH, 126][calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst).min(1)];
         (200, nested(levels), Duration::ZERO)
     });
     engine.say("s1", "m-1", "几天到").await;
@@ -40,7 +39,7 @@ async fn a_deep_answer_of_an_api_is_kept_as_a_text(backend: Backend) {
     let steps = engine.store.steps("s1", "m-1").await.unwrap();
     let results: Vec<&Value> =
         steps.iter().filter(|step| step.kind == "tool").map(|step| &step.output["result"]).collect();
-    assert_eq!(results, [&nested(turnwheel::types::depth::MAX_DEPTH), &Value::from(nested(126).to_string())]);
+    assert_eq!(results, [&nested(types::depth::MAX_DEPTH), &Value::from(nested(126).to_string())]);
 }
 
 async fn a_deep_job_goes_to_the_dead_letters_and_the_session_goes_on(backend: Backend) {
@@ -50,7 +49,7 @@ async fn a_deep_job_goes_to_the_dead_letters_and_the_session_goes_on(backend: Ba
                "metadata": {"a": nested(levels)}, "attachments": [{"type": "image", "url": "x", "more": nested(levels)}]})
     };
     engine.publish_job("s1", job("m-1", 100)).await;
-    engine.publish_job("s1", job("m-2", turnwheel::types::depth::MAX_DEPTH)).await;
+    engine.publish_job("s1", job("m-2", types::depth::MAX_DEPTH)).await;
     engine.turn("s1", "m-2").await;
     let letters = eventually(DEADLINE, "the deep job is given up", || async {
         Some(engine.dead_letters().await).filter(|letters| !letters.is_empty())

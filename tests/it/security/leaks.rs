@@ -8,12 +8,12 @@ use crate::support::model_server::{Answer, ModelServer};
 use crate::support::process::Process;
 use crate::support::script::{action, decision, plan};
 use crate::support::servers::free_port;
+use base::config::{Backend, Settings};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use turnwheel::base::config::{Backend, Settings};
 
 /// As operators have them, and as they should not be. Each has a part that stays as it is in every spelling.
 const PLAIN: &str = "pl4nted-QX7ZJ9WK-token";
@@ -146,7 +146,7 @@ impl Dev {
             ("TURNWHEEL_MODELS__DEFAULT__MAX_RETRIES", "1"),
         ];
         let process = Process::start_with(folder.path(), &settings, &["--log", "trace", "dev"], &env);
-        let client = turnwheel::base::http_client::builder().no_proxy().build().unwrap();
+        let client = base::http_client::builder().no_proxy().build().unwrap();
         let dev = Self { folder, settings, client, _process: process };
         let ready = dev.url("/readyz");
         eventually(DEADLINE, "dev is ready", || async {

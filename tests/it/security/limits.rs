@@ -4,13 +4,13 @@ use crate::scenarios::sales;
 use crate::support::backend::embedded;
 use crate::support::engine::DEADLINE;
 use crate::support::{background, eventually};
+use gateway::{self, GatewayState, Limits, MAX_BODY};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use turnwheel::gateway::{self, GatewayState, Limits, MAX_BODY};
 
 struct Gateway {
     address: std::net::SocketAddr,
@@ -32,8 +32,7 @@ impl Gateway {
         let mut limits = Limits::new(&settings);
         change(&mut limits);
         let agent = serde_json::from_str(&sales().to_string().replace("{api}", "http://127.0.0.1:9")).unwrap();
-        let agent =
-            turnwheel::definitions::agent::AgentRecord::from_document(agent, turnwheel::base::clock::now()).unwrap();
+        let agent = definitions::agent::AgentRecord::from_document(agent, base::clock::now()).unwrap();
         backend.store.put_agent(agent).await.unwrap();
         let state = GatewayState::new(backend.queue, backend.store, Arc::new(settings)).with_limits(limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -145,7 +144,7 @@ async fn a_body_over_the_limit_is_413_however_it_is_sent() {
 #[tokio::test]
 async fn a_head_over_the_limit_is_431_and_the_connection_ends() {
     let gateway = Gateway::start(|_| {}, &[]).await;
-    let limit = Limits::new(&turnwheel::base::config::Settings::default()).head_bytes;
+    let limit = Limits::new(&base::config::Settings::default()).head_bytes;
     let with = |bytes: usize| {
         format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-a: {}\r\n\r\n", "a".repeat(bytes))
     };

@@ -8,13 +8,13 @@ mod limits;
 mod targets;
 
 use crate::support::background;
+use engine::action::ActionResult;
+use engine::action::http::{HttpCaller, SecretFill};
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use turnwheel::engine::action::ActionResult;
-use turnwheel::engine::action::http::{HttpCaller, SecretFill};
-use turnwheel::types::agent::HttpCall;
+use types::agent::HttpCall;
 
 type Script = dyn Fn(&str) -> String + Send + Sync;
 

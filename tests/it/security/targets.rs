@@ -1,12 +1,12 @@
 //! Whom a skill may reach: what is private is refused however it is written, and nothing gets around the check.
 
 use super::{Raw, call, ok, text};
+use base::http_client::private::{Guard, GuardedResolver, Lookup};
 use futures::FutureExt;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use turnwheel::base::http_client::private::{Guard, GuardedResolver, Lookup};
 
 /// Ways to write the address that the server listens on, or one that leads to it.
 const LOOPBACK: &[&str] = &[
@@ -132,7 +132,7 @@ fn client(allow: &[&str], answers: Vec<Vec<&'static str>>) -> (reqwest::Client, 
     });
     let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();
     let resolver = GuardedResolver::with_lookup(Arc::new(Guard::new(&allow).unwrap()), lookup);
-    let client = turnwheel::base::http_client::builder().no_proxy().dns_resolver(resolver).build().unwrap();
+    let client = base::http_client::builder().no_proxy().dns_resolver(resolver).build().unwrap();
     (client, asked)
 }
 

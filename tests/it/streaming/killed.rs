@@ -9,13 +9,13 @@ use crate::support::model_stream::Stream;
 use crate::support::process::{Process, toml};
 use crate::support::script::{Answer, ScriptedModel};
 use crate::support::servers::free_port;
+use base::clock;
+use definitions::workflow::definition::WorkflowRecord;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use turnwheel::base::clock;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind;
+use types::turn::Outcome;
 
 /// Breaks off after half a sentence the first time.
 async fn half_then_whole() -> ScriptedModel {

@@ -11,17 +11,17 @@ use crate::scenarios::{acts, answer, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::within;
+use base::clock;
+use definitions::workflow::definition::WorkflowRecord;
+use engine::model::paced::Delta;
 use futures::StreamExt;
+use lab::invariants;
 use serde_json::{Value, json};
 use sse_stream::SseStream;
 use std::future::Future;
 use tokio::sync::Mutex;
-use turnwheel::base::clock;
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::engine::model::paced::Delta;
-use turnwheel::lab::invariants;
-use turnwheel::types::event::{Event, EventType, Reply, ReplyKind};
-use turnwheel::types::texts::{Shown, Texts};
+use types::event::{Event, EventType, Reply, ReplyKind};
+use types::texts::{Shown, Texts};
 
 /// Decides for the FLOW `speak` at first, to apologise when it has failed, and lets `speaks` answer its agent, which is told how
 /// often it has been asked before.
@@ -121,7 +121,7 @@ impl Reader {
     fn of(base: &str) -> Self {
         Self {
             url: format!("{base}/api/v1/sessions/s1/events"),
-            client: turnwheel::base::http_client::builder().no_proxy().build().unwrap(),
+            client: base::http_client::builder().no_proxy().build().unwrap(),
             last_id: 0,
             texts: Texts::default(),
             display: Vec::new(),

@@ -9,8 +9,8 @@ use crate::support::script::Answer;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::json;
-use turnwheel::types::event::{Reply, ReplyKind};
-use turnwheel::types::texts::Texts;
+use types::event::{Reply, ReplyKind};
+use types::texts::Texts;
 
 /// How a text of a turn comes about: the pieces of each attempt, the last of which its whole text goes on from, unless another
 /// text takes its place.

@@ -8,16 +8,16 @@ use crate::support::engine::{Backend, Engine};
 use crate::support::model_stream::Stream;
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
+use base::clock;
+use definitions::knowledge::source::{Origin, Source};
+use definitions::workflow::definition::WorkflowRecord;
+use engine::workflow::{FlowContext, FlowError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use turnwheel::base::clock;
-use turnwheel::definitions::knowledge::source::{Origin, Source};
-use turnwheel::definitions::workflow::definition::WorkflowRecord;
-use turnwheel::engine::workflow::{FlowContext, FlowError};
-use turnwheel::types::event::ReplyKind;
-use turnwheel::types::texts::Texts;
-use turnwheel::types::turn::Outcome;
+use types::event::ReplyKind;
+use types::texts::Texts;
+use types::turn::Outcome;
 
 on_both_backends!(
     a_flow_in_rust_says_its_text_while_it_is_made,

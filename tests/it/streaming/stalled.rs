@@ -8,10 +8,10 @@ use crate::support::model_stream::Stream;
 use crate::support::script::{Answer, ScriptedModel};
 use serde_json::json;
 use std::time::Duration;
-use turnwheel::types::duration::Text;
-use turnwheel::types::event::{Event, ReplyKind};
-use turnwheel::types::texts::Texts;
-use turnwheel::types::turn::Outcome;
+use types::duration::Text;
+use types::event::{Event, ReplyKind};
+use types::texts::Texts;
+use types::turn::Outcome;
 
 on_both_backends!(
     a_text_that_stands_still_is_said_anew,

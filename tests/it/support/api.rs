@@ -5,12 +5,12 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use base::clock::Clock;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use turnwheel::base::clock::Clock;
-use turnwheel::types::timestamp::Timestamp;
+use types::timestamp::Timestamp;
 
 /// One call.
 #[derive(Clone, Debug)]

@@ -1,17 +1,17 @@
 //! A fresh backend for each test.
 
 use super::engine::{Backend, quick};
+use base::clock::Clock;
+use base::config::Settings;
+use base::tasks::Tasks;
+use cluster::mongo::MongoStore;
+use cluster::nats::NatsQueue;
+use embedded::queue::EmbeddedQueue;
+use embedded::store::{EmbeddedFile, EmbeddedStore};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turnwheel::base::clock::Clock;
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::Tasks;
-use turnwheel::cluster::mongo::MongoStore;
-use turnwheel::cluster::nats::NatsQueue;
-use turnwheel::embedded::queue::EmbeddedQueue;
-use turnwheel::embedded::store::{EmbeddedFile, EmbeddedStore};
-use turnwheel::types::duration::Text;
+use types::duration::Text;
 
 /// The embedded backend, in memory.
 pub async fn embedded() -> Backend {
@@ -47,7 +47,7 @@ async fn embedded_of(settings: Settings, clock: Clock) -> Backend {
 }
 
 async fn on_file(settings: Settings, clock: Clock) -> (Arc<EmbeddedFile>, Backend) {
-    let settings = Settings { backend: turnwheel::base::config::Backend::Embedded, ..settings };
+    let settings = Settings { backend: base::config::Backend::Embedded, ..settings };
     let file = EmbeddedFile::in_memory_by(clock).unwrap();
     let backend = Backend {
         queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),

@@ -7,14 +7,14 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use base::clock::Clock;
+use base::tasks::{OnPanic, Tasks};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use turnwheel::base::clock::Clock;
-use turnwheel::base::tasks::{OnPanic, Tasks};
-use turnwheel::types::timestamp::Timestamp;
+use types::timestamp::Timestamp;
 
 /// The queue of calls for plain text, which name no schema.
 pub const PLAIN: &str = "text";

@@ -1,8 +1,8 @@
 //! The real binary as a process of its own, to be killed.
 
+use base::config::{Backend, Settings};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use turnwheel::base::config::{Backend, Settings};
 
 /// A running `turnwheel`; killed when dropped.
 pub struct Process {

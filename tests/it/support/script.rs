@@ -2,10 +2,10 @@
 
 use super::connections::Connections;
 use super::model_server::{Call, ModelServer};
+use base::clock::Clock;
 use serde_json::{Value, json};
 use std::time::Instant;
-use turnwheel::base::clock::Clock;
-use turnwheel::types::timestamp::Timestamp;
+use types::timestamp::Timestamp;
 
 pub use super::model_server::Answer;
 

@@ -1,13 +1,13 @@
 //! NATS and MongoDB for the tests: the pair that `tests/run` started, else one of this test binary's own; and private ones
 //! that a test may stop.
 
+use base::config::{Backend, Settings, Streams};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
-use turnwheel::base::config::{Backend, Settings, Streams};
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(60);

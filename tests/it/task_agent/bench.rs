@@ -5,29 +5,27 @@ use crate::support::backend::embedded;
 use crate::support::engine::Backend;
 use crate::support::model_server::ModelServer;
 use async_trait::async_trait;
+use base::clock::{self, Clock};
+use base::config::{self, Provider, Settings};
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::{LimitsConfig, Retry, Shape, Stage, Target, Workflow, WorkflowRecord};
+use definitions::workflow::template::InputMapping;
+use engine::action::http::{HttpCaller, SecretFill};
+use engine::action::tool::Tools;
+use engine::journal::{Guard, Journal};
+use engine::model::Models;
+use engine::workflow::Flows;
+use engine::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
+use engine::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
+use engine::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use turnwheel::base::clock::{self, Clock};
-use turnwheel::base::config::{self, Provider, Settings};
-use turnwheel::definitions::agent::AgentRecord;
-use turnwheel::definitions::workflow::definition::{
-    LimitsConfig, Retry, Shape, Stage, Target, Workflow, WorkflowRecord,
-};
-use turnwheel::definitions::workflow::template::InputMapping;
-use turnwheel::engine::action::http::{HttpCaller, SecretFill};
-use turnwheel::engine::action::tool::Tools;
-use turnwheel::engine::journal::{Guard, Journal};
-use turnwheel::engine::model::Models;
-use turnwheel::engine::workflow::Flows;
-use turnwheel::engine::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
-use turnwheel::engine::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
-use turnwheel::engine::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
-use turnwheel::storage::store::Store;
-use turnwheel::storage::store::records::{Acquire, Acquired, NewSession};
-use turnwheel::types::duration::Text;
-use turnwheel::types::step::StepRecord;
+use storage::store::Store;
+use storage::store::records::{Acquire, Acquired, NewSession};
+use types::duration::Text;
+use types::step::StepRecord;
 
 /// See the module.
 pub struct Bench {

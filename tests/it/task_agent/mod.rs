@@ -9,16 +9,16 @@ use crate::support::eventually;
 use crate::support::model_server::{Answer, PLAIN};
 use crate::support::model_stream::Stream;
 use bench::{Bench, messages, of_agent, streams};
+use engine::workflow::orchestration::event::RunEventType::{
+    RunCompleted, RunFailed, RunStarted, StepCompleted, StepDelta,
+};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use turnwheel::engine::workflow::orchestration::event::RunEventType::{
-    RunCompleted, RunFailed, RunStarted, StepCompleted, StepDelta,
-};
 use turnwheel::testing::{Script, act, call, say, stream};
-use turnwheel::types::step::Tokens;
+use types::step::Tokens;
 
 on_both_backends!(a_model_and_its_tools_come_to_an_answer, what_a_killed_worker_has_done_is_not_done_again);
 
@@ -36,8 +36,7 @@ fn clerk() -> Value {
 
 async fn with_count(backend: Backend) -> Bench {
     let mut bench = Bench::of(backend, clerk()).await;
-    bench.tools =
-        bench.tools.with("count", |_: turnwheel::engine::action::function::NoParams| async { Ok::<_, String>(7) });
+    bench.tools = bench.tools.with("count", |_: engine::action::function::NoParams| async { Ok::<_, String>(7) });
     bench
 }
 
@@ -108,7 +107,7 @@ async fn a_model_and_its_tools_come_to_an_answer(backend: Backend) {
         "over the record it is the same"
     );
     assert_eq!((bench.server.calls().len(), bench.api.calls("/orders").len()), (2, 1), "and nobody is asked again");
-    let ids = |events: &[turnwheel::engine::workflow::orchestration::event::RunEvent]| -> Vec<String> {
+    let ids = |events: &[engine::workflow::orchestration::event::RunEvent]| -> Vec<String> {
         events.iter().filter(|event| event.kind != StepDelta).map(|event| event.event_id.clone()).collect()
     };
     assert_eq!(ids(&repeated), ids(&events));

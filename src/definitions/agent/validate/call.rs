@@ -1,14 +1,14 @@
 //! HTTP calls and the JSON Schema of their parameters.
 
 use super::Check;
-use crate::base::config::nearest::question;
-use crate::base::config::secrets::references;
-use crate::definitions::document::finding::quoted;
-use crate::types::agent::HttpCall;
+use crate::document::finding::quoted;
 use axum::http::HeaderName;
+use base::config::nearest::question;
+use base::config::secrets::references;
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
+use types::agent::HttpCall;
 use url::Url;
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];

@@ -1,7 +1,7 @@
 //! Unknown fields: they change the hash but nothing else, so most of them are typing mistakes.
 
-use crate::base::config::nearest::question;
-use crate::definitions::document::Report;
+use crate::document::Report;
+use base::config::nearest::question;
 use serde_json::Value;
 
 /// The fields of one table, with the tables and lists of tables below it. A test holds this to the Rust types.
@@ -97,8 +97,8 @@ fn walk(value: &Value, known: &Fields, path: &str, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::agent::AgentConfig;
     use serde_json::json;
+    use types::agent::AgentConfig;
 
     fn names(value: &Value) -> Vec<&str> {
         let mut names: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();

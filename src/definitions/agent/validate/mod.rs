@@ -7,22 +7,22 @@ mod call;
 mod fields;
 mod rule;
 
-use crate::definitions::document::{Finding, Report};
+use crate::document::{Finding, Report};
 
 use super::AgentRecord;
 use super::load::AgentError;
-use crate::base::config::Settings;
-use crate::base::config::nearest::question;
-use crate::base::http_client::private::Guard;
-use crate::definitions::document::finding::quoted;
-use crate::types::action::{Action, ActionKind};
-use crate::types::agent::{AgentConfig, bare};
-use crate::types::budget::Budget;
-use crate::types::ids;
-use crate::types::model_names::ModelNames;
-use crate::types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
+use crate::document::finding::quoted;
+use base::config::Settings;
+use base::config::nearest::question;
+use base::http_client::private::Guard;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use types::action::{Action, ActionKind};
+use types::agent::{AgentConfig, bare};
+use types::budget::Budget;
+use types::ids;
+use types::model_names::ModelNames;
+use types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 
 /// Functions of the engine that a tool may name in `builtin`.
 pub const BUILTINS: &[&str] = &["now"];
@@ -218,7 +218,7 @@ impl Check<'_> {
             ("flows", !config.flows.is_empty()),
             ("timers", !config.timers.is_empty()),
             ("knowledge", config.knowledge.is_some()),
-            ("handoff", config.handoff != crate::types::agent::HandoffConfig::default()),
+            ("handoff", config.handoff != types::agent::HandoffConfig::default()),
         ];
         for (field, _) in given.into_iter().filter(|(_, given)| *given) {
             let hint =

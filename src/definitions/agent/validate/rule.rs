@@ -2,11 +2,11 @@
 
 use super::Check;
 use super::call::{placeholders, texts};
-use crate::base::config::nearest::question;
-use crate::definitions::document::finding::quoted;
-use crate::types::action::Action;
+use crate::document::finding::quoted;
+use base::config::nearest::question;
 use regex::Regex;
 use serde_json::{Map, Value};
+use types::action::Action;
 
 const CONDITIONS: [&str; 6] = ["contains", "matches", "result_of", "ok", "failed", "always"];
 

@@ -1,4 +1,4 @@
-use crate::definitions::agent::validate::*;
+use crate::agent::validate::*;
 use serde_json::json;
 
 const ALLOWED: &[&str] = &["ORDERS_TOKEN"];
@@ -20,7 +20,7 @@ fn base() -> Value {
 }
 
 fn report(document: &Value) -> Report {
-    let config = crate::definitions::agent::load::typed(document).unwrap();
+    let config = crate::agent::load::typed(document).unwrap();
     let allow: Vec<String> = ALLOWED.iter().map(|name| (*name).to_owned()).collect();
     let flows = ["parallel_analysis".to_owned()];
     let models = ["fast".to_owned()];
@@ -225,7 +225,7 @@ fn what_only_chats_have_is_a_warning_in_a_task_agent() {
 fn flows_that_are_not_known_here_are_not_judged() {
     let mut document = base();
     document["flows"] = json!(["anything"]);
-    let config = crate::definitions::agent::load::typed(&document).unwrap();
+    let config = crate::agent::load::typed(&document).unwrap();
     let allow = ["ORDERS_TOKEN".to_owned()];
     let report = validate(&config, &document, Context { secrets_allow: &allow, ..Context::default() });
     assert_eq!(report, Report::default());
@@ -235,7 +235,7 @@ fn flows_that_are_not_known_here_are_not_judged() {
 fn what_is_wrong_is_found_by_line_and_column() {
     let known = Known::new(&Settings::default(), vec!["parallel_analysis".into()]);
     let told = |name: &str, text: &str| {
-        let checked = crate::definitions::agent::load::text(name.as_ref(), text).and_then(|agent| known.check(agent));
+        let checked = crate::agent::load::text(name.as_ref(), text).and_then(|agent| known.check(agent));
         match checked {
             Ok((_, warnings)) => warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
             Err(error) => error.to_string(),
@@ -280,7 +280,7 @@ fn what_is_wrong_is_found_by_line_and_column() {
     }
     let json = told("a.json", "{\"id\": \"a\", \"sop\": \"x\",\n \"double_text\": \"both\"}");
     assert_eq!(json, "line 2, column 17: double_text: unknown variant `both`, expected `queue` or `merge`");
-    let stored = known.check(AgentRecord::from_document(json!({"id": "a"}), crate::base::clock::now()).unwrap());
+    let stored = known.check(AgentRecord::from_document(json!({"id": "a"}), base::clock::now()).unwrap());
     assert!(stored.unwrap_err().to_string().starts_with("sop: "), "without a text there is no line");
 }
 
@@ -289,7 +289,7 @@ fn a_private_host_that_workers_may_not_call_is_warned_of() {
     let agent = |url: &str| {
         let document = json!({"id": "a", "sop": "x", "skills": [
             {"id": "s", "description": "d", "params": {"type": "object"}, "http": {"url": url}}]});
-        AgentRecord::from_document(document, crate::types::timestamp::Timestamp::from_millis(0)).unwrap()
+        AgentRecord::from_document(document, types::timestamp::Timestamp::from_millis(0)).unwrap()
     };
     let warned = |known: &Known, url: &str| !known.check(agent(url)).unwrap().1.is_empty();
     let some = Known::default().with_private(["10.0.0.0/8".to_owned(), "no host!".to_owned()]);

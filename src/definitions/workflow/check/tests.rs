@@ -1,8 +1,8 @@
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::check::*;
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::types::timestamp::Timestamp;
+use crate::agent::AgentRecord;
+use crate::workflow::check::*;
+use crate::workflow::definition::WorkflowRecord;
 use serde_json::{Value, json};
+use types::timestamp::Timestamp;
 
 fn table<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())

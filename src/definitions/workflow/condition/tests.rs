@@ -1,5 +1,5 @@
-use crate::definitions::workflow::condition::*;
-use crate::definitions::workflow::outputs::OutputStore;
+use crate::workflow::condition::*;
+use crate::workflow::outputs::OutputStore;
 
 fn holds(condition: &str, outputs: &[(&str, &str)]) -> bool {
     let mut store = OutputStore::new("帮我写段代码");

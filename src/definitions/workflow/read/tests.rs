@@ -1,7 +1,7 @@
-use crate::definitions::workflow::condition::Condition;
-use crate::definitions::workflow::definition::{Retry, Shape, Target};
-use crate::definitions::workflow::known::KnownRunnables;
-use crate::definitions::workflow::read::*;
+use crate::workflow::condition::Condition;
+use crate::workflow::definition::{Retry, Shape, Target};
+use crate::workflow::known::KnownRunnables;
+use crate::workflow::read::*;
 use serde_json::json;
 use std::time::Duration;
 

@@ -16,12 +16,12 @@ mod quotation;
 pub mod rule;
 
 use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ToolCall};
-use crate::engine::prompt::is_chinese;
-use crate::types::action::{Action, ActionKind};
+use crate::prompt::is_chinese;
 use async_trait::async_trait;
 use quotation::quotation;
 use rule::{Groups, Rule};
 use serde_json::{Value, json};
+use types::action::{Action, ActionKind};
 
 /// What it calls itself.
 pub const NAME: &str = "offline";
@@ -181,9 +181,9 @@ fn no_rule(facts: &Facts) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::model::{PromptMessage, PromptRole, ResponseSchema};
-    use crate::types::agent::AgentConfig;
+    use crate::model::{PromptMessage, PromptRole, ResponseSchema};
     use std::sync::Arc;
+    use types::agent::AgentConfig;
 
     fn agent() -> Arc<AgentConfig> {
         Arc::new(
@@ -378,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_streamed_answer_comes_in_a_few_pieces() {
-        let (sink, mut deltas) = crate::engine::model::delta::deltas();
+        let (sink, mut deltas) = crate::model::delta::deltas();
         let request = ModelRequest::new(vec![PromptMessage::new(PromptRole::User, "研究电池回收")]);
         let read = async {
             let mut pieces = Vec::new();

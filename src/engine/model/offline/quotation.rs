@@ -1,9 +1,9 @@
 //! The reply that the offline model writes from knowledge.
 
-use crate::definitions::knowledge::passages::sentences;
-use crate::engine::knowledge::terms;
-use crate::engine::model::Grounds;
-use crate::engine::prompt::is_chinese;
+use crate::knowledge::terms;
+use crate::model::Grounds;
+use crate::prompt::is_chinese;
+use definitions::knowledge::passages::sentences;
 use std::collections::HashSet;
 
 /// The most bytes that are quoted beyond the first sentence.
@@ -40,9 +40,9 @@ fn quoted(passage: &str, question: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::knowledge::Hit;
-    use crate::engine::model::offline::Offline;
-    use crate::engine::model::{Facts, Model, ModelRequest};
+    use crate::knowledge::Hit;
+    use crate::model::offline::Offline;
+    use crate::model::{Facts, Model, ModelRequest};
     use std::sync::Arc;
 
     #[tokio::test]

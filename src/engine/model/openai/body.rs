@@ -2,8 +2,8 @@
 
 use super::OpenAi;
 use super::form::{Form, Format, REASONING, Streaming};
-use crate::engine::model::control_tokens::{defused, is_foreign};
-use crate::engine::model::{ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec};
+use crate::model::control_tokens::{defused, is_foreign};
+use crate::model::{ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -170,7 +170,7 @@ fn write_schema(messages: &mut Vec<Value>, schema: &ResponseSchema) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::model::openai::form::Known;
+    use crate::model::openai::form::Known;
     use std::sync::Arc;
 
     #[test]

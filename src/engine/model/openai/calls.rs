@@ -4,7 +4,7 @@
 //! call the index 0, repeat `id` and `name` in every piece, or leave out one or both.
 
 use super::reply::{CallPart, grow};
-use crate::engine::model::ToolCall;
+use crate::model::ToolCall;
 use serde_json::Value;
 
 /// The tool calls of one streamed answer, as far as they have arrived.

@@ -4,7 +4,7 @@
 //! best form. After a refusal that names a part of it, the client takes the next form, and remembers the one that worked.
 
 use super::refusal::Refusal;
-use crate::engine::model::{ModelRequest, ToolCall};
+use crate::model::{ModelRequest, ToolCall};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -164,8 +164,8 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::http_client::retry::Fault;
-    use crate::engine::model::{PromptMessage, PromptRole};
+    use crate::model::{PromptMessage, PromptRole};
+    use base::http_client::retry::Fault;
     use serde_json::{Map, json};
 
     #[test]

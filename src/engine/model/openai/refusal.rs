@@ -1,7 +1,7 @@
 //! The part of a request that a server has refused, as far as its error message names it.
 
-use crate::base::config;
-use crate::base::http_client::retry::Fault;
+use base::config;
+use base::http_client::retry::Fault;
 
 /// Words of servers that do not know a `response_format`.
 const FORMAT_WORDS: &[&str] = &[

@@ -1,17 +1,17 @@
 //! What an answer looks like on the wire, whole or in pieces.
 
 use super::body::Names;
-use crate::base::config;
-use crate::base::config::mask::Masker;
-use crate::base::http_client::bounded;
-use crate::base::http_client::retry::Fault;
-use crate::engine::model::thoughts::{self, Thoughts};
-use crate::engine::model::{ModelReply, ToolCall, answer};
-use crate::types::depth;
-use crate::types::step::Tokens;
+use crate::model::thoughts::{self, Thoughts};
+use crate::model::{ModelReply, ToolCall, answer};
+use base::config;
+use base::config::mask::Masker;
+use base::http_client::bounded;
+use base::http_client::retry::Fault;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tracing::warn;
+use types::depth;
+use types::step::Tokens;
 
 /// The most bytes of a server's message that an error repeats.
 pub(super) const MAX_MESSAGE: usize = 1_000;

@@ -6,13 +6,12 @@
 use super::calls::Calls;
 use super::reply::{Found, Message, Usage, grow, message_of, or_null, read_whole, reason};
 use super::{MAX_ANSWER, too_large};
-use crate::base::config::mask::Masker;
-use crate::base::config::mask::pieces::Pieces;
-use crate::base::http_client::retry::Fault;
-use crate::base::http_client::{self, bounded};
-use crate::engine::model::DeltaSink;
-use crate::engine::model::thoughts::{self, Shown, Thoughts};
-use crate::types::duration;
+use crate::model::DeltaSink;
+use crate::model::thoughts::{self, Shown, Thoughts};
+use base::config::mask::Masker;
+use base::config::mask::pieces::Pieces;
+use base::http_client::retry::Fault;
+use base::http_client::{self, bounded};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use reqwest::Response;
@@ -21,6 +20,7 @@ use serde_json::Value;
 use sse_stream::SseStream;
 use std::future::Future;
 use std::time::Duration;
+use types::duration;
 
 /// What a stream's last event holds.
 const DONE: &str = "[DONE]";

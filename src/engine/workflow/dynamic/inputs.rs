@@ -3,8 +3,8 @@
 
 use super::results::Results;
 use super::review::Review;
-use crate::definitions::workflow::definition::SubAgent;
-use crate::engine::prompt::{escaped, is_chinese};
+use crate::prompt::{escaped, is_chinese};
+use definitions::workflow::definition::SubAgent;
 use serde_json::json;
 use std::fmt::Write;
 

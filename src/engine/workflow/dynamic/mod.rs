@@ -23,7 +23,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use crate::definitions::workflow::node::Node;
+use definitions::workflow::node::Node;
 pub(super) use run::run;
 
 /// The nodes whose agent's answer is the output as it is.

@@ -6,12 +6,12 @@ use super::review::Review;
 use super::route::{TARGETS, Triage, select_triage_path};
 use super::structured::{Unusable, ask};
 use super::{inputs, orchestrator, schema, summary};
-use crate::definitions::workflow::definition::Dynamic;
-use crate::definitions::workflow::node::Node;
-use crate::engine::journal::StepError;
-use crate::engine::workflow::orchestration::ask::Asked;
-use crate::engine::workflow::orchestration::failure::Failure;
-use crate::engine::workflow::orchestration::part::Part;
+use crate::journal::StepError;
+use crate::workflow::orchestration::ask::Asked;
+use crate::workflow::orchestration::failure::Failure;
+use crate::workflow::orchestration::part::Part;
+use definitions::workflow::definition::Dynamic;
+use definitions::workflow::node::Node;
 use serde_json::json;
 use std::sync::Arc;
 

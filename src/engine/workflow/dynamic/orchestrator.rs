@@ -3,12 +3,12 @@
 use super::inputs;
 use super::plan::{PlanStep, branch_ids, groups};
 use super::results::{Results, StepResult};
-use crate::definitions::workflow::definition::Dynamic;
-use crate::definitions::workflow::scope::Scope;
-use crate::engine::workflow::orchestration::event::RunEventType;
-use crate::engine::workflow::orchestration::failure::Failure;
-use crate::engine::workflow::orchestration::part::{Part, Told};
-use crate::engine::workflow::orchestration::{parallel, stage};
+use crate::workflow::orchestration::event::RunEventType;
+use crate::workflow::orchestration::failure::Failure;
+use crate::workflow::orchestration::part::{Part, Told};
+use crate::workflow::orchestration::{parallel, stage};
+use definitions::workflow::definition::Dynamic;
+use definitions::workflow::scope::Scope;
 use std::sync::Arc;
 
 /// What the steps of `plan` come to; each sees what was there before, and what the groups before it have found.

@@ -1,7 +1,7 @@
 //! Which node came before which, for a run that is repeated from a node on.
 
-use crate::definitions::workflow::definition::Dynamic;
-use crate::definitions::workflow::node::Node;
+use definitions::workflow::definition::Dynamic;
+use definitions::workflow::node::Node;
 
 /// A node in a path, such as `triage[2]`: its id, and how often it had been activated by then, if that is said.
 pub type Place<'p> = (&'p str, Option<u32>);

@@ -1,7 +1,7 @@
 //! Plans, and what replaces one after a review (D-05 to D-07). Every error is a text that goes back to the model.
 
-use crate::base::http_client::bounded;
-use crate::engine::model::answer;
+use crate::model::answer;
+use base::http_client::bounded;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;

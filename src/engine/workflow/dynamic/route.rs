@@ -1,7 +1,7 @@
 //! The nodes, and the one function that chooses between them (D-09 to D-11).
 
 use super::plan::{TriageAction, TriagePlan, TriageReplan};
-use crate::definitions::workflow::node::Node;
+use definitions::workflow::node::Node;
 use serde::Serialize;
 
 /// Where triage can lead, in this order.

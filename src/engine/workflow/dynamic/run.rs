@@ -2,16 +2,16 @@
 
 use super::nodes::{Message, State, Step};
 use super::results::Results;
-use crate::definitions::workflow::definition::Dynamic;
-use crate::definitions::workflow::node::Node;
-use crate::engine::workflow::orchestration::event::RunEventType;
-use crate::engine::workflow::orchestration::failure::Failure;
-use crate::engine::workflow::orchestration::part::{Part, Told};
-use crate::engine::workflow::orchestration::workflow::Output;
+use crate::workflow::orchestration::event::RunEventType;
+use crate::workflow::orchestration::failure::Failure;
+use crate::workflow::orchestration::part::{Part, Told};
+use crate::workflow::orchestration::workflow::Output;
+use definitions::workflow::definition::Dynamic;
+use definitions::workflow::node::Node;
 use std::collections::HashMap;
 
 /// Runs a dynamic workflow on `query`.
-pub(in crate::engine::workflow) async fn run(part: &Part, dynamic: &Dynamic, query: &str) -> Result<Output, Failure> {
+pub(in crate::workflow) async fn run(part: &Part, dynamic: &Dynamic, query: &str) -> Result<Output, Failure> {
     let mut state = State { dynamic, query: query.to_owned(), results: Results::default() };
     let mut activations = Activations { most: dynamic.max_iterations, of: HashMap::new(), all: 0 };
     let mut message = Message::Query;

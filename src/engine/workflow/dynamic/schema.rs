@@ -1,6 +1,6 @@
 //! The structures that roles answer with (CONTRACT.md, "Model calls").
 
-use crate::engine::model::ResponseSchema;
+use crate::model::ResponseSchema;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

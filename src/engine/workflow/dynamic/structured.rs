@@ -1,13 +1,13 @@
 //! Asking a role for a structure: once, and once more when the answer cannot be used (OP-D2). The questions are steps `0/model`
 //! and `1/model`.
 
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::definition::Role;
-use crate::engine::journal::StepError;
-use crate::engine::model::{Facts, ModelError, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
-use crate::engine::workflow::orchestration::event::{RunEventType, Snapshot};
-use crate::engine::workflow::orchestration::failure::Failure;
-use crate::engine::workflow::orchestration::part::{Part, Told};
+use crate::journal::StepError;
+use crate::model::{Facts, ModelError, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use crate::workflow::orchestration::event::{RunEventType, Snapshot};
+use crate::workflow::orchestration::failure::Failure;
+use crate::workflow::orchestration::part::{Part, Told};
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::Role;
 use std::sync::Arc;
 
 /// How often an answer is sent back with what is wrong with it.

@@ -3,10 +3,10 @@
 use super::inputs;
 use super::results::Results;
 use super::structured::player;
-use crate::definitions::workflow::definition::Dynamic;
-use crate::engine::workflow::orchestration::failure::Failure;
-use crate::engine::workflow::orchestration::part::Part;
-use crate::engine::workflow::orchestration::task_agent;
+use crate::workflow::orchestration::failure::Failure;
+use crate::workflow::orchestration::part::Part;
+use crate::workflow::orchestration::task_agent;
+use definitions::workflow::definition::Dynamic;
 use std::sync::Arc;
 
 /// Writes the answer to `query` from the results; `note` goes with it, and stands alone where there are none.

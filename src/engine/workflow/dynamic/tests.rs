@@ -6,10 +6,10 @@ use super::results::{Results, StepResult};
 use super::review::Review;
 use super::route::{TARGETS, Triage, select_triage_path};
 use super::{inputs, schema};
-use crate::definitions::workflow::definition::{Dynamic, Shape, WorkflowRecord};
-use crate::definitions::workflow::node::Node;
-use crate::definitions::workflow::read;
-use crate::engine::workflow::orchestration::ask::Asked;
+use crate::workflow::orchestration::ask::Asked;
+use definitions::workflow::definition::{Dynamic, Shape, WorkflowRecord};
+use definitions::workflow::node::Node;
+use definitions::workflow::read;
 use serde_json::json;
 use std::path::Path;
 

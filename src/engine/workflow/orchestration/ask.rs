@@ -3,9 +3,9 @@
 use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
 use super::part::{Part, Told};
-use crate::engine::journal::{Journal, JournalError};
-use crate::engine::workflow::Question;
-use crate::engine::workflow::asking::Heard;
+use crate::journal::{Journal, JournalError};
+use crate::workflow::Question;
+use crate::workflow::asking::Heard;
 use serde_json::{Value, json};
 use std::future::pending;
 

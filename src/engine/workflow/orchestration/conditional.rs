@@ -4,8 +4,8 @@ use super::failure::Failure;
 use super::part::Part;
 use super::stage;
 use super::workflow::Output;
-use crate::definitions::workflow::definition::{Route, Stage};
-use crate::definitions::workflow::scope::Scope;
+use definitions::workflow::definition::{Route, Stage};
+use definitions::workflow::scope::Scope;
 use std::sync::Arc;
 
 /// Runs the stage of the first route that fits, else the default; without either the output is empty.

@@ -1,6 +1,6 @@
 //! What a run tells while it goes on (O-06, O-07): `tw.out.<channel>.<session or run>.run`.
 
-use crate::engine::model::paced::Delta;
+use crate::model::paced::Delta;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,10 +1,10 @@
 //! Why a part of a run has no output.
 
 use super::part::Part;
-use crate::engine::journal::{JournalError, StepError};
-use crate::engine::model::ModelError;
-use crate::types::run_outcome::RunFailure;
+use crate::journal::{JournalError, StepError};
+use crate::model::ModelError;
 use std::fmt::Display;
+use types::run_outcome::RunFailure;
 
 /// See the module.
 #[derive(Debug)]

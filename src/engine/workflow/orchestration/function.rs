@@ -4,19 +4,19 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
 use super::task_agent;
-use crate::definitions::agent::AgentRecord;
-use crate::engine::journal::{Done, Label, StepError};
-use crate::engine::model::delta::Deltas;
-use crate::engine::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
-use crate::types::model_names::ModelNames;
-use crate::types::timestamp::Timestamp;
+use crate::journal::{Done, Label, StepError};
+use crate::model::delta::Deltas;
+use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
 use serde_json::{Map, json};
 use std::convert::Infallible;
 use std::sync::Arc;
+use types::model_names::ModelNames;
+use types::timestamp::Timestamp;
 
 /// The journal key of a function's output. No step of a function's own has it: see `own_key`.
-pub(in crate::engine::workflow) const RETURNED: &str = "(returned)";
+pub(in crate::workflow) const RETURNED: &str = "(returned)";
 /// A longer output is not recorded, so that its step fits into the store. A timeline shows its stage as running.
 const MAX_RECORDED: usize = 1024 * 1024;
 

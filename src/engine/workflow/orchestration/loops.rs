@@ -4,9 +4,9 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
 use super::pipeline;
-use crate::definitions::workflow::condition::Condition;
-use crate::definitions::workflow::definition::Stage;
-use crate::definitions::workflow::outputs::OutputStore;
+use definitions::workflow::condition::Condition;
+use definitions::workflow::definition::Stage;
+use definitions::workflow::outputs::OutputStore;
 use std::sync::Arc;
 
 /// What a loop is made of.

@@ -3,7 +3,7 @@
 
 use super::event::RunEvent;
 use super::run::{EventSink, RunError};
-use crate::engine::journal::Journal;
+use crate::journal::Journal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;

@@ -5,9 +5,9 @@ use super::failure::Failure;
 use super::part::{Part, Told};
 use super::stage;
 use super::workflow::Output;
-use crate::definitions::workflow::definition::Stage;
-use crate::definitions::workflow::scope::{Scope, is_or_within};
-use crate::definitions::workflow::template::InputMapping;
+use definitions::workflow::definition::Stage;
+use definitions::workflow::scope::{Scope, is_or_within};
+use definitions::workflow::template::InputMapping;
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) async fn run(
 }
 
 /// What the branches of `part` come to, `most` at once, in their order. The first that fails ends the others.
-pub(in crate::engine::workflow) async fn together<T>(
+pub(in crate::workflow) async fn together<T>(
     part: &Part,
     most: usize,
     branches: Vec<impl Future<Output = Result<T, Failure>>>,

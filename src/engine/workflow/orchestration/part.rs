@@ -7,31 +7,31 @@ use super::pinned::Pinned;
 use super::run::RunServices;
 use super::spent::Spent;
 use super::timeline::Notes;
-use crate::definitions::workflow::definition::{Shape, Workflow};
-use crate::definitions::workflow::outputs::OutputStore;
-use crate::definitions::workflow::scope::Scope;
-use crate::engine::journal::Journal;
-use crate::engine::model::paced::Delta;
-use crate::engine::workflow::asking::Asking;
-use crate::types::run_outcome::RunFailure;
-use crate::types::step::Tokens;
+use crate::journal::Journal;
+use crate::model::paced::Delta;
+use crate::workflow::asking::Asking;
+use definitions::workflow::definition::{Shape, Workflow};
+use definitions::workflow::outputs::OutputStore;
+use definitions::workflow::scope::Scope;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use types::run_outcome::RunFailure;
+use types::step::Tokens;
 use uuid::Builder;
 
 /// What all parts of a run share.
-pub(in crate::engine::workflow) struct Run {
+pub(in crate::workflow) struct Run {
     pub(super) id: String,
-    pub(in crate::engine::workflow) pinned: Pinned,
+    pub(in crate::workflow) pinned: Pinned,
     pub(super) services: RunServices,
     pub(super) journal: Journal,
     pub(super) outlet: Outlet,
-    pub(in crate::engine::workflow) spent: Spent,
+    pub(in crate::workflow) spent: Spent,
     pub(super) asking: Arc<Asking>,
     /// Branches of one parallel workflow that run at once, unless it says otherwise.
-    pub(in crate::engine::workflow) max_parallel: usize,
+    pub(in crate::workflow) max_parallel: usize,
     /// When it is only looked at.
-    pub(in crate::engine::workflow) notes: Option<Arc<Notes>>,
+    pub(in crate::workflow) notes: Option<Arc<Notes>>,
 }
 
 /// See the module. Cheap to clone.
@@ -98,18 +98,18 @@ impl Part {
     }
 
     /// A stage of the workflow that runs here, for the `nth` time, from 1.
-    pub(in crate::engine::workflow) fn node(&self, id: &str, nth: u32) -> Self {
+    pub(in crate::workflow) fn node(&self, id: &str, nth: u32) -> Self {
         let place = if nth > 1 { format!("{id}[{nth}]") } else { id.to_owned() };
         Self { stage_id: Some(id.into()), ..self.stage(&place) }
     }
 
     /// One of several things that are done at this place: what it records has a key of its own.
-    pub(in crate::engine::workflow) fn keyed(&self, id: &str) -> Self {
+    pub(in crate::workflow) fn keyed(&self, id: &str) -> Self {
         Self { key: join(&self.key, id), ..self.clone() }
     }
 
     /// The same where the run goes on without what fails: that it did is recorded.
-    pub(in crate::engine::workflow) fn keeping_failures(&self) -> Self {
+    pub(in crate::workflow) fn keeping_failures(&self) -> Self {
         Self { keeps_failures: true, ..self.clone() }
     }
 
@@ -119,7 +119,7 @@ impl Part {
     }
 
     /// A branch of the workflow that runs here.
-    pub(in crate::engine::workflow) fn branch(&self, id: &str) -> Self {
+    pub(in crate::workflow) fn branch(&self, id: &str) -> Self {
         Self { branch_id: Some(id.into()), path: join(&self.path, id), key: join(&self.key, id), ..self.clone() }
     }
 
@@ -139,7 +139,7 @@ impl Part {
     }
 
     /// What the stage here runs: a run of its own, the same however often this one is repeated.
-    pub(in crate::engine::workflow) fn inner(&self) -> Self {
+    pub(in crate::workflow) fn inner(&self) -> Self {
         let digest = md5::compute(format!("{}/{}", self.run.id, self.key));
         let run_id = Builder::from_md5_bytes(digest.0).into_uuid().to_string().into();
         Self { run_id, depth: self.depth + 1, keeps_failures: false, ..self.clone() }
@@ -160,7 +160,7 @@ impl Part {
         OutputStore::begin(shape, scope, &|id| self.run.pinned.workflow(id))
     }
 
-    pub(in crate::engine::workflow) fn run(&self) -> &Run {
+    pub(in crate::workflow) fn run(&self) -> &Run {
         &self.run
     }
 
@@ -170,7 +170,7 @@ impl Part {
     }
 
     /// How deep workflows are nested here.
-    pub(in crate::engine::workflow) fn depth(&self) -> u32 {
+    pub(in crate::workflow) fn depth(&self) -> u32 {
         self.depth
     }
 

@@ -1,7 +1,7 @@
 //! How long a run pauses between attempts: once, however often it is repeated.
 
 use super::run_tests::Ground;
-use crate::engine::workflow::{FlowContext, FlowError};
+use crate::workflow::{FlowContext, FlowError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

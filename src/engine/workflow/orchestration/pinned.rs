@@ -1,12 +1,12 @@
 //! What a run may run: every definition that it can reach, as it was when the run began.
 
 use super::part::join;
-use crate::definitions::agent::AgentRecord;
-use crate::definitions::workflow::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};
-use crate::definitions::workflow::known::models_of_stages;
-use crate::definitions::workflow::template::InputMapping;
-use crate::engine::workflow::{Flow, Flows, dynamic};
+use crate::workflow::{Flow, Flows, dynamic};
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};
+use definitions::workflow::known::models_of_stages;
+use definitions::workflow::template::InputMapping;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -206,7 +206,7 @@ impl Pinned {
     }
 
     /// The task agent of that id.
-    pub(in crate::engine::workflow) fn agent(&self, id: &str) -> Option<&Arc<AgentRecord>> {
+    pub(in crate::workflow) fn agent(&self, id: &str) -> Option<&Arc<AgentRecord>> {
         self.agents.get(id)
     }
 

@@ -4,8 +4,8 @@ use super::failure::Failure;
 use super::part::Part;
 use super::stage;
 use super::workflow::Output;
-use crate::definitions::workflow::definition::Stage;
-use crate::definitions::workflow::outputs::OutputStore;
+use definitions::workflow::definition::Stage;
+use definitions::workflow::outputs::OutputStore;
 use std::sync::Arc;
 
 /// Runs the stages whose conditions hold. Returns the output of the last one.

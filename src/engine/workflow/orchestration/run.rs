@@ -8,18 +8,18 @@ use super::pinned::Pinned;
 use super::spent::{Limits, Spent};
 use super::timeline::Notes;
 use super::workflow;
-use crate::definitions::workflow::scope::Scope;
-use crate::engine::action::http::HttpCaller;
-use crate::engine::action::tool::Tools;
-use crate::engine::journal::{Journal, JournalError};
-use crate::engine::model::Models;
-use crate::engine::workflow::asking::Asking;
-use crate::types::run_outcome::{RunFailure, RunUsage};
+use crate::action::http::HttpCaller;
+use crate::action::tool::Tools;
+use crate::journal::{Journal, JournalError};
+use crate::model::Models;
+use crate::workflow::asking::Asking;
 use async_trait::async_trait;
+use definitions::workflow::scope::Scope;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use types::run_outcome::{RunFailure, RunUsage};
 
 /// Where a run's events go.
 #[async_trait]

@@ -1,12 +1,12 @@
 //! What a run has used, and the most that it may.
 
-use crate::base::config::WorkflowLimits;
-use crate::definitions::workflow::definition::LimitsConfig;
-use crate::types::duration;
-use crate::types::run_outcome::RunUsage;
-use crate::types::step::Tokens;
+use base::config::WorkflowLimits;
+use definitions::workflow::definition::LimitsConfig;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use types::duration;
+use types::run_outcome::RunUsage;
+use types::step::Tokens;
 
 /// The most that a run may take: what its file leaves out is the setting's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Limits {
 }
 
 /// Counts against [`Limits`]; every error is a text for people.
-pub(in crate::engine::workflow) struct Spent {
+pub(in crate::workflow) struct Spent {
     limits: Limits,
     stages: AtomicU64,
     model_calls: AtomicU64,
@@ -67,7 +67,7 @@ impl Spent {
         Self { limits, stages: AtomicU64::new(0), model_calls: AtomicU64::new(0), tokens: AtomicU64::new(0) }
     }
 
-    pub(in crate::engine::workflow) fn stage(&self, depth: u32) -> Result<(), String> {
+    pub(in crate::workflow) fn stage(&self, depth: u32) -> Result<(), String> {
         let Limits { max_stages, max_depth, .. } = self.limits;
         if depth > max_depth {
             return Err(over("workflows are nested deeper", max_depth.into(), "max_depth"));

@@ -6,22 +6,22 @@ use super::part::{Part, Told};
 use super::pinned::Runnable;
 use super::workflow::{self, Output};
 use super::{function, task_agent};
-use crate::definitions::workflow::definition::{Shape, Stage, Target};
-use crate::definitions::workflow::scope::Scope;
-use crate::engine::journal::{Done, Label, StepError};
-use crate::types::duration;
-use crate::types::run_outcome::RunFailure;
+use crate::journal::{Done, Label, StepError};
+use definitions::workflow::definition::{Shape, Stage, Target};
+use definitions::workflow::scope::Scope;
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
+use types::duration;
+use types::run_outcome::RunFailure;
 
 /// The journal key of an attempt's failure.
-pub(in crate::engine::workflow) const FAILED: &str = "failed";
+pub(in crate::workflow) const FAILED: &str = "failed";
 
 /// Runs a stage whose condition holds. `part` is the stage's, `scope` what its templates see.
-pub(in crate::engine::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
+pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
     part.run().outlet.room().await;
     let input = stage.input.build(scope);
     let mut backoff = stage.retry.backoff;

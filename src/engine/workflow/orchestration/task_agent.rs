@@ -6,24 +6,20 @@
 use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
 use super::part::{Part, Told};
-use crate::definitions::agent::AgentRecord;
-use crate::engine::action::{ActionResult, tool};
-use crate::engine::journal::{Done, Label, StepError};
-use crate::engine::model::delta::{Deltas, deltas};
-use crate::engine::model::paced::Paced;
-use crate::engine::model::recorded::{self, Spoken};
-use crate::engine::model::{ActionAnswer, Facts, Model, ModelRequest, PromptMessage, PromptRole, ToolCall, ToolSpec};
-use crate::types::action::{Action, ActionKind};
+use crate::action::{ActionResult, tool};
+use crate::journal::{Done, Label, StepError};
+use crate::model::delta::{Deltas, deltas};
+use crate::model::paced::Paced;
+use crate::model::recorded::{self, Spoken};
+use crate::model::{ActionAnswer, Facts, Model, ModelRequest, PromptMessage, PromptRole, ToolCall, ToolSpec};
+use definitions::agent::AgentRecord;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
+use types::action::{Action, ActionKind};
 
 /// Runs `agent` on `input`, with its events.
-pub(in crate::engine::workflow) async fn run(
-    part: &Part,
-    agent: &AgentRecord,
-    input: &str,
-) -> Result<Arc<str>, Failure> {
+pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
     part.tell(RunEventType::RunStarted, Told::default());
     let ended = match Conversation::new(part, agent, input) {
         Ok(conversation) => conversation.hold().await,

@@ -7,16 +7,16 @@ use super::part::Part;
 use super::pinned::Pinned;
 use super::run::{EventSink, RunServices, RunStart, execute};
 use super::spent::Limits;
-use crate::engine::journal::Journal;
-use crate::engine::model::Models;
-use crate::engine::model::offline::Offline;
-use crate::engine::workflow::asking::Asking;
-use crate::types::step::{StepRecord, Tokens};
-use crate::types::timestamp::Timestamp;
+use crate::journal::Journal;
+use crate::model::Models;
+use crate::model::offline::Offline;
+use crate::workflow::asking::Asking;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use types::step::{StepRecord, Tokens};
+use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
 /// How far a stage has come.
@@ -66,7 +66,7 @@ pub struct TimelineEntry {
 
 /// What is noted of a run that is looked at.
 #[derive(Default)]
-pub(in crate::engine::workflow) struct Notes(Mutex<Vec<TimelineEntry>>);
+pub(in crate::workflow) struct Notes(Mutex<Vec<TimelineEntry>>);
 
 impl Notes {
     /// A stage begins; answers its place.
@@ -75,7 +75,7 @@ impl Notes {
     }
 
     /// A node of a dynamic workflow begins: what comes again is another place.
-    pub(in crate::engine::workflow) fn begin_node(&self, part: &Part, runnable: &str, input: &str) -> usize {
+    pub(in crate::workflow) fn begin_node(&self, part: &Part, runnable: &str, input: &str) -> usize {
         self.begin_over(part, runnable, (1, input), &part.journal().recorded_once())
     }
 
@@ -109,7 +109,7 @@ impl Notes {
     }
 
     /// The stage at `place` has ended, or is as far as it has come.
-    pub(in crate::engine::workflow) fn end(&self, place: usize, ended: Result<&Arc<str>, &Failure>) {
+    pub(in crate::workflow) fn end(&self, place: usize, ended: Result<&Arc<str>, &Failure>) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get_mut(place) else { return };
         match ended {

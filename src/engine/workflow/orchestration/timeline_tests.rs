@@ -2,11 +2,11 @@
 
 use super::run_tests::{FAILING, Ground, NESTED};
 use super::timeline::{StageStatus, TimelineEntry, timeline};
-use crate::engine::journal::Journal;
-use crate::engine::workflow::{FlowContext, FlowError};
-use crate::types::step::StepRecord;
+use crate::journal::Journal;
+use crate::workflow::{FlowContext, FlowError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use types::step::StepRecord;
 
 /// The timeline of a run of `id` over these of its steps.
 async fn look(ground: &Ground, id: &str, steps: Vec<StepRecord>) -> Vec<TimelineEntry> {

@@ -4,19 +4,19 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
 use super::{conditional, loops, parallel, pipeline};
-use crate::definitions::workflow::definition::{Shape, Workflow};
-use crate::definitions::workflow::outputs::OutputStore;
-use crate::definitions::workflow::scope::Scope;
-use crate::definitions::workflow::template::InputMapping;
-use crate::engine::workflow::dynamic;
+use crate::workflow::dynamic;
+use definitions::workflow::definition::{Shape, Workflow};
+use definitions::workflow::outputs::OutputStore;
+use definitions::workflow::scope::Scope;
+use definitions::workflow::template::InputMapping;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// What a workflow or stage came to.
 #[derive(Clone, Debug)]
-pub(in crate::engine::workflow) struct Output {
+pub(in crate::workflow) struct Output {
     /// The text.
-    pub(in crate::engine::workflow) text: Arc<str>,
+    pub(in crate::workflow) text: Arc<str>,
     /// What the workflow around sees besides, by name: the branches of a parallel (OP-O16), and the outputs of stages
     /// within. `None` for what was skipped.
     pub(super) left: Vec<(Arc<str>, Option<Arc<str>>)>,

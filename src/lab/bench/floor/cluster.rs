@@ -1,30 +1,30 @@
 //! The floor on NATS and MongoDB, over their drivers.
 
 use super::{OUTPUT, REPLY, last_announcement, last_events, last_step, steps, think};
-use crate::base::config::Settings;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::cluster::mongo::{Bulk, CURRENT, Commands, Durable, put};
-use crate::cluster::nats;
-use crate::lab::bench::agent::AGENT;
-use crate::lab::bench::crew::Duty;
-use crate::storage::store::group::{Group, Weigh};
-use crate::storage::store::{Result as StoreResult, StoreError};
-use crate::types::session::history::MAX_ENTRIES;
+use crate::bench::agent::AGENT;
+use crate::bench::crew::Duty;
 use anyhow::Context;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Message};
+use base::config::Settings;
+use base::tasks::{OnPanic, Tasks};
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocumentBuf, doc, rawdoc};
+use cluster::mongo::{Bulk, CURRENT, Commands, Durable, put};
+use cluster::nats;
 use futures::{StreamExt, TryStreamExt, future, join, try_join};
 use mongodb::Database;
 use mongodb::options::{ClientOptions, ReadConcern, WriteConcern};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use storage::store::group::{Group, Weigh};
+use storage::store::{Result as StoreResult, StoreError};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
+use types::session::history::MAX_ENTRIES;
 
 /// Messages asked for at once.
 const BATCH: usize = 1_000;
@@ -68,11 +68,7 @@ struct Floor {
 }
 
 /// Works until `stop`.
-pub(in crate::lab::bench) async fn run(
-    settings: &Settings,
-    duty: &Duty,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
+pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: CancellationToken) -> anyhow::Result<()> {
     let tasks = Tasks::child_of(&stop);
     let context = jetstream::new(nats::connect(settings).await?);
     let jobs = format!("{}_JOBS", settings.namespace.to_uppercase());
@@ -244,11 +240,11 @@ fn failed(error: mongodb::error::Error) -> StoreError {
 }
 
 fn now() -> bson::DateTime {
-    bson::DateTime::from_millis(crate::base::clock::now().as_millis())
+    bson::DateTime::from_millis(base::clock::now().as_millis())
 }
 
 fn in_a_week() -> bson::DateTime {
-    bson::DateTime::from_millis(crate::base::clock::now().plus(WEEK).as_millis())
+    bson::DateTime::from_millis(base::clock::now().plus(WEEK).as_millis())
 }
 
 /// Looks whether the agent is still the same.

@@ -1,18 +1,18 @@
 //! The floor on the embedded file: its queue, and plain writes in place of the store's.
 
 use super::{OUTPUT, REPLY, STATUS, last_announcement, last_events, last_step, steps, think};
-use crate::base::clock;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::embedded::store::{EmbeddedFile, StoredEvent, Tables};
-use crate::lab::bench::crew::Duty;
-use crate::storage::queue::{Delivery, Queue};
-use crate::types::event::{EventType, OutEvent};
+use crate::bench::crew::Duty;
 use anyhow::Context;
+use base::clock;
+use base::tasks::{OnPanic, Tasks};
+use embedded::store::{EmbeddedFile, StoredEvent, Tables};
 use futures::{TryFutureExt, join, try_join};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::queue::{Delivery, Queue};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
+use types::event::{EventType, OutEvent};
 
 /// Deliveries asked for at once.
 const BATCH: usize = 512;
@@ -24,12 +24,7 @@ const SESSION: &[u8] = &[b' '; 770];
 const LANE: &[u8] = &[b' '; 360];
 
 /// Works until `stop`.
-pub(in crate::lab::bench) async fn run(
-    queue: Arc<dyn Queue>,
-    file: Arc<EmbeddedFile>,
-    duty: Duty,
-    stop: CancellationToken,
-) {
+pub(in crate::bench) async fn run(queue: Arc<dyn Queue>, file: Arc<EmbeddedFile>, duty: Duty, stop: CancellationToken) {
     let tasks = Tasks::new();
     while !stop.is_cancelled() {
         let deliveries = match queue.pull(BATCH, WAIT).await {

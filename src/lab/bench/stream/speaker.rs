@@ -1,8 +1,6 @@
 //! A model server that says the same words at a steady pace, and remembers when it was asked.
 
-use crate::base::http_client;
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::lab::bench::options::StreamOptions;
+use crate::bench::options::StreamOptions;
 use anyhow::Context;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -11,6 +9,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use base::http_client;
+use base::tasks::{OnPanic, Tasks};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use sse_stream::SseStream;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 /// Its name in the settings.
-pub(in crate::lab::bench) const MODEL: &str = "speaker";
+pub(in crate::bench) const MODEL: &str = "speaker";
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// See the module.

@@ -2,12 +2,12 @@
 
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
-use crate::lab::chaos::agents::TIMERS;
-use crate::lab::chaos::facts::Call;
-use crate::lab::chaos::talk;
-use crate::types::job::JobBody;
-use crate::types::turn::Outcome;
+use crate::chaos::agents::TIMERS;
+use crate::chaos::facts::Call;
+use crate::chaos::talk;
 use std::collections::{BTreeMap, BTreeSet};
+use types::job::JobBody;
+use types::turn::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let mut due = BTreeMap::new();

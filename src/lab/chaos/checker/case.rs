@@ -1,13 +1,13 @@
 //! One session's facts, and its turns as they follow from them.
 
-use crate::lab::chaos::agents::Manner;
-use crate::lab::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
-use crate::lab::chaos::talk::Line;
-use crate::types::event::Reply;
-use crate::types::job::JobBody;
-use crate::types::session::Session;
-use crate::types::turn::{Outcome, TurnRecord};
+use crate::chaos::agents::Manner;
+use crate::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
+use crate::chaos::talk::Line;
 use std::collections::{BTreeMap, HashMap};
+use types::event::Reply;
+use types::job::JobBody;
+use types::session::Session;
+use types::turn::{Outcome, TurnRecord};
 
 /// See the module.
 #[derive(Default)]

@@ -2,11 +2,11 @@
 
 use super::case::{Case, Of};
 use super::{Found, Promise};
-use crate::lab::chaos::agents::Manner;
-use crate::lab::chaos::facts::{Sent, SentBad};
-use crate::types::cause::Cause;
-use crate::types::turn::Outcome;
+use crate::chaos::agents::Manner;
+use crate::chaos::facts::{Sent, SentBad};
 use std::collections::HashSet;
+use types::cause::Cause;
+use types::turn::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     for sent in &case.sent {

@@ -45,7 +45,7 @@ pub enum Promise {
     DeadLetters,
     /// No process ends of its own accord.
     Processes,
-    /// What holds after any run ([`crate::lab::invariants`]).
+    /// What holds after any run ([`crate::invariants`]).
     Invariants,
 }
 

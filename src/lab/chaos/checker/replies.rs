@@ -2,12 +2,12 @@
 
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
-use crate::lab::chaos::agents::NUDGE;
-use crate::lab::chaos::talk::{self, GREETING, Line, Verb};
-use crate::types::event::{Reply, ReplyKind};
-use crate::types::session::Role;
-use crate::types::turn::Outcome;
+use crate::chaos::agents::NUDGE;
+use crate::chaos::talk::{self, GREETING, Line, Verb};
 use std::collections::HashMap;
+use types::event::{Reply, ReplyKind};
+use types::session::Role;
+use types::turn::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let replies = distinct(case, found);

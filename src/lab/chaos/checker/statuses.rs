@@ -2,8 +2,8 @@
 
 use super::case::Case;
 use super::{Found, Promise};
-use crate::types::session::Status;
 use std::collections::HashSet;
+use types::session::Status;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let mut known = HashSet::new();

@@ -3,16 +3,16 @@
 mod world;
 
 use super::{Counts, Promise, check};
-use crate::lab::chaos::agents::Manner;
-use crate::lab::chaos::facts::{Call, Facts, Sent};
-use crate::lab::chaos::talk::{self, Verb};
-use crate::types::cause::Cause;
-use crate::types::event::Reply;
-use crate::types::job::JobBody;
-use crate::types::session::{Lease, Status};
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::{Outcome, TurnRecord};
+use crate::chaos::agents::Manner;
+use crate::chaos::facts::{Call, Facts, Sent};
+use crate::chaos::talk::{self, Verb};
 use std::sync::Arc;
+use types::cause::Cause;
+use types::event::Reply;
+use types::job::JobBody;
+use types::session::{Lease, Status};
+use types::timestamp::Timestamp;
+use types::turn::{Outcome, TurnRecord};
 use world::{World, bad_job, broken, letter, merging, plain, timed};
 
 #[test]
@@ -186,7 +186,7 @@ fn an_early_missing_cancelled_or_second_timer_is_found() {
     let pending = |facts: &mut Facts| {
         let (due_at, name) = (Timestamp::from_millis(0), "nudge".to_owned());
         let timer_id = "t".to_owned();
-        let timer = crate::types::timer::Timer {
+        let timer = types::timer::Timer {
             timer_id,
             name,
             due_at,

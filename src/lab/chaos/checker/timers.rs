@@ -2,12 +2,12 @@
 
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
-use crate::lab::chaos::agents::{Manner, TIMERS};
-use crate::types::job::JobBody;
-use crate::types::timer::timer_id;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::Outcome;
+use crate::chaos::agents::{Manner, TIMERS};
 use std::collections::HashSet;
+use types::job::JobBody;
+use types::timer::timer_id;
+use types::timestamp::Timestamp;
+use types::turn::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     if case.manner() != Manner::Timed {
@@ -45,7 +45,7 @@ fn no_timers(case: &Case<'_>, found: &mut Found<'_>) {
 
 /// A turn that closes the conversation, or was given up, arms no timers.
 fn arms(turn: &Turn<'_>) -> bool {
-    let closes = turn.lines().iter().any(|line| line.verb == crate::lab::chaos::talk::Verb::Bye);
+    let closes = turn.lines().iter().any(|line| line.verb == crate::chaos::talk::Verb::Bye);
     !closes && (turn.is(Outcome::Answered) || turn.is(Outcome::Silent))
 }
 

@@ -1,6 +1,6 @@
 //! Every kind of fault, with its name, its weight, its duration, its harm and its victims.
 
-use crate::lab::chaos::error::ChaosError;
+use crate::chaos::error::ChaosError;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::ops::Range;

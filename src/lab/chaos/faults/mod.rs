@@ -13,7 +13,7 @@ pub use kind::Fault;
 use super::cast::Cast;
 use super::recovery::{Outages, Recovery};
 use super::servers::{Mongo, Nats, Network};
-use crate::base::tasks::{OnPanic, Tasks};
+use base::tasks::{OnPanic, Tasks};
 use plans::Plans;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,9 +3,9 @@
 use super::Stage;
 use super::kind::{Harm, Member, Whom};
 use super::plans::Plan;
-use crate::lab::chaos::cast::Actor;
-use crate::lab::chaos::process::Process;
-use crate::lab::chaos::servers::Group;
+use crate::chaos::cast::Actor;
+use crate::chaos::process::Process;
+use crate::chaos::servers::Group;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard};

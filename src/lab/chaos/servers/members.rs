@@ -1,8 +1,8 @@
 //! Servers of a kind that hold the same data and agree on a leader.
 
 use super::network::Network;
-use crate::lab::chaos::error::ChaosError;
-use crate::lab::chaos::process::Process;
+use crate::chaos::error::ChaosError;
+use crate::chaos::process::Process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,50 +17,50 @@ pub(super) struct Member {
 }
 
 /// All servers of a group, with the network between them if a run may cut it.
-pub(in crate::lab::chaos) struct Members {
+pub(in crate::chaos) struct Members {
     pub(super) all: Vec<Member>,
     pub(super) network: Option<Arc<Network>>,
 }
 
 impl Members {
-    pub(in crate::lab::chaos) fn count(&self) -> usize {
+    pub(in crate::chaos) fn count(&self) -> usize {
         self.all.len()
     }
 
-    pub(in crate::lab::chaos) fn name(&self, member: usize) -> &str {
+    pub(in crate::chaos) fn name(&self, member: usize) -> &str {
         self.all.get(member).map_or("nobody", |member| member.process.name())
     }
 
     /// SIGKILL.
-    pub(in crate::lab::chaos) async fn kill(&mut self, member: usize) {
+    pub(in crate::chaos) async fn kill(&mut self, member: usize) {
         if let Some(member) = self.all.get_mut(member) {
             member.process.kill().await;
         }
     }
 
     /// SIGTERM, and SIGKILL when that takes too long.
-    pub(in crate::lab::chaos) async fn stop(&mut self, member: usize) {
+    pub(in crate::chaos) async fn stop(&mut self, member: usize) {
         if let Some(member) = self.all.get_mut(member) {
             member.process.terminate(ORDERLY).await;
         }
     }
 
     /// SIGSTOP.
-    pub(in crate::lab::chaos) fn pause(&self, member: usize) {
+    pub(in crate::chaos) fn pause(&self, member: usize) {
         if let Some(member) = self.all.get(member) {
             member.process.pause();
         }
     }
 
     /// Cuts the connections between this member and the others.
-    pub(in crate::lab::chaos) fn cut_off(&self, member: usize) {
+    pub(in crate::chaos) fn cut_off(&self, member: usize) {
         if let Some(network) = &self.network {
             network.cut_off(member);
         }
     }
 
     /// Starts, resumes or connects a member again. It listens on return.
-    pub(in crate::lab::chaos) async fn go_on(&mut self, member: usize) -> Result<(), ChaosError> {
+    pub(in crate::chaos) async fn go_on(&mut self, member: usize) -> Result<(), ChaosError> {
         if let Some(network) = &self.network {
             network.heal();
         }
@@ -74,7 +74,7 @@ impl Members {
 }
 
 /// The operations that the faults need.
-pub(in crate::lab::chaos) trait Group: Send {
+pub(in crate::chaos) trait Group: Send {
     fn members(&mut self) -> &mut Members;
 
     /// Waits for a leader. `lot` picks one of several things that can be led.

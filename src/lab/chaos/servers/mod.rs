@@ -13,7 +13,7 @@ pub(super) use nats::Nats;
 pub(super) use network::Network;
 
 use super::error::ChaosError;
-use crate::base::config::Environment;
+use base::config::Environment;
 use std::path::{Path, PathBuf};
 
 /// The programs.

@@ -2,10 +2,10 @@
 
 use super::members::{Group, Member, Members};
 use super::network::Network;
-use crate::base::tasks::Tasks;
-use crate::lab::chaos::error::{self, ChaosError};
-use crate::lab::chaos::ground::Ground;
-use crate::lab::chaos::process::free_port;
+use crate::chaos::error::{self, ChaosError};
+use crate::chaos::ground::Ground;
+use crate::chaos::process::free_port;
+use base::tasks::Tasks;
 use bson::{Document, doc};
 use mongodb::Client;
 use mongodb::options::ClientOptions;
@@ -20,7 +20,7 @@ const ELECTION: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// The replica set, and the run's own client of it.
-pub(in crate::lab::chaos) struct Mongo {
+pub(in crate::chaos) struct Mongo {
     members: Members,
     /// Where members and clients find each member: the proxy, if there is one.
     hosts: Vec<String>,
@@ -29,7 +29,7 @@ pub(in crate::lab::chaos) struct Mongo {
 
 impl Mongo {
     /// Starts `count` members and waits until they have a primary. With `cuttable` they reach each other by proxies.
-    pub(in crate::lab::chaos) async fn start(
+    pub(in crate::chaos) async fn start(
         ground: &Ground,
         program: &Path,
         count: usize,
@@ -59,12 +59,12 @@ impl Mongo {
         Ok(mongo)
     }
 
-    pub(in crate::lab::chaos) fn uri(&self) -> String {
+    pub(in crate::chaos) fn uri(&self) -> String {
         uri(&self.hosts)
     }
 
     /// The run's own client. Without a primary its calls fail within two seconds.
-    pub(in crate::lab::chaos) fn client(&self) -> Client {
+    pub(in crate::chaos) fn client(&self) -> Client {
         self.client.clone()
     }
 

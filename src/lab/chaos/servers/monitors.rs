@@ -1,7 +1,7 @@
 //! The monitoring ports of the servers of NATS: their health, and the state of their streams.
 
-use crate::base::http_client;
-use crate::lab::chaos::error::ChaosError;
+use crate::chaos::error::ChaosError;
+use base::http_client;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;

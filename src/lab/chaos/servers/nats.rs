@@ -3,11 +3,11 @@
 use super::members::{Group, Member, Members};
 use super::monitors::Monitors;
 use super::network::Network;
-use crate::base::tasks::Tasks;
-use crate::lab::chaos::error::{self, ChaosError};
-use crate::lab::chaos::ground::Ground;
-use crate::lab::chaos::process::free_port;
+use crate::chaos::error::{self, ChaosError};
+use crate::chaos::ground::Ground;
+use crate::chaos::process::free_port;
 use async_nats::jetstream::{self, Context};
+use base::tasks::Tasks;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -27,7 +27,7 @@ const OUT: &str = "TW_OUT";
 const WORKERS: &str = "workers";
 
 /// The servers of NATS.
-pub(in crate::lab::chaos) struct Nats {
+pub(in crate::chaos) struct Nats {
     members: Members,
     monitors: Monitors,
     mended: u64,
@@ -44,7 +44,7 @@ struct Ports {
 
 impl Nats {
     /// Starts `count` servers.
-    pub(in crate::lab::chaos) async fn start(
+    pub(in crate::chaos) async fn start(
         ground: &Ground,
         program: &Path,
         count: usize,
@@ -80,18 +80,18 @@ impl Nats {
     }
 
     /// All servers, as `nats.url` has them.
-    pub(in crate::lab::chaos) fn url(&self) -> String {
+    pub(in crate::chaos) fn url(&self) -> String {
         let urls: Vec<String> = self.members.all.iter().map(url).collect();
         urls.join(",")
     }
 
     /// Waits until every server has the same messages in its streams, for readers that any of them may serve.
-    pub(in crate::lab::chaos) async fn agree(&mut self) -> Result<(), ChaosError> {
+    pub(in crate::chaos) async fn agree(&mut self) -> Result<(), ChaosError> {
         self.mend(AGREEMENT, async |monitors| monitors.disagreeing().await).await
     }
 
     /// Replicas that did not catch up until their server was restarted.
-    pub(in crate::lab::chaos) fn mended(&self) -> u64 {
+    pub(in crate::chaos) fn mended(&self) -> u64 {
         self.mended
     }
 

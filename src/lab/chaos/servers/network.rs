@@ -4,8 +4,8 @@
 //! Clients may connect through the same proxies, and a cut does not concern them. Which process made a connection is in
 //! `/proc`, so a cut needs Linux. A cut holds back every byte and closes nothing, as a network does that loses packets.
 
-use crate::base::tasks::{OnPanic, Tasks};
-use crate::lab::chaos::error::ChaosError;
+use crate::chaos::error::ChaosError;
+use base::tasks::{OnPanic, Tasks};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 const PIECE: usize = 16 * 1024;
 
 /// The proxies of one group, and who is cut off.
-pub(in crate::lab::chaos) struct Network {
+pub(in crate::chaos) struct Network {
     /// The process id of each member; 0 when it does not run.
     pids: Vec<AtomicU32>,
     cut: watch::Sender<Option<usize>>,
@@ -44,7 +44,7 @@ impl Network {
     }
 
     /// Whether this machine shows which process made a connection.
-    pub(in crate::lab::chaos) fn can_cut() -> bool {
+    pub(in crate::chaos) fn can_cut() -> bool {
         Path::new("/proc/self/net/tcp").exists()
     }
 
@@ -68,7 +68,7 @@ impl Network {
     /// Listens in front of a member that serves on `target`. Returns the port.
     pub(super) async fn listen(self: &Arc<Self>, to: usize, target: u16) -> Result<u16, ChaosError> {
         let failed = |error| ChaosError::failed("a proxy between servers", error);
-        let port = crate::lab::chaos::process::free_port()?;
+        let port = crate::chaos::process::free_port()?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await.map_err(failed)?;
         let (network, stop) = (Arc::clone(self), self.tasks.stop_token());
         let accept = async move {

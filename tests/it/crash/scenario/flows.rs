@@ -5,8 +5,8 @@ use crate::scenarios::{acts, answer};
 use crate::support::script::{Answer, Asked};
 use serde_json::json;
 use std::time::Duration;
-use turnwheel::types::job::Command;
-use turnwheel::types::session::{Session, Status};
+use types::job::Command;
+use types::session::{Session, Status};
 
 /// A workflow within a turn, with three model calls at once.
 pub fn flow() -> Scenario {

@@ -11,8 +11,8 @@ use crate::scenarios::{answer, sales_with};
 use crate::support::script::{Answer, Asked, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnwheel::types::job::Command;
-use turnwheel::types::session::{Session, Status};
+use types::job::Command;
+use types::session::{Session, Status};
 
 /// What one message is.
 pub type Message = (&'static str, Value);

@@ -4,7 +4,7 @@ use super::{Scenario, control, decided, echo, says, says_in};
 use crate::scenarios::{acts, answer};
 use crate::support::script::{Answer, Asked, action, decision};
 use serde_json::{Value, json};
-use turnwheel::types::job::Command;
+use types::job::Command;
 
 /// One message to a session that knows its agent.
 pub fn plain_turn() -> Scenario {

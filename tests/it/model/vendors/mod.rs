@@ -5,14 +5,12 @@
 mod recording;
 mod vendor;
 
+use engine::model::delta::{Piece, deltas};
+use engine::model::{Model, ModelError, ModelReply, ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec};
 use recording::{Recording, Reply};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use turnwheel::engine::model::delta::{Piece, deltas};
-use turnwheel::engine::model::{
-    Model, ModelError, ModelReply, ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec,
-};
 use vendor::Vendor;
 
 fn folder() -> PathBuf {

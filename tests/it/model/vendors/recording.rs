@@ -13,10 +13,10 @@
 //! the replies that the client makes of it, JSON
 //! ```
 
+use engine::model::ModelReply;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
-use turnwheel::engine::model::ModelReply;
 
 /// A conversation, read from its file.
 #[derive(Clone, Debug)]

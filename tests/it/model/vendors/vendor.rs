@@ -7,13 +7,13 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use base::config::Settings;
+use base::tasks::{OnPanic, Tasks};
+use engine::model::{Model, Models};
 use figment::providers::{Format, Serialized, Toml};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use turnwheel::base::config::Settings;
-use turnwheel::base::tasks::{OnPanic, Tasks};
-use turnwheel::engine::model::{Model, Models};
 
 const KEY: &str = "vendor-key-0123456789";
 

@@ -1,18 +1,18 @@
 //! Faultless runs, as the checker is shown them, and what breaks them.
 
-use crate::lab::chaos::agents::{Manner, NUDGE, TIMERS};
-use crate::lab::chaos::checker::{Promise, check};
-use crate::lab::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
-use crate::lab::chaos::talk::{self, GREETING, Line, Verb};
-use crate::types::cause::Cause;
-use crate::types::event::{Reply, ReplyKind, StatusEvent};
-use crate::types::job::{Job, JobBody, UserMessage};
-use crate::types::session::{Entry, Role, Session, Status};
-use crate::types::timer::timer_id;
-use crate::types::timestamp::Timestamp;
-use crate::types::turn::{Outcome, StatusAt, TurnRecord};
+use crate::chaos::agents::{Manner, NUDGE, TIMERS};
+use crate::chaos::checker::{Promise, check};
+use crate::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
+use crate::chaos::talk::{self, GREETING, Line, Verb};
 use serde_json::{Map, json};
 use std::sync::Arc;
+use types::cause::Cause;
+use types::event::{Reply, ReplyKind, StatusEvent};
+use types::job::{Job, JobBody, UserMessage};
+use types::session::{Entry, Role, Session, Status};
+use types::timer::timer_id;
+use types::timestamp::Timestamp;
+use types::turn::{Outcome, StatusAt, TurnRecord};
 
 /// A session as it should be, built turn by turn.
 pub(super) struct World {

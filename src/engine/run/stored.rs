@@ -1,13 +1,13 @@
 //! Workflows and task agents by id: those of the store, then those that come with the program, which need no apply.
 
-use crate::definitions::agent::{AgentRecord, load};
-use crate::definitions::workflow::definition::WorkflowRecord;
-use crate::definitions::workflow::read;
-use crate::engine::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
-use crate::storage::store::{self, Listed, Store, StoreError};
+use crate::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
 use async_trait::async_trait;
+use definitions::agent::{AgentRecord, load};
+use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::read;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use storage::store::{self, Listed, Store, StoreError};
 use tracing::error;
 
 /// The compiled-in workflows by id.

@@ -39,22 +39,22 @@ pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
 
-use crate::base::config::Settings;
-use crate::definitions::agent::validate::Known;
-use crate::engine::knowledge::Library;
-use crate::engine::model::registry::ModelInfo;
-use crate::engine::workflow::Flows;
-use crate::storage::queue::Queue;
-use crate::storage::store::Store;
 use auth::Tokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
+use base::config::Settings;
 use cors::Origins;
+use definitions::agent::validate::Known;
+use engine::knowledge::Library;
+use engine::model::registry::ModelInfo;
+use engine::workflow::Flows;
 use limits::Streams;
 use openapi::{Document, Routes};
 use std::sync::Arc;
+use storage::queue::Queue;
+use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 
 /// The largest body: 1 MiB of text, and 64 KiB for what is around it.
