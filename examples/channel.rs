@@ -22,11 +22,9 @@ use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncBufReadExt;
-use turnwheel::events::{Reply, ReplyKind};
-use turnwheel::events::{Shown, Texts};
+use turnwheel::events::{Reply, ReplyKind, Shown, Texts};
 use turnwheel::ids;
-use turnwheel::settings::{Environment, Nats};
-use turnwheel::settings::{Login, NatsAccess};
+use turnwheel::settings::{Environment, Login, Nats, NatsAccess};
 
 /// Before the next try.
 const PAUSE: Duration = Duration::from_secs(1);

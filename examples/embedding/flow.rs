@@ -6,9 +6,7 @@ use super::tool::{AGENT, with_tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use turnwheel::Engine;
-use turnwheel::NewMessage;
-use turnwheel::{FlowContext, FlowError, Question};
+use turnwheel::{Engine, FlowContext, FlowError, NewMessage, Question};
 
 /// Pays the price of an order back.
 #[derive(Deserialize, JsonSchema)]

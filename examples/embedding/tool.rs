@@ -3,9 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnwheel::NewMessage;
-use turnwheel::ToolCall;
-use turnwheel::{Engine, EngineBuilder};
+use turnwheel::{Engine, EngineBuilder, NewMessage, ToolCall};
 
 /// The agent of all examples.
 pub const AGENT: &str = include_str!("shop.yaml");

@@ -9,8 +9,7 @@ use serde::Deserialize;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use turnwheel::Engine;
-use turnwheel::NewMessage;
+use turnwheel::{Engine, NewMessage};
 
 #[derive(Deserialize)]
 struct Chat {

@@ -5,7 +5,6 @@
 
 use base::config::Settings;
 use definitions::agent::validate::Known;
-use engine::run;
 use std::collections::BTreeSet;
 use storage::store::{Process, Result, Store};
 
@@ -119,7 +118,11 @@ impl Crew {
     /// `here` replace those of the workers.
     pub async fn check_against(&self, store: &dyn Store, here: &Known) -> Result<Known> {
         let stored = store.workflows().await?;
-        let workflows = stored.good.iter().map(|workflow| workflow.id().to_owned()).chain(run::builtin_workflows());
+        let workflows = stored
+            .good
+            .iter()
+            .map(|workflow| workflow.id().to_owned())
+            .chain(engine::execution::stored::builtin_workflows());
         Ok(self.checked_with(workflows, here))
     }
 

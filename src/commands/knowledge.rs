@@ -6,7 +6,7 @@ use definitions::knowledge::source::{Origin, Source, SourceEntry};
 use engine::knowledge::{Hit, Library};
 use serde::{Deserialize, Serialize};
 use storage::store::Store;
-use types::ids::{self};
+use types::ids;
 
 /// How many hits a search answers unless told otherwise.
 const DEFAULT_HITS: usize = 4;

@@ -5,7 +5,6 @@ use crate::error::CommandError;
 use base::config;
 use definitions::workflow::known::models_of_stages;
 use engine::model::registry::ModelInfo;
-use engine::run;
 use serde::{Deserialize, Serialize};
 use storage::store::Store;
 
@@ -37,9 +36,9 @@ pub async fn list(
     models: Vec<ModelInfo>,
     defaults: &config::Budget,
 ) -> Result<ModelList, CommandError> {
-    let agents = summaries(store, run::agents(store).await?, &models, defaults).await?;
+    let agents = summaries(store, engine::execution::stored::agents(store).await?, &models, defaults).await?;
     let mut stages = Vec::new();
-    for record in run::workflows(store).await?.good {
+    for record in engine::execution::stored::workflows(store).await?.good {
         stages.extend(models_of_stages(&record.workflow).into_iter().map(|(stage, names)| StageModels {
             workflow_id: record.id().to_owned(),
             stage,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use storage::queue::{CancelHint, Published, Queue};
 use storage::store::Store;
 use tracing::debug;
-use types::ids::{self};
+use types::ids;
 use types::job::{Command, Job, JobBody};
 use types::session::Status;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
-use types::ids::{self};
+use types::ids;
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::timestamp::Timestamp;

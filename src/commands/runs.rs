@@ -7,8 +7,8 @@ use super::operator::Order;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use definitions::workflow::definition::Workflow;
+use engine::execution::CancelReason;
 use engine::run::{self, Beginning};
-use engine::turn::CancelReason;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
             "say what the workflow is to do as `query`",
         ));
     }
-    if new.from_run.is_none() && run::runs(store, workflow_id).await?.is_none() {
+    if new.from_run.is_none() && engine::execution::stored::runs(store, workflow_id).await?.is_none() {
         return Err(CommandError::unknown_workflow(workflow_id));
     }
     Ok(())

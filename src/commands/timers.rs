@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use storage::store::Store;
 use storage::store::records::DueTimer;
-use types::ids::{self};
+use types::ids;
 use types::timer::Timer;
 
 /// Further ahead than any timer is due.

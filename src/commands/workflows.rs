@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use storage::store::{Damaged, Listed, Store};
-use types::ids::{self};
+use types::ids;
 use types::timestamp::Timestamp;
 
 /// Where a definition comes from.
@@ -79,7 +79,7 @@ pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Comman
     let stored = store.workflows().await?;
     let stored: BTreeSet<String> = stored.good.iter().map(|workflow| workflow.id().to_owned()).collect();
     let source = |id: &str| if stored.contains(id) { Source::Store } else { Source::Builtin };
-    let Listed { good, damaged } = run::workflows(store).await?;
+    let Listed { good, damaged } = engine::execution::stored::workflows(store).await?;
     let good = good.iter().map(|workflow| WorkflowSummary::new(workflow, source(workflow.id())));
     let mut all: Vec<_> = good.chain(damaged.into_iter().map(WorkflowSummary::damaged)).collect();
     all.sort_by(|one, other| one.workflow_id.cmp(&other.workflow_id));
@@ -89,7 +89,7 @@ pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Comman
 /// The workflow of that id: as registered, else as it comes with the program.
 pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, CommandError> {
     ids::check("workflow_id", workflow_id)?;
-    Ok(run::workflow(store, workflow_id).await?)
+    Ok(engine::execution::stored::workflow(store, workflow_id).await?)
 }
 
 /// What came of a workflow that was registered.

@@ -6,8 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use commands::enqueue::Accepted;
-use commands::messages;
-use commands::messages::NewMessage;
+use commands::messages::{self, NewMessage};
 use serde_json::{Map, Value};
 
 /// Takes a user's message: 202 once the queue holds it. The same `job_id` again is the same turn.

@@ -51,8 +51,7 @@ mod script;
 pub use builder::EngineBuilder;
 pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, stream, unavailable};
 
-use crate::app;
-use crate::app::Answer;
+use crate::app::{self, Answer};
 use commands::messages::NewMessage;
 use std::collections::BTreeSet;
 use std::time::Duration;

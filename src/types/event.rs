@@ -1,6 +1,6 @@
 //! What is published on `tw.out.…` (CONTRACT.md, "Reply" and "Status").
 
-use crate::session::Status;
+use crate::status::Status;
 use crate::timestamp::Timestamp;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod run;
 pub mod run_outcome;
 pub mod session;
+pub mod status;
 pub mod step;
 pub mod texts;
 pub mod timer;

@@ -27,6 +27,7 @@ mod http_action;
 mod ids;
 mod knowledge;
 mod lagging;
+mod layers;
 mod limits;
 mod logging;
 mod metrics;

@@ -1,7 +1,7 @@
 //! The HTTP calls of skills, tools and handoffs.
 
 use super::ActionResult;
-use super::template::{Filler, Missing, escape_for, fill_url, lookup, text};
+use crate::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use base::config::mask::MASK;
 use base::http_client::private::{BadEntry, Guard, GuardedResolver};
 use base::http_client::retry::{Fault, Policy, retry, within};

@@ -1,13 +1,11 @@
 //! Actions: what a decision may have executed. One file per kind; this one holds the match and nothing else.
 
-pub mod flow;
 pub mod function;
 pub mod http;
 pub(crate) mod outcome;
 pub mod params;
 pub mod skill;
 pub mod system;
-pub mod template;
 pub mod tool;
 
 use base::http_client::bounded;

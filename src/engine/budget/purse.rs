@@ -2,7 +2,9 @@
 
 use super::Budgets;
 use crate::journal::{Journal, Spending};
+use crate::model::budgeted::Admission;
 use crate::model::{ModelError, ModelRequest};
+use async_trait::async_trait;
 use base::metrics::metrics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,20 +42,6 @@ impl Purse {
     /// That of a run in a lane of its own: the days of its task agents are looked at.
     pub(crate) fn of_run(budgets: &Arc<Budgets>, journal: Journal) -> Arc<Self> {
         Arc::new(Self { budgets: Arc::clone(budgets), journal, own: None })
-    }
-
-    /// Whether a question may be asked; answers the task agent whose day it counts against, beside that of the turn.
-    pub(crate) async fn admit(&self, request: &ModelRequest) -> Result<Option<String>, ModelError> {
-        if let Some(own) = &self.own {
-            let spent = self.journal.spending().total;
-            check(own.limits.turn, spent, Limit::Turn, &own.agent_id)?;
-            check(own.limits.session, own.before.saturating_add(spent), Limit::Session, &own.agent_id)?;
-            self.check_day(own.limits.day, &own.agent_id, |spending| spending.total).await?;
-        }
-        let Some(agent) = request.facts.agent.as_deref().filter(|agent| agent.is_task_agent()) else { return Ok(None) };
-        let most = self.budgets.limits(agent.budget).day;
-        self.check_day(most, &agent.id, |spending| spending.agents.get(&agent.id).copied().unwrap_or(0)).await?;
-        Ok(most.map(|_| agent.id.clone()))
     }
 
     /// What the turn adds to the day of each agent that has a limit for it.
@@ -96,6 +84,22 @@ impl Purse {
             }
             self.journal.clock().sleep(AGAIN).await;
         }
+    }
+}
+
+#[async_trait]
+impl Admission for Purse {
+    async fn admit(&self, request: &ModelRequest) -> Result<Option<String>, ModelError> {
+        if let Some(own) = &self.own {
+            let spent = self.journal.spending().total;
+            check(own.limits.turn, spent, Limit::Turn, &own.agent_id)?;
+            check(own.limits.session, own.before.saturating_add(spent), Limit::Session, &own.agent_id)?;
+            self.check_day(own.limits.day, &own.agent_id, |spending| spending.total).await?;
+        }
+        let Some(agent) = request.facts.agent.as_deref().filter(|agent| agent.is_task_agent()) else { return Ok(None) };
+        let most = self.budgets.limits(agent.budget).day;
+        self.check_day(most, &agent.id, |spending| spending.agents.get(&agent.id).copied().unwrap_or(0)).await?;
+        Ok(most.map(|_| agent.id.clone()))
     }
 }
 

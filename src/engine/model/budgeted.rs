@@ -1,32 +1,39 @@
 //! A model that is asked only while there is a budget for it.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
-use crate::budget::Purse;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// See the module.
+/// Decides whether a model may be called.
+#[async_trait]
+pub trait Admission: Send + Sync {
+    /// Refuses the call with [`ModelError::Spent`] when a budget is used up. Otherwise returns the task agent whose day the
+    /// call counts against, in addition to the turn's agent.
+    async fn admit(&self, request: &ModelRequest) -> Result<Option<String>, ModelError>;
+}
+
+/// A model that is called only while its budget lasts.
 pub(super) struct Budgeted {
     model: Arc<dyn Model>,
-    purse: Arc<Purse>,
+    budget: Arc<dyn Admission>,
 }
 
 impl Budgeted {
-    pub(super) fn new(model: Arc<dyn Model>, purse: Arc<Purse>) -> Self {
-        Self { model, purse }
+    pub(super) fn new(model: Arc<dyn Model>, budget: Arc<dyn Admission>) -> Self {
+        Self { model, budget }
     }
 }
 
 #[async_trait]
 impl Model for Budgeted {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
-        let charged = self.purse.admit(&request).await?;
+        let charged = self.budget.admit(&request).await?;
         let reply = self.model.complete(request).await?;
         Ok(ModelReply { charged, ..reply })
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
-        let charged = self.purse.admit(&request).await?;
+        let charged = self.budget.admit(&request).await?;
         let reply = self.model.stream(request, deltas).await?;
         Ok(ModelReply { charged, ..reply })
     }

@@ -18,6 +18,13 @@ pub enum PromptRole {
     Tool,
 }
 
+impl PromptRole {
+    /// True for the roles whose text may come from anywhere: a user, or an API that a tool has called.
+    pub(crate) fn is_foreign(self) -> bool {
+        matches!(self, Self::User | Self::Tool)
+    }
+}
+
 /// One message of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PromptMessage {

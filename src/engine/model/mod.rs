@@ -5,10 +5,9 @@
 //! Retries are those of [`base::http_client`].
 
 pub(crate) mod answer;
-mod budgeted;
+pub mod budgeted;
 mod chain;
 pub mod circuit;
-pub(crate) mod control_tokens;
 pub mod delta;
 pub mod message;
 mod metered;

@@ -1,13 +1,12 @@
 //! Models by name: those of the settings, `offline`, and those added from Rust.
 
-use super::budgeted::Budgeted;
+use super::budgeted::{Admission, Budgeted};
 use super::chain::Chain;
 use super::circuit::{CircuitState, Guarded};
 use super::metered::Metered;
 use super::offline::Offline;
 use super::openai::OpenAi;
 use super::{Model, ModelError};
-use crate::budget::Purse;
 use base::config::{Provider, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -86,14 +85,14 @@ struct Entry {
 pub struct Models {
     entries: Arc<BTreeMap<String, Entry>>,
     /// What they may cost where they are asked.
-    purse: Option<Arc<Purse>>,
+    budget: Option<Arc<dyn Admission>>,
 }
 
 impl Models {
     /// Only `offline`, and `default`, which is the same.
     pub fn offline() -> Self {
         let offline: Arc<dyn Model> = Arc::new(Offline::new());
-        Self { entries: Arc::default(), purse: None }
+        Self { entries: Arc::default(), budget: None }
             .insert("offline", (Arc::clone(&offline), None), "offline", "offline")
             .insert("default", (offline, None), "offline", "offline")
     }
@@ -140,9 +139,9 @@ impl Models {
         self.insert(name, (model, None), "rust", name)
     }
 
-    /// These, asked only as far as `purse` lasts.
-    pub fn within(&self, purse: Arc<Purse>) -> Self {
-        Self { entries: Arc::clone(&self.entries), purse: Some(purse) }
+    /// The same models, called only while `budget` admits it.
+    pub fn within(&self, budget: Arc<dyn Admission>) -> Self {
+        Self { entries: Arc::clone(&self.entries), budget: Some(budget) }
     }
 
     fn insert(
@@ -178,8 +177,8 @@ impl Models {
             1 => links.remove(0),
             _ => Arc::new(Chain::new(links)),
         };
-        Ok(match &self.purse {
-            Some(purse) => Arc::new(Budgeted::new(model, Arc::clone(purse))),
+        Ok(match &self.budget {
+            Some(budget) => Arc::new(Budgeted::new(model, Arc::clone(budget))),
             None => model,
         })
     }

@@ -1,9 +1,9 @@
 //! What a run begins with, recorded as its first step: whoever repeats it begins alike, whatever is registered meanwhile.
 
 use super::conversation;
-use super::stored::StoredDefinitions;
+use crate::execution::stored::StoredDefinitions;
+use crate::execution::{Services, TurnError};
 use crate::journal::{Done, Journal, Label, StepError};
-use crate::turn::{Services, TurnError};
 use crate::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
 use serde::{Deserialize, Serialize};
 use storage::store::StoreError;

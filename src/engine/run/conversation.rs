@@ -5,8 +5,8 @@
 //! job's id is the same however often the run is repeated. A run that begins before that turn reads the missing entries from
 //! the runs' records.
 
+use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
-use crate::turn::{Services, TurnError};
 use serde_json::{Map, json};
 use storage::queue::{Publish, QueueError};
 use storage::store::{Store, StoreError};

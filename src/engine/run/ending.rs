@@ -1,7 +1,7 @@
 //! How runs end: their records, their last events, their usage and their duration.
 
+use crate::execution::CancelReason;
 use crate::journal::Journal;
-use crate::turn::CancelReason;
 use crate::workflow::orchestration::event::RunEventType;
 use std::time::Duration;
 use types::run::{RunRecord, RunStatus};

@@ -4,7 +4,7 @@
 //! definition is newer: in a rolling upgrade an old process that restarts has the older file, and a definition may have been
 //! put by hand. So the stored definition stays, the process logs a difference, and `turnwheel workflows apply` replaces it.
 
-use super::stored::builtin_workflows;
+use crate::execution::stored::builtin_workflows;
 use base::config::Settings;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::known::KnownRunnables;

@@ -16,14 +16,12 @@ mod folder;
 mod inline;
 mod sink;
 mod speech;
-mod stored;
 pub mod timeline;
 mod work;
 
 pub use beginning::Beginning;
 pub use ending::last_event_id;
 pub use folder::{Registered, known_ids, register_folder, runnables};
-pub use stored::{StoredDefinitions, agents, builtin_workflows, runs, workflow, workflows};
 
 pub(crate) use conversation::is_notice;
 pub use earlier::check as check_stage;
@@ -31,8 +29,8 @@ pub(crate) use ending::{LEFT, UNANSWERED};
 pub(crate) use inline::{Inline, InlineEnd, Suspended, abandon, break_off};
 
 use crate::budget::Purse;
+use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal};
-use crate::turn::{CancelReason, Services, TurnError, TurnId};
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::{RunEnd, broken_off};

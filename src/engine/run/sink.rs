@@ -1,8 +1,9 @@
 //! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
 
 use super::speech::Output;
+use crate::execution::read_back::read_back;
+use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
-use crate::turn::{Services, TurnError, read_back};
 use crate::workflow::orchestration::EventSink;
 use crate::workflow::orchestration::event::RunEvent;
 use async_trait::async_trait;

@@ -1,6 +1,6 @@
 //! What a run within a turn says to the user while it says it: pieces of the answer that will be its output.
 
-use crate::turn::Speech;
+use crate::execution::speech::Speech;
 use crate::workflow::orchestration::event::RunEvent;
 use std::sync::Arc;
 use types::event::OutEvent;

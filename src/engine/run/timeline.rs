@@ -1,9 +1,9 @@
 //! What has happened in a run, for those who look at it: its steps are repeated over the definitions that it began with.
 
-use super::stored::StoredDefinitions;
 use super::{Beginning, earlier};
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
+use crate::execution::stored::StoredDefinitions;
 use crate::journal::Journal;
 use crate::model::Models;
 use crate::workflow::Flows;

@@ -3,9 +3,9 @@
 use super::beginning::Begun;
 use super::sink::{self, Outlet, Published};
 use super::speech::Output;
+use crate::execution::{Services, TurnError};
 use crate::journal::{Guard, Journal};
 use crate::model::Models;
-use crate::turn::{Services, TurnError};
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::{Limits, RunEnd, RunError, RunServices, RunStart, execute};
 use futures::FutureExt;

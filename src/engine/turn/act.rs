@@ -1,14 +1,15 @@
 //! Executing an action as a step of the journal.
 
-use super::TurnError;
 use super::state::Turn;
 use super::waiting::{FlowCall, FlowEnd};
 use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
-use crate::action::{ActionResult, flow, skill, tool};
+use crate::action::{ActionResult, skill, tool};
+use crate::execution::TurnError;
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::model::ModelError;
 use crate::run::{Inline, InlineEnd, Suspended};
+use crate::turn::flow;
 use crate::workflow::asking::Asking;
 use crate::workflow::{Asker, FlowContext, FlowError, Flows};
 use futures::FutureExt;

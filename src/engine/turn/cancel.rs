@@ -1,7 +1,7 @@
 //! Ending a turn as `cancelled` (OP-E2).
 
 use super::state::Turn;
-use super::{CancelReason, TOKEN_BUDGET, TurnError};
+use crate::execution::{CancelReason, TOKEN_BUDGET, TurnError};
 use crate::prompt::is_chinese;
 use crate::run;
 use serde_json::json;

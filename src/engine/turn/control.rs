@@ -3,7 +3,7 @@
 use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
-use super::{CancelReason, TurnError};
+use crate::execution::{CancelReason, TurnError};
 use storage::store::records::{Change, TimerChange};
 use types::job::Command;
 use types::session::{Session, Status};

@@ -4,7 +4,7 @@ use super::decision::{self, Decision, NextStatus, PlanDraft};
 use super::iterate::Loop;
 use super::prompt::{self, Phase1, Phase2};
 use super::state::Turn;
-use super::{CancelReason, TurnError};
+use crate::execution::{CancelReason, TurnError};
 use crate::journal::StepError;
 use crate::model::{ActionAnswer, Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
 use serde::Serialize;

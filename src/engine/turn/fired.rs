@@ -1,12 +1,12 @@
 //! A timer that fires (E-35, OP-E12, OP-E21).
 
-use super::TurnError;
 use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
 use super::waiting::FLOW_TIMEOUT;
 use crate::action::system::Operation;
-use crate::planner;
+use crate::execution::TurnError;
+use crate::turn::planner;
 use std::sync::Arc;
 use storage::store::records::{Change, TimerChange};
 use types::event::ReplyKind;

@@ -2,10 +2,10 @@
 
 use super::iterate::End;
 use super::state::Turn;
-use super::{CancelReason, TurnError};
 use crate::action::ActionResult;
 use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
+use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Label, StepError, Stepped};
 use base::http_client::bounded;
 use serde_json::{Map, Value, json};

@@ -6,7 +6,7 @@ use super::iterate::Loop;
 use super::placeholder::is_placeholder;
 use super::prompt::{self, KnowledgeReply};
 use super::state::Turn;
-use super::{CancelReason, TurnError};
+use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Label, StepError, Stepped};
 use crate::knowledge::index::Index;
 use crate::knowledge::{Hit, library};

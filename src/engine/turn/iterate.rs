@@ -2,11 +2,12 @@
 
 use super::decision::{Decision, NextStatus};
 use super::inform::Informed;
-use super::shown::Shown;
+use super::prompt;
 use super::state::Turn;
 use super::waiting::FlowEnd;
-use super::{CancelReason, TurnError, prompt};
 use crate::action::system::Operation;
+use crate::execution::shown::Shown;
+use crate::execution::{CancelReason, TurnError};
 use crate::model::ActionAnswer;
 use crate::prompt::SharedText;
 use serde_json::{Map, json};

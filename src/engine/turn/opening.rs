@@ -3,8 +3,8 @@
 use super::decision::Decision;
 use super::placeholder::is_placeholder;
 use super::state::Turn;
-use super::{CancelReason, TurnError};
-use crate::planner;
+use crate::execution::{CancelReason, TurnError};
+use crate::turn::planner;
 use serde_json::Value;
 use std::sync::Arc;
 use types::event::ReplyKind;

@@ -1,7 +1,7 @@
 //! What the prompts are filled with.
 
-use super::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
-use super::{Services, TurnError};
+use crate::execution::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
+use crate::execution::{Services, TurnError};
 use crate::knowledge::Hit;
 use crate::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
 use crate::prompt::{PromptError, SharedText, Variables};

@@ -1,11 +1,9 @@
 //! What a turn has published, read back from the stream. A turn that is given up is cancelled on top of that, whoever
 //! published it: so its statuses are one chain, and the history has what the user has seen.
 
-use super::TurnError;
 use super::state::Turn;
-use futures::StreamExt;
-use std::time::Duration;
-use storage::queue::{From, Queue, QueueError};
+use crate::execution::TurnError;
+use crate::execution::read_back::{is_answer, read_back};
 use types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
 use types::job::JobBody;
 use types::session::{Entry, Role, history};
@@ -13,8 +11,6 @@ use types::turn::StatusAt;
 
 /// The key of the step event up to which a turn that is given up reads what it has published.
 const MARK: &str = "given_up";
-/// How long the stream may take to come to the mark.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Turn<'_> {
     /// Takes over the statuses and replies that the turn has published so far.
@@ -75,31 +71,4 @@ impl Turn<'_> {
             metadata: reply.metadata,
         });
     }
-}
-
-/// What is wanted of a session's events, up to a `mark` that is on its stream.
-pub(crate) async fn read_back<T>(
-    queue: &dyn Queue,
-    mark: &StepEvent,
-    wanted: impl Fn(Event) -> Option<T>,
-) -> Result<Vec<T>, TurnError> {
-    // A session may have any number of events: as long as they come, they are read.
-    let late = |_| TurnError::Infrastructure("the events do not come".into());
-    let opened = tokio::time::timeout(PATIENCE, queue.events(&mark.session_id, From::After(0))).await;
-    let mut stream = opened.map_err(late)??;
-    let mut found = Vec::new();
-    loop {
-        let ended = || QueueError::Unavailable("the stream of events has ended".into());
-        let event = tokio::time::timeout(PATIENCE, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
-        match Event::decode(event.event_type, &event.payload) {
-            Ok(Event::Step(step)) if step == *mark => return Ok(found),
-            Ok(event) => found.extend(wanted(event)),
-            Err(_) => {}
-        }
-    }
-}
-
-/// More than a greeting, an interim message or the promise of a human.
-pub(super) fn is_answer(kind: ReplyKind) -> bool {
-    !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff)
 }

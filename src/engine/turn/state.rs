@@ -1,9 +1,10 @@
 //! One turn in hand: the session as it becomes, what is to be published, what the commit writes.
 
-use super::published::is_answer;
-use super::speech::{Ended, Speech};
-use super::{Services, TurnError, TurnId, TurnInput};
+use super::TurnInput;
 use crate::budget::Purse;
+use crate::execution::read_back::is_answer;
+use crate::execution::speech::{Ended, Speech};
+use crate::execution::{Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal, Stepped};
 use crate::model::{ActionAnswer, Models};
 use base::http_client::bounded;
@@ -91,7 +92,7 @@ impl<'a> Turn<'a> {
         let opened = session.closed_at.is_some() && jobs.iter().any(|job| job.user_message().is_some());
         let tokens_before = if opened { 0 } else { session.tokens };
         let purse = Purse::of_turn(&services.budgets, journal.clone(), &agent.config, tokens_before);
-        let models = services.models.within(Arc::clone(&purse));
+        let models = services.models.within(Arc::<Purse>::clone(&purse));
         // Handed on by place: each function that waits would hold a copy otherwise, in each of thousands of turns.
         let mut turn = Box::new(Self {
             services,

@@ -1,7 +1,7 @@
 //! A run of the session in a lane of its own has come to its output: its query and its output enter the history.
 
-use super::TurnError;
 use super::state::Turn;
+use crate::execution::TurnError;
 use serde_json::{Map, Value};
 use storage::store::records::{Change, TimerChange};
 use types::run::RunStatus;

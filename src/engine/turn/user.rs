@@ -1,7 +1,7 @@
 //! A user's message.
 
-use super::TurnError;
 use super::state::Turn;
+use crate::execution::TurnError;
 use futures::FutureExt;
 use storage::store::records::Change;
 use types::job::UserMessage;

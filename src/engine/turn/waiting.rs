@@ -5,7 +5,7 @@
 
 use super::handoff::TIMEOUT_INDEX;
 use super::state::Turn;
-use super::{CancelReason, TurnError};
+use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Journal, Label, StepError};
 use crate::prompt::is_chinese;
 use crate::run::{self, LEFT, Suspended, UNANSWERED};

@@ -3,7 +3,7 @@
 //! lane reads it from the stream. What a hint alone says ends no turn.
 
 use super::{Shared, intake};
-use crate::turn::CancelReason;
+use crate::execution::CancelReason;
 use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -75,7 +75,7 @@ pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin
     let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
         return Ok(Err(Unfit::new(Cause::Invalid, "the job is no run", Some(job))));
     };
-    let (known, why) = match run::runs(shared.store().as_ref(), workflow_id).await {
+    let (known, why) = match crate::execution::stored::runs(shared.store().as_ref(), workflow_id).await {
         Ok(known) => (known, None),
         // Waiting does not make it readable.
         Err(error @ StoreError::Damaged { .. }) => (None, Some(format!("{error}; put it again, and replay this"))),

@@ -1,7 +1,7 @@
 //! The lanes that this worker drives, with the deliveries that wait for them.
 
+use crate::execution::CancelReason;
 use crate::journal::Holding;
-use crate::turn::CancelReason;
 use async_trait::async_trait;
 use base::clock::{Clock, Moment};
 use std::collections::{BTreeMap, HashMap};

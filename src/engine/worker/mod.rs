@@ -21,7 +21,7 @@ mod shares;
 mod stop;
 mod work;
 
-use crate::turn::Services;
+use crate::execution::Services;
 use base::clock::Clock;
 use base::config::Settings;
 use base::tasks::{self, OnPanic, Tasks};

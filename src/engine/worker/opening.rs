@@ -3,7 +3,7 @@
 use super::Shared;
 use super::intake::{self, Unfit};
 use super::stop::Stop;
-use crate::turn::TurnId;
+use crate::execution::TurnId;
 use definitions::agent::AgentRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Why a worker leaves a lane with work undone, and when the lane's jobs are delivered again.
 
 use super::Shared;
-use crate::turn::TurnError;
+use crate::execution::TurnError;
 use base::metrics::metrics;
 use std::time::Duration;
 use storage::queue::QueueError;

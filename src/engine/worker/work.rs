@@ -1,8 +1,9 @@
 //! What a lane's holder does for a message: a turn of a conversation, or a workflow's run.
 
+use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::Guard;
 use crate::run::{self, RunInput};
-use crate::turn::{self, CancelReason, Services, TurnError, TurnId, TurnInput};
+use crate::turn::{self, TurnInput};
 use definitions::agent::AgentRecord;
 use std::sync::Arc;
 use storage::store::records::Change;

@@ -2,11 +2,11 @@
 //! bounded conversation, [`transcript`] the same as one text.
 
 pub mod history;
-pub mod status;
+
 pub mod transcript;
 
+pub use crate::status::{IllegalTransition, Status};
 pub use history::{Entry, Role};
-pub use status::{IllegalTransition, Status};
 pub use transcript::Transcript;
 
 use crate::event::OutEvent;

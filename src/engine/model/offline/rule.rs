@@ -1,7 +1,7 @@
 //! One entry of an agent file's `rules`.
 
-use crate::action::template::{Filler, Missing, descend};
 use crate::model::Facts;
+use crate::template::{Filler, Missing, descend};
 use moka::sync::Cache;
 use regex::Regex;
 use serde_json::{Map, Value, json};

@@ -2,8 +2,8 @@
 
 use super::OpenAi;
 use super::form::{Form, Format, REASONING, Streaming};
-use crate::model::control_tokens::{defused, is_foreign};
 use crate::model::{ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolSpec};
+use crate::prompt::control_tokens::defused;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -114,7 +114,7 @@ fn written(message: &PromptMessage, names: &Names<'_>, form: &Form) -> Value {
     if form.fills && message.role == PromptRole::Assistant && !message.extra.contains_key(REASONING) {
         value[REASONING] = json!("");
     }
-    if is_foreign(message.role)
+    if message.role.is_foreign()
         && let Cow::Owned(content) = defused(&message.content)
     {
         value["content"] = json!(content);

@@ -81,7 +81,7 @@ impl StoredDefinitions {
     }
 
     /// Makes sure that the store has what a run begins with: a program of another version has other definitions in it.
-    pub(super) async fn keep(&self, pinned: &Pinned) -> store::Result<()> {
+    pub async fn keep(&self, pinned: &Pinned) -> store::Result<()> {
         let (workflows, agents) = pinned.definitions();
         for workflow in workflows {
             if !self.has_kept(workflow.id(), &workflow.hash) {

@@ -4,9 +4,7 @@
 //! is not the one whose pieces were said; so whoever shows them knows at any moment what stands. That holds for a turn
 //! that is repeated, too: what has been said of it is read back first.
 
-use super::TurnError;
-use super::published::is_answer;
-use super::state::Turn;
+use super::read_back::is_answer;
 use crate::journal::Guard;
 use crate::model::delta::Deltas;
 use crate::model::paced::{Delta, Paced};
@@ -16,10 +14,7 @@ use base::clock::Clock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::queue::Queue;
 use tracing::debug;
-use types::event::{Event, EventType, OutEvent, Reply, ReplyKind};
-
-/// The key of the step event up to which a repeated turn reads what was said.
-const MARK: &str = "resumed";
+use types::event::{EventType, OutEvent, Reply, ReplyKind};
 
 /// See the module. Shared by all that speaks in a turn.
 pub(crate) struct Speech {
@@ -50,21 +45,21 @@ impl Open {
 
 /// How a whole text stands to the pieces that were said before it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// They are its beginning.
-    pub(super) stream_id: Option<String>,
+    pub(crate) stream_id: Option<String>,
     /// They are another text's.
-    pub(super) supersedes: Option<String>,
+    pub(crate) supersedes: Option<String>,
 }
 
 impl Speech {
     /// Without texts so far.
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, said: Mutex::default() }
     }
 
     /// What is said from now on is said like `voice`.
-    fn speak(&self, voice: Reply) {
+    pub(crate) fn speak(&self, voice: Reply) {
         self.said().voice = Some(voice);
     }
 
@@ -93,12 +88,12 @@ impl Speech {
     }
 
     /// True when what has been said is the beginning of `text`.
-    pub(super) fn is_of(&self, text: &str) -> bool {
+    pub(crate) fn is_of(&self, text: &str) -> bool {
         self.said().open.as_ref().is_some_and(|open| open.begins(text))
     }
 
     /// The text is whole, or another one takes its place.
-    pub(super) fn end(&self, text: &str) -> Ended {
+    pub(crate) fn end(&self, text: &str) -> Ended {
         match self.said().open.take() {
             None => Ended::default(),
             Some(open) if open.begins(text) => Ended { stream_id: Some(open.stream_id), supersedes: None },
@@ -107,7 +102,7 @@ impl Speech {
     }
 
     /// Takes over what this turn has said before.
-    pub(super) fn recall(&self, reply: &Reply) {
+    pub(crate) fn recall(&self, reply: &Reply) {
         let mut said = self.said();
         match &reply.stream_id {
             Some(stream_id) if reply.kind == ReplyKind::Chunk => {
@@ -136,15 +131,15 @@ impl Said {
 }
 
 /// Says the pieces of an answer as they come.
-pub(super) struct Voice {
-    speech: Arc<Speech>,
-    queue: Arc<dyn Queue>,
-    guard: Guard,
+pub(crate) struct Voice {
+    pub(crate) speech: Arc<Speech>,
+    pub(crate) queue: Arc<dyn Queue>,
+    pub(crate) guard: Guard,
 }
 
 impl Voice {
     /// Returns at the answer's end. A piece that cannot be published ends its stream, not the turn: the whole text follows.
-    pub(super) async fn say(&self, pieces: Deltas) {
+    pub(crate) async fn say(&self, pieces: Deltas) {
         let mut paced = Paced::new(pieces);
         let mut heard = true;
         while let Some(delta) = paced.next().await {
@@ -167,29 +162,6 @@ impl Voice {
 impl Listener for Voice {
     async fn hear(&self, _step: &str, pieces: Deltas) {
         self.say(pieces).await;
-    }
-}
-
-impl Turn<'_> {
-    /// Begins to say something whose whole text will be said under `key`, or under one that begins so.
-    pub(super) async fn speaking(&mut self, key: &str) -> Result<Arc<Speech>, TurnError> {
-        if self.resumed && !self.recalled {
-            self.settle().await?;
-            for event in self.published(MARK).await? {
-                if let Event::Reply(reply) = event {
-                    self.speech.recall(&reply);
-                }
-            }
-            self.recalled = true;
-        }
-        self.speech.speak(self.words(ReplyKind::Chunk, key, ""));
-        Ok(Arc::clone(&self.speech))
-    }
-
-    /// The same for what has its pieces from a model at once.
-    pub(super) async fn voice(&mut self, key: &str) -> Result<Voice, TurnError> {
-        let speech = self.speaking(key).await?;
-        Ok(Voice { speech, queue: Arc::clone(&self.services.queue), guard: self.guard.clone() })
     }
 }
 

@@ -14,7 +14,7 @@ use types::plan::Plan;
 const PLANS: u64 = 1_000;
 
 /// See the module.
-pub(super) struct Shown(Vec<(&'static str, SharedText)>);
+pub(crate) struct Shown(Vec<(&'static str, SharedText)>);
 
 impl Shown {
     fn new(plan: &Plan, agent: &AgentConfig, services: &Services) -> Self {
@@ -31,7 +31,7 @@ impl Shown {
     }
 
     /// The texts by their names in the prompts.
-    pub(super) fn texts(&self) -> impl Iterator<Item = (&'static str, SharedText)> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, SharedText)> {
         self.0.iter().cloned()
     }
 }
@@ -47,7 +47,7 @@ impl Default for ShownPlans {
 
 impl ShownPlans {
     /// What the plan gives, with the flows of its agent.
-    pub(super) fn of(&self, plan: &Arc<Plan>, agent: &AgentConfig, services: &Services) -> Arc<Shown> {
+    pub(crate) fn of(&self, plan: &Arc<Plan>, agent: &AgentConfig, services: &Services) -> Arc<Shown> {
         // By its place in memory, which is all of it: there is no other plan as long as this one is kept.
         let same = |(known, _): &(Weak<Plan>, _)| known.as_ptr() == Arc::as_ptr(plan);
         if let Some((_, shown)) = self.0.get(&plan.hash).filter(same) {
@@ -60,7 +60,7 @@ impl ShownPlans {
 }
 
 /// Skills without their calls: the model has no use for addresses and headers.
-pub(super) fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
+pub(crate) fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
     let seen = skills.iter().map(|skill| {
         let function = functions.params(&skill.id).filter(|_| skill.http.is_none());
         let (description, params) = described(&skill.description, &skill.params, function);
@@ -69,7 +69,7 @@ pub(super) fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
     seen.collect()
 }
 
-pub(super) fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
+pub(crate) fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
     let seen = tools.iter().map(|tool| {
         let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
         let (description, params) = described(&tool.description, &tool.params, function);
@@ -79,7 +79,7 @@ pub(super) fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
 }
 
 /// A flow with typed params is shown with them, any other by its id alone.
-pub(super) fn flows_seen(ids: &[String], flows: &Flows) -> Value {
+pub(crate) fn flows_seen(ids: &[String], flows: &Flows) -> Value {
     let seen = ids.iter().map(|id| match flows.params(id) {
         Some(schema) => {
             let (description, params) = described("", &Value::Null, Some(schema));
@@ -90,6 +90,6 @@ pub(super) fn flows_seen(ids: &[String], flows: &Flows) -> Value {
     seen.collect()
 }
 
-pub(super) fn pretty(value: &Value) -> String {
+pub(crate) fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }

@@ -1,12 +1,6 @@
 //! Control tokens of chat templates. A server that reads them within a message takes the rest of it for another speaker's words.
 
-use crate::model::PromptRole;
 use std::borrow::Cow;
-
-/// True for the speakers whose words may come from anywhere: a user, or an API that a tool has asked.
-pub(super) fn is_foreign(role: PromptRole) -> bool {
-    matches!(role, PromptRole::User | PromptRole::Tool)
-}
 
 /// The text with a blank behind the first character of each control token.
 pub(crate) fn defused(text: &str) -> Cow<'_, str> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::control_tokens::CONTROL_TOKENS;
+use crate::prompt::control_tokens::CONTROL_TOKENS;
 use serde_json::json;
 
 fn phase2(message: &str) -> serde_json::Value {

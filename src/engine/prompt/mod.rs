@@ -5,7 +5,9 @@
 //! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of chat templates
 //! (`<|im_end|>`, `[INST]`) are broken up by a blank.
 
-use crate::model::control_tokens::defused;
+pub mod control_tokens;
+
+use crate::prompt::control_tokens::defused;
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, Serde, Value};
@@ -261,5 +263,4 @@ pub fn is_chinese(text: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "prompt_tests.rs"]
 mod tests;
