@@ -79,7 +79,7 @@ pub fn start(
     let text = filter(flag, env).unwrap_or(default);
     let filter = EnvFilter::try_new(text).map_err(|error| {
         let hint =
-            "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,engine::turn=debug`";
+            "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,turnwheel_engine::turn=debug`";
         Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
     })?;
     let plain = !may_colour(env);

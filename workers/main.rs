@@ -71,6 +71,7 @@ Exit status: 0 done, 1 failed, 2 wrong use.";
 const GLOBAL: &str = "Global options";
 
 // A turn is thousands of small allocations on many threads: this costs a fraction of what the system's allocator does.
+#[cfg(feature = "dist")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -118,7 +118,7 @@ async fn what_is_logged_for_a_request_has_its_id() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings { backend: Backend::Embedded, ..Settings::default() };
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
-    let log = "info,gateway::intake=debug";
+    let log = "info,turnwheel_commands=debug";
     let _dev = Process::start(dir.path(), &settings, &["--log-json", "--log", log, "dev"]);
     let client = base::http_client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}/api/v1/messages", settings.gateway.listen);

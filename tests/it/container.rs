@@ -29,7 +29,8 @@ fn what_is_compiled_in_is_in_the_build_of_the_container() {
         for file in files.filter(|file| !file.display().to_string().ends_with("_tests.rs")) {
             let source = std::fs::read_to_string(&file).unwrap();
             for found in included.captures_iter(&source) {
-                let from = if found[0].contains("$CARGO_MANIFEST_DIR") { root } else { file.parent().unwrap() };
+                let crate_root = file.ancestors().find(|folder| folder.join("Cargo.toml").is_file()).unwrap();
+                let from = if found[0].contains("$CARGO_MANIFEST_DIR") { crate_root } else { file.parent().unwrap() };
                 let path = plain(&from.join(&found[1]));
                 assert!(
                     there.iter().any(|there| path.starts_with(there)),

@@ -62,6 +62,13 @@ pub struct Cluster {
     pub servers: &'static str,
 }
 
+/// How this program was built.
+const BUILD: &str = match (cfg!(debug_assertions), cfg!(feature = "dist")) {
+    (true, _) => "debug",
+    (false, false) => "release",
+    (false, true) => "dist",
+};
+
 impl Conditions {
     /// Asks the machine and the servers.
     pub(super) async fn find(
@@ -76,7 +83,7 @@ impl Conditions {
         };
         Ok(Self {
             turnwheel: env!("CARGO_PKG_VERSION"),
-            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            build: BUILD,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: line("/proc/cpuinfo", "model name"),
             memory_gib: memory_gib(),
@@ -115,8 +122,11 @@ impl Conditions {
         if let Some(sync) = self.embedded_sync {
             lines.push(format!("embedded file, synced {sync}"));
         }
-        if self.build == "debug" {
-            lines.push("this is a debug build: its figures are of no use, build with --release".to_owned());
+        if self.build != "dist" {
+            lines.push(format!(
+                "this is a {} build: compare figures of `cargo run --profile dist --features dist -- bench`",
+                self.build
+            ));
         }
         lines
     }
