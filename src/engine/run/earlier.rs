@@ -2,7 +2,7 @@
 //! when it is restarted from there.
 
 use super::beginning::BEGIN;
-use crate::workflow::dynamic::order;
+use crate::workflow::orchestration::dynamic::order;
 use definitions::workflow::definition::{Shape, Target, Workflow};
 use definitions::workflow::node::Node;
 use std::sync::Arc;

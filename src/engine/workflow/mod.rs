@@ -1,11 +1,10 @@
 //! What a FLOW action can run. A [`Flow`] takes its turn over: what it returns is the final text for the user.
 //!
 //! [`Flows`] finds the one that an action names, [`function`] makes flows of async functions; what is none of them may be a
-//! workflow of [`orchestration`], of which some come with the program; [`dynamic`] is the type that plans for itself.
+//! workflow of [`orchestration`], of which some come with the program; its `dynamic` type plans for itself.
 //! [`asking`] is how a flow asks its user.
 
 pub mod asking;
-pub mod dynamic;
 pub mod function;
 pub mod orchestration;
 

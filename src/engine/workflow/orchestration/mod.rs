@@ -5,12 +5,13 @@
 //! [`fields`]), [`builder`] from code; [`check`] holds it to what it can see (`names`) and to what there is (see [`known`]), and
 //! [`structure`] and `flowchart` show it. [`pinned`] are the definitions that a run begins with. [`mod@run`] takes it from
 //! its input to its output: a `workflow` of any type (`pipeline`, `loops`, `parallel`, `conditional`) runs its `stage`s, each a
-//! `task_agent`, a `function` or a workflow again; one that plans for itself is [`dynamic`](super::dynamic). One may [`ask`] the
+//! `task_agent`, a `function` or a workflow again; one that plans for itself is [`dynamic`](crate::workflow::orchestration::dynamic). One may [`ask`] the
 //! user. A [`part`] is where that happens: journal, events and limits (`spent`).
 //! [`event`] is what a run tells, through its `outlet`; [`outcome`] and [`failure`] are what comes of it; [`mod@timeline`] looks back at it.
 
 pub mod ask;
 mod conditional;
+pub mod dynamic;
 pub mod event;
 pub mod failure;
 pub(super) mod function;

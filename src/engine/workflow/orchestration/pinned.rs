@@ -1,7 +1,8 @@
 //! What a run may run: every definition that it can reach, as it was when the run began.
 
 use super::part::join;
-use crate::workflow::{Flow, Flows, dynamic};
+use crate::workflow::orchestration::dynamic;
+use crate::workflow::{Flow, Flows};
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};

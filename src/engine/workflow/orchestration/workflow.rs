@@ -4,7 +4,7 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
 use super::{conditional, loops, parallel, pipeline};
-use crate::workflow::dynamic;
+use crate::workflow::orchestration::dynamic;
 use definitions::workflow::definition::{Shape, Workflow};
 use definitions::workflow::outputs::OutputStore;
 use definitions::workflow::scope::Scope;

@@ -4,7 +4,7 @@
 //!
 //! Pure are the [`plan`] and what replaces it, the [`review`], the [`route`] from one node to the next, the [`results`] and
 //! what the agents are given of all that (`inputs`, and `schema`, the structures that they answer with). [`mod@run`] goes from
-//! node to node; `nodes` has what each does, over a [`Part`](super::orchestration::part::Part): `structured` asks for a
+//! node to node; `nodes` has what each does, over a [`Part`](super::part::Part): `structured` asks for a
 //! structure, `orchestrator` carries a plan out, `summary` writes. [`order`] says what came before what, for a run that is
 //! repeated from a node on.
 
