@@ -1,7 +1,7 @@
 //! Texts with placeholders: `{name}` and `{a.b.0}` for values, `${NAME}` for secrets.
 //!
-//! Filling is one pass over the operator's text. What is inserted is never looked at again, so a value that holds
-//! `{other}` or `${SECRET}` stays as it is. Braces around anything else are plain text.
+//! Filling is one pass over the operator's text. Inserted text is not scanned again, so a value that contains `{other}`
+//! or `${SECRET}` stays as it is. Braces around anything else are plain text.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
@@ -9,34 +9,34 @@ use serde_json::{Map, Value};
 /// A part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'t> {
-    /// To be taken as it is.
+    /// Plain text.
     Text(&'t str),
-    /// The path within `{…}`.
+    /// A placeholder `{…}`, with the path inside.
     Placeholder(&'t str),
-    /// All of `${NAME}`.
+    /// A secret, with the whole token `${NAME}`.
     Secret(&'t str),
 }
 
-/// What becomes of a placeholder without a value.
+/// The treatment of a placeholder without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The whole text is left out, and so is the entry that holds it.
+    /// The whole text is omitted, together with the entry that contains it.
     Omit,
-    /// It becomes empty text.
+    /// The placeholder becomes an empty text.
     Empty,
 }
 
-/// Where values come from.
+/// The sources of values for filling a template.
 pub struct Filler<'a> {
-    /// The value at a path.
+    /// Returns the value at a path.
     pub value: &'a dyn Fn(&str) -> Option<Value>,
-    /// The text for `${NAME}`.
+    /// Returns the value of `${NAME}`, given the whole token.
     pub secret: &'a dyn Fn(&str) -> Result<String, String>,
-    /// What becomes of a placeholder without a value.
+    /// The treatment of a placeholder without a value.
     pub missing: Missing,
 }
 
-/// Cuts a template into its parts.
+/// Splits a template into its parts.
 pub fn pieces(template: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let (mut begin, mut at) = (0, 0);
@@ -66,13 +66,13 @@ pub fn pieces(template: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// An environment variable's name.
+/// Whether the text is a valid name of an environment variable.
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Words joined by dots, the first of which is no number.
+/// Whether the text is a path: words joined by dots, the first of which does not start with a digit.
 fn is_path(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphabetic() || c == '_')
         && text
@@ -80,7 +80,7 @@ fn is_path(text: &str) -> bool {
             .all(|word| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-')))
 }
 
-/// The path, if the template is one placeholder and nothing else.
+/// The path, if the template consists of exactly one placeholder.
 pub fn exact(template: &str) -> Option<&str> {
     match pieces(template).as_slice() {
         [Piece::Placeholder(path)] => Some(path),
@@ -88,7 +88,7 @@ pub fn exact(template: &str) -> Option<&str> {
     }
 }
 
-/// The value at a dotted path; numbers are places in a list. A key that itself has dots is found first.
+/// The value at a dotted path. Numbers are positions in a list. A key that contains dots itself takes precedence.
 pub fn lookup<'v>(root: &'v Map<String, Value>, path: &str) -> Option<&'v Value> {
     if let Some(value) = root.get(path) {
         return Some(value);
@@ -106,7 +106,7 @@ pub fn descend<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     })
 }
 
-/// A value within a text: a string as it is, null as nothing, the rest as JSON.
+/// A value as it is inserted into a text: a string unchanged, null as nothing, any other value as JSON.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -116,7 +116,7 @@ pub fn text(value: &Value) -> String {
 }
 
 impl Filler<'_> {
-    /// Fills a text; `None` when it is to be left out.
+    /// Fills a text. `None` if the text is omitted because of a missing value.
     pub fn text(&self, template: &str) -> Result<Option<String>, String> {
         let mut filled = String::new();
         for piece in pieces(template) {
@@ -133,8 +133,8 @@ impl Filler<'_> {
         Ok(Some(filled))
     }
 
-    /// Fills every text within a JSON structure. A text that is one placeholder becomes the value itself, with its JSON
-    /// type; if there is none, the entry is left out.
+    /// Fills every text in a JSON structure. A text that is exactly one placeholder becomes the value itself, with its
+    /// JSON type. An entry without a value is omitted.
     pub fn json(&self, template: &Value) -> Result<Option<Value>, String> {
         Ok(match template {
             Value::String(template) => match exact(template) {
@@ -159,13 +159,13 @@ impl Filler<'_> {
     }
 }
 
-/// Everything but RFC 3986's unreserved characters is encoded, so that a value stays one segment or one query value.
+/// Encodes all characters except RFC 3986's unreserved ones, so that a value stays one path segment or one query value.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Makes a value harmless within a text of some format.
+/// Escapes a value for a text of some format.
 pub type Escape = fn(&str) -> String;
 
-/// How values are escaped in a body of this content type; `None` for types without a syntax of their own.
+/// The escaping for values in a body of this content type; `None` for types without a syntax of their own.
 pub fn escape_for(content_type: &str) -> Option<Escape> {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
@@ -190,8 +190,8 @@ fn entities(value: &str) -> String {
     escaped
 }
 
-/// Fills an address. Params cannot reach the host, nor add or remove a path segment; secrets are inserted as they are,
-/// because an operator may keep a whole base address in one.
+/// Fills a URL. Params can change neither the host nor the number of path segments. Secrets are inserted unchanged,
+/// because an operator may keep a whole base URL in one.
 pub fn fill_url(
     template: &str,
     params: &Map<String, Value>,
@@ -205,34 +205,34 @@ pub fn fill_url(
             Piece::Placeholder(path) => {
                 if !names_a_host(&filled) {
                     return Err(format!(
-                        "the address `{template}` has the param `{path}` before its path; scheme and host must be fixed"
+                        "the URL `{template}` has the param `{path}` before its path; scheme and host must be fixed"
                     ));
                 }
-                // An empty segment would change the path: `/orders/` is not an order.
+                // An empty segment would change the path: `/orders/` is another resource than an order.
                 let in_query = filled.contains(['?', '#']);
                 let value = lookup(params, path).filter(|value| !value.is_null()).map(text);
                 let value = value.filter(|value| in_query || !value.is_empty());
-                let value = value.ok_or_else(|| format!("the param `{path}` is missing; the address needs it"))?;
+                let value = value.ok_or_else(|| format!("the param `{path}` is missing; the URL needs it"))?;
                 filled.extend(utf8_percent_encode(&value, ENCODED));
             }
         }
     }
-    // Read as the parser will: it drops line breaks and takes `\` for `/`.
+    // Split as the URL parser does: it drops line breaks, and treats `\` as `/`.
     let path = filled.split(['?', '#']).next().unwrap_or_default().replace(['\t', '\n', '\r'], "");
-    // `.` and `..` would be resolved away. Encoded dots count as dots, and no encoding can help against that.
+    // The parser would resolve `.` and `..`. It treats encoded dots as dots, so encoding does not help.
     let dotted = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
     if path.split(['/', '\\']).any(dotted) {
-        return Err("a param makes a path segment of the address `.` or `..`".to_owned());
+        return Err("the params turn a path segment of the URL into `.` or `..`".to_owned());
     }
-    let url = url::Url::parse(&filled).map_err(|error| format!("`{template}` is not an address: {error}"))?;
+    let url = url::Url::parse(&filled).map_err(|error| format!("`{template}` is not a valid URL: {error}"))?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() {
         Ok(url)
     } else {
-        Err(format!("the address `{template}` has to begin with `https://` or `http://` and a host"))
+        Err(format!("the URL `{template}` must start with `https://` or `http://` and a host"))
     }
 }
 
-/// True when what is before the first param ends the host, beyond any doubt of any parser.
+/// Whether the text before the first param contains the complete host, in a form that all parsers read alike.
 fn names_a_host(prefix: &str) -> bool {
     let lower = prefix.to_ascii_lowercase();
     let rest = lower.strip_prefix("https://").or_else(|| lower.strip_prefix("http://"));

@@ -194,10 +194,8 @@ async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
     let (nats, mongod, handles) = private().await;
     let folder = Folder::with(handles.settings());
     let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
-    eventually(DEADLINE, "the worker has begun", || async {
-        Process::log(folder.path()).contains("the worker has begun")
-    })
-    .await;
+    eventually(DEADLINE, "the worker starts", || async { Process::log(folder.path()).contains("worker started") })
+        .await;
     // Another server's port: it must not be taken for this one's.
     let (other, monitor) = Server::nats_monitored();
     let doctor = folder.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();

@@ -126,7 +126,7 @@ impl Day {
     }
 
     fn begun(&self) -> usize {
-        Process::log(self.folder.path()).matches("the worker has begun").count()
+        Process::log(self.folder.path()).matches("worker started").count()
     }
 
     /// Every message is answered once, in order; every action ran once.

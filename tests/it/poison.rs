@@ -240,7 +240,7 @@ async fn session_that_the_store_refuses_is_tried_less_and_less_and_keeps_its_job
     assert!(delays.is_sorted() && delays[3] >= 2 * delays[0], "{delays:?}");
     assert_eq!(engine.say("s2", "m-1", "你好").await.outcome, Outcome::Answered);
     let log = Process::log(dir.path());
-    assert!(!log.contains("the intake pauses"), "one session pauses nobody: {log}");
+    assert!(!log.contains("job intake paused"), "one session pauses nobody: {log}");
     validator(bson::doc! {}).await;
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!((turn.outcome, turn.attempts), (Outcome::Answered, 1));
@@ -343,7 +343,7 @@ async fn letter_that_the_queue_never_takes_holds_up_its_own_lane_alone() {
         |log: &str| log.lines().any(|line| line.contains("jobs wait until this is repaired") && line.contains("s1"));
     eventually(DEADLINE, "the lane is left", || async { left(&Process::log(dir.path())) }).await;
     engine.say("s2", "m-1", "你好").await;
-    assert!(!Process::log(dir.path()).contains("the intake pauses"), "queue and store are there");
+    assert!(!Process::log(dir.path()).contains("job intake paused"), "queue and store are there");
     assert!(engine.queue.next_in_lane("s1", 0, 0).await.unwrap().is_some(), "it is not lost");
 }
 

@@ -170,7 +170,7 @@ async fn draining_worker_finishes_its_turn_and_takes_no_other() {
     engine.publish("s1", "m-1", "查订单").await;
     action_runs(&engine).await;
     draining.signal("TERM");
-    eventually(DEADLINE, "it drains", || async { Process::log(dir.path()).contains("finishing the turns in hand") })
+    eventually(DEADLINE, "it drains", || async { Process::log(dir.path()).contains("finishing the turns in flight") })
         .await;
     engine.publish("s2", "m-1", "查订单").await;
     open.store(true, Ordering::SeqCst);

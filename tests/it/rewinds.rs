@@ -295,7 +295,7 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     let known = Known::new(&engine.settings, engine.flows.ids());
     let found = doctor::work(engine.queue.as_ref(), engine.store.as_ref(), (&engine.settings, &known));
     let found = found.await.into_iter().find(|finding| finding.place == "sequences").unwrap();
-    assert!(found.level == Level::Problem && found.what.contains("has lost its end"), "{found:?}");
+    assert!(found.level == Level::Problem && found.what.contains("has lost its last messages"), "{found:?}");
     engine.publish_job("s1", unnamed("5")).await;
     engine.publish("s1", "m-6", "6").await;
     engine.turn("s1", "m-6").await;

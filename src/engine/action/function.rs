@@ -1,5 +1,5 @@
-//! Async functions as tools: their params are a type, from which the schema is derived that the model sees and that is
-//! checked before a call.
+//! Async functions as tools. The type of the params gives the JSON Schema that the model sees and that is checked
+//! before each call.
 
 use super::ActionResult;
 use super::tool::ToolFunction;
@@ -15,54 +15,55 @@ use std::fmt::Display;
 use std::future::Future;
 use types::depth;
 
-/// For a function that takes no params.
+/// The params of a function that takes none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct NoParams {}
 
-/// One call of a function, for those that ask for it as their second parameter.
+/// The context of a call, for functions that take it as their second parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
     key: String,
 }
 
 impl ToolCall {
-    /// The same however often the turn is repeated: what must not happen twice honours it.
+    /// The idempotency key of the call. It stays the same however often the turn is repeated; send it on with every
+    /// request whose effect must not happen twice.
     pub fn idempotency_key(&self) -> &str {
         &self.key
     }
 
-    /// The session that it is called for.
+    /// The id of the session whose turn makes the call.
     pub fn session_id(&self) -> &str {
         self.key.split('/').next().unwrap_or_default()
     }
 
-    /// The turn that it is called in.
+    /// The id of the turn that makes the call.
     pub fn turn_id(&self) -> &str {
         self.key.split('/').nth(1).unwrap_or_default()
     }
 }
 
-/// What can be registered as a tool or skill: `async fn(params) -> Result<answer, error>`, the same with a [`ToolCall`] as
-/// second parameter, and every [`ToolFunction`]. `Shape` tells them apart and is never named.
+/// A function that can be registered as a tool or skill: `async fn(params) -> Result<answer, error>`, the same with a
+/// [`ToolCall`] as second parameter, or any [`ToolFunction`]. `Shape` distinguishes the three; callers never name it.
 ///
-/// The params are any type with serde's `Deserialize` and schemars' [`JsonSchema`]; their doc comments are for the model.
-/// The answer becomes JSON, the error a text that the model reads.
+/// The params are any type with serde's `Deserialize` and schemars' [`JsonSchema`]. Their doc comments become
+/// descriptions for the model. The returned value becomes JSON, and the error a text for the model.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no tool",
-    label = "has to be an async function of its params that answers a `Result`",
-    note = "params need `serde::Deserialize` and `schemars::JsonSchema`, the answer `serde::Serialize`, the error `Display`"
+    message = "`{Self}` cannot be used as a tool",
+    label = "must be an async function of its params that returns a `Result`",
+    note = "params need `serde::Deserialize` and `schemars::JsonSchema`, the returned value `serde::Serialize`, the error `Display`"
 )]
 pub trait IntoTool<Shape> {
-    /// The tool that it becomes.
+    /// The resulting tool.
     type Tool: ToolFunction;
-    /// As a tool.
+    /// Converts the function into a tool.
     fn into_tool(self) -> Self::Tool;
 }
 
-/// The shape of what is a [`ToolFunction`] already.
+/// The shape of a type that is a [`ToolFunction`] itself.
 pub struct Itself;
 
-/// A function with the schema of its params.
+/// A function together with the JSON Schema of its params.
 pub struct Typed {
     schema: Value,
     call: Box<Call>,
@@ -138,19 +139,19 @@ where
     }
 }
 
-/// The JSON Schema of a type of params, in one piece where the type does not contain itself.
+/// The JSON Schema of a params type. Nested types are inlined, except in a type that contains itself.
 pub fn schema_of<P: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<P>();
-    // The type's name says nothing to a model.
+    // The name of the Rust type carries no information for the model.
     schema.remove("title");
     schema.to_value()
 }
 
-/// The params as their type; what does not fit is a text for the model to read.
+/// Reads the params as their type. The error is a text for the model.
 pub(crate) fn read<P: DeserializeOwned>(params: Value) -> Result<P, String> {
     serde_path_to_error::deserialize(params).map_err(|error| match error.path().to_string().as_str() {
         "." => format!("invalid params: {}", error.inner()),
@@ -160,12 +161,12 @@ pub(crate) fn read<P: DeserializeOwned>(params: Value) -> Result<P, String> {
 
 fn result<T: Serialize, E: Display>(outcome: Result<T, E>) -> ActionResult {
     match outcome.map(serde_json::to_value) {
-        // No content, as it is after a way through the journal.
+        // A null result means no content, as it does when it is read back from the journal.
         Ok(Ok(Value::Null)) => ActionResult { result: None, ..ActionResult::ok(Value::Null) },
         Ok(Ok(answer)) if depth::is_legal(&answer) => ActionResult::ok(answer),
-        Ok(Ok(_)) => ActionResult::failed(format!("its answer is nested more than {} levels deep", depth::MAX_DEPTH)),
-        Ok(Err(problem)) => ActionResult::failed(format!("its answer cannot be written as JSON: {problem}")),
-        // With its causes, where the error has them.
+        Ok(Ok(_)) => ActionResult::failed(format!("its result is nested more than {} levels deep", depth::MAX_DEPTH)),
+        Ok(Err(problem)) => ActionResult::failed(format!("its result cannot be written as JSON: {problem}")),
+        // The alternate form includes the causes of errors such as `anyhow::Error`.
         Err(error) => ActionResult::failed(format!("{error:#}")),
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP calls of skills, tools and handoffs.
+//! HTTP calls of skills, tools and handoffs.
 
 use super::ActionResult;
 use crate::template::{Filler, Missing, escape_for, fill_url, lookup, text};
@@ -20,22 +20,22 @@ use url::Url;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_RETRIES: u32 = 2;
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
-/// The most bytes that an answer may have.
+/// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 1024 * 1024;
-/// The most bytes of a failure's body that its error repeats.
+/// Maximum number of bytes of a failed response that its error quotes.
 const MAX_ERROR: usize = 2 * 1024;
-/// The most bytes of a failure's body that are read.
+/// Maximum number of bytes of a failed response that are read.
 const MAX_REFUSAL: usize = 128 * 1024;
-/// No secret is longer, so that a longer text can be cut without half a secret at its end.
+/// Maximum length of a secret. A longer text is cut by this much, so that it does not end with half a secret.
 const LONGEST_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
-/// Fills `${NAME}` in an operator's text.
+/// Replaces `${NAME}` in a text of the operator by the secret's value. Fails if the secret is not allowed or not set.
 pub type Fill = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
-/// Replaces the values of secrets in a text.
+/// Replaces the values of secrets in a text by asterisks.
 pub type Mask = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// How secrets come into a call, and are kept out of errors.
+/// Inserts secrets into calls, and masks them in results and errors.
 #[derive(Clone)]
 pub struct SecretFill {
     fill: Fill,
@@ -43,12 +43,12 @@ pub struct SecretFill {
 }
 
 impl SecretFill {
-    /// Both ways.
+    /// Combines the two functions.
     pub fn new(fill: Fill, mask: Mask) -> Self {
         Self { fill, mask }
     }
 
-    /// No secret is allowed.
+    /// Allows no secrets.
     pub fn none() -> Self {
         Self::new(
             Arc::new(|token| Err(format!("{token} is not allowed; list its name in `secrets.allow`"))),
@@ -57,20 +57,20 @@ impl SecretFill {
     }
 }
 
-/// Why there is no caller.
+/// The reason for which the caller could not be created.
 #[derive(Debug, Error)]
 pub enum HttpCallerError {
-    /// `http.allow_private` cannot be read.
+    /// `http.allow_private` has an invalid entry.
     #[error(transparent)]
     AllowPrivate(#[from] BadEntry),
-    /// Such as a machine without root certificates.
+    /// The HTTP client could not start, for example because the machine has no root certificates.
     #[error("the HTTP client for skills and tools cannot start: {0}")]
     Client(String),
 }
 
 /// Makes the HTTP calls of skills, tools and handoffs. Cheap to clone.
 ///
-/// It takes no proxy from the environment: behind one, nobody could tell which address a call reaches.
+/// Ignores proxies set in the environment: a proxy would hide which address a call reaches.
 #[derive(Clone)]
 pub struct HttpCaller {
     client: Client,
@@ -86,7 +86,7 @@ struct Prepared {
 }
 
 impl HttpCaller {
-    /// A caller that reaches the private targets of `allow_private` and all public ones.
+    /// Creates a caller that reaches all public addresses, and the private ones that `allow_private` lists.
     pub fn new(secrets: SecretFill, allow_private: &[String]) -> Result<Self, HttpCallerError> {
         let guard = Arc::new(Guard::new(allow_private)?);
         let client = http_client::builder()
@@ -99,13 +99,14 @@ impl HttpCaller {
         Ok(Self { client, guard, secrets })
     }
 
-    /// Makes the call with its own body template.
+    /// Makes the call with the body of its template. Retries transient failures; every failure is a result for the
+    /// model.
     pub async fn call(&self, call: &HttpCall, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult {
-        // A function that is called in its place does not need the room.
+        // Boxed so that calls of functions, which share this future, do not reserve its room.
         Box::pin(self.perform(call, params, None, idempotency_key)).await
     }
 
-    /// Makes the call with `body` as it is, in place of the template.
+    /// Makes the call with `body` instead of the template.
     pub async fn post(
         &self,
         call: &HttpCall,
@@ -149,7 +150,7 @@ impl HttpCaller {
         let mut response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
-            // The status decides, even when its body breaks off.
+            // The status decides, even if the body breaks off.
             let (bytes, cut) = read_bounded(&mut response, MAX_REFUSAL).await.unwrap_or_default();
             let message = self.refusal(http_client::decode(&headers, bytes).await, cut);
             let transient = status.as_u16() == 429 || status.is_server_error();
@@ -161,7 +162,8 @@ impl HttpCaller {
             return Err(Fault { status: Some(status.as_u16()), ..Fault::permanent(problem) });
         }
         let text = http_client::decode(&headers, bytes).await;
-        // Null stands for no content, as it does after a way through the journal. What no store takes stays text.
+        // Null means no content, as it does when it is read back from the journal. JSON that no store accepts stays
+        // text.
         let result = match serde_json::from_str(&text) {
             Ok(Value::Null) => None,
             Ok(value) if depth::is_legal(&value) => Some(self.masked(value)),
@@ -170,7 +172,8 @@ impl HttpCaller {
         Ok(ActionResult { ok: true, result, error: None, status: Some(status.as_u16()), attempts: 1 })
     }
 
-    /// What a refusal says, without secrets: masked before it is cut, since half a secret is not recognised.
+    /// The message of a failed response without secrets. Masked before it is cut, because half a secret is not
+    /// recognised.
     fn refusal(&self, mut said: String, cut: bool) -> String {
         if cut {
             said.truncate(said.floor_char_boundary(said.len().saturating_sub(LONGEST_SECRET)));
@@ -178,7 +181,7 @@ impl HttpCaller {
         bounded(&(self.secrets.mask)(&said), MAX_ERROR)
     }
 
-    /// An answer in which no secret is repeated: it goes to the model, into prompts and steps.
+    /// Masks secrets in a response, because it goes to the model, into prompts and into records of steps.
     fn masked(&self, value: Value) -> Value {
         let mask = |text: &str| (self.secrets.mask)(text);
         match value {
@@ -203,7 +206,7 @@ impl HttpCaller {
         self.guard.check(&url).map_err(|refusal| refusal.to_string())?;
         append_query(&mut url, call, &filler)?;
         let mut headers = headers(call, &filler)?;
-        // A body in another format is one text, in which a value must stay within its place.
+        // A body in another format than JSON is one text. Values are escaped so that they cannot change its structure.
         let escape = call.body.as_ref().filter(|body| body.is_string()).and_then(|_| escape_for(declared(&headers)));
         let in_body = |path: &str| {
             let value = lookup(params, path)?;
@@ -218,7 +221,7 @@ impl HttpCaller {
     }
 }
 
-/// A given body needs a method that has one.
+/// The method of a call. A call with a given body needs a method that allows one.
 fn method(call: &HttpCall, with_body: bool) -> Result<Method, String> {
     let method = Method::from_bytes(call.method.trim().to_ascii_uppercase().as_bytes())
         .map_err(|_| format!("`{}` is not an HTTP method; use GET, POST, PUT, PATCH or DELETE", call.method))?;
@@ -242,9 +245,10 @@ fn append_query(url: &mut Url, call: &HttpCall, filler: &Filler<'_>) -> Result<(
 fn headers(call: &HttpCall, filler: &Filler<'_>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, template) in &call.headers {
-        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a header's name"))?;
+        let header =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let Some(value) = filler.text(template)? else { continue };
-        // From bytes, since values may be Chinese; line breaks and other control characters are refused.
+        // From bytes, because values may be Chinese. Line breaks and other control characters are refused.
         let mut value = HeaderValue::from_bytes(value.trim().as_bytes())
             .map_err(|_| format!("the value of the header `{name}` holds a line break or another control character"))?;
         value.set_sensitive(true);
@@ -257,7 +261,7 @@ fn declared(headers: &HeaderMap) -> &str {
     headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
 }
 
-/// JSON, unless the operator declares another type and writes the body as one text.
+/// Encodes the body as JSON, unless the operator declares another type and writes the body as one text.
 fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
     match body {
         Value::String(text) if !declared(headers).is_empty() && !declared(headers).contains("json") => {
@@ -270,8 +274,8 @@ fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
     }
 }
 
-/// Five at most, each checked like the first address, none from `https` down to `http`, and none to another server: the
-/// headers and the body, secrets and all, would go with it.
+/// The redirect policy: at most five redirects, each checked like the first address. Redirects from `https` to `http`
+/// and to another server are refused, because headers and body, including secrets, would be sent there.
 fn redirects(guard: Arc<Guard>) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         let downgrade = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
@@ -284,8 +288,8 @@ fn redirects(guard: Arc<Guard>) -> redirect::Policy {
         } else if let Some(from) = attempt.previous().last().filter(|from| !same_server(from, attempt.url())) {
             let (from, to) = (from.host_str().unwrap_or_default(), attempt.url().host_str().unwrap_or_default());
             let problem = format!(
-                "`{from}` redirects to another server, `{to}`, which is not followed, since the call's headers and body \
-                 would go there; write that address into the agent file"
+                "`{from}` redirects to another server, `{to}`, which is not followed because the call's headers and body \
+                 would be sent there; write that address into the agent file"
             );
             attempt.error(problem)
         } else {
@@ -294,7 +298,7 @@ fn redirects(guard: Arc<Guard>) -> redirect::Policy {
     })
 }
 
-/// The same host and port, or its way up to `https`.
+/// Whether host and port are the same, or the redirect only upgrades to `https`.
 fn same_server(from: &Url, to: &Url) -> bool {
     let upgrade = from.scheme() == "http" && to.scheme() == "https";
     from.host() == to.host() && (upgrade || from.port_or_known_default() == to.port_or_known_default())

@@ -1,4 +1,10 @@
-//! Actions: what a decision may have executed. One file per kind; this one holds the match and nothing else.
+//! Actions: the operations that a model's decision may execute, one file per kind.
+//!
+//! - [`skill`] and [`tool`] call an HTTP API ([`http`]), a built-in function or a function registered in Rust
+//!   ([`function`]). [`flow`] finds the flow that takes over the turn. [`system`] has the operations of the engine
+//!   itself.
+//! - [`params`] checks the params of an action against its JSON Schema. [`template`] fills placeholders in URLs,
+//!   headers and bodies. `outcome` counts and logs each action.
 
 pub mod function;
 pub mod http;
@@ -13,44 +19,45 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io;
 
-/// The most bytes of a result as JSON that are recorded and shown to the model.
+/// Maximum size of a result as JSON, in bytes, that is recorded and shown to the model.
 const MAX_RESULT: usize = 256 * 1024;
-/// The most bytes of an error.
+/// Maximum size of an error in bytes.
 const MAX_ERROR: usize = 8 * 1024;
 
-/// What an action came to, as handed to the model: `{"ok":true,"result":…}` or `{"ok":false,"error":…}`.
+/// The result of an action in the form in which the model sees it: `{"ok":true,"result":…}` or
+/// `{"ok":false,"error":…}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActionResult {
-    /// Whether it did what it was asked to.
+    /// False if the action failed.
     pub ok: bool,
-    /// What it answered.
+    /// The result; absent for a failure, and for a success without content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// What went wrong.
+    /// The error, written for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Attempts that were made.
+    /// Number of attempts, retries included.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub attempts: u32,
 }
 
 impl ActionResult {
-    /// A success.
+    /// A success with this result.
     pub fn ok(result: Value) -> Self {
         Self { ok: true, result: Some(result), error: None, status: None, attempts: 1 }
     }
 
-    /// A failure.
+    /// A failure with this error.
     pub fn failed(error: impl Into<String>) -> Self {
         Self { ok: false, result: None, error: Some(error.into()), status: None, attempts: 1 }
     }
 }
 
 impl ActionResult {
-    /// The result within its bounds: of a larger one, its beginning as text and how large it was.
+    /// Limits the size of result and error. A larger result is replaced by its first part as text, and its size.
     pub fn bounded(mut self) -> Self {
         if self.result.as_ref().is_some_and(|result| !fits(result, MAX_RESULT)) {
             let text = self.result.as_ref().map(Value::to_string).unwrap_or_default();
@@ -62,7 +69,7 @@ impl ActionResult {
     }
 }
 
-/// True when the value's text has no more bytes than `most`; the text is not made for that.
+/// Whether the value has at most `most` bytes as JSON. Does not build the JSON text.
 fn fits(value: &Value, most: usize) -> bool {
     struct Room(usize);
     impl io::Write for Room {

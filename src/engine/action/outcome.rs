@@ -1,4 +1,4 @@
-//! Reports each action to those who watch: a count of every one, a warning for every one that failed.
+//! Counts each action, and logs a warning for each failed one.
 
 use super::ActionResult;
 use base::http_client::bounded;
@@ -6,31 +6,31 @@ use base::metrics::metrics;
 use std::time::Duration;
 use tracing::warn;
 
-/// The label of a target that no agent file names: a model may write anything.
+/// Metric label for a target that no agent file names: a model may write any text, which must not become a label.
 const UNKNOWN: &str = "unknown";
 
-/// The most bytes of a target and of an error in the log.
+/// Maximum number of bytes of a target, and of an error, in the log.
 const MAX_TARGET: usize = 64;
 const MAX_PROBLEM: usize = 500;
 
-/// An action, as metrics and log name it.
+/// An action as it appears in metrics and log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called<'a> {
     /// `skill`, `tool`, `flow`, `system` or `handoff`.
     pub(crate) kind: &'static str,
-    /// Its target, as the decision has it.
+    /// The target in the decision.
     pub(crate) target: &'a str,
-    /// Whether the agent may use it: else it is refused, and its target is no label.
+    /// Whether the agent may use the target. If not, the action is refused, and the target is not used as a label.
     pub(crate) known: bool,
 }
 
-/// Reports the result of a call.
+/// Counts and logs the result of a call.
 pub(crate) fn of_result(called: Called<'_>, result: &ActionResult, took: Duration) {
     let problem = (!result.ok).then(|| result.error.as_deref().unwrap_or_default());
     report(called, problem, took);
 }
 
-/// Counts an action. Logs a warning when there is a `problem`; the span around it names session and turn.
+/// Counts an action, and logs a warning if there is a `problem`. The surrounding span carries session and turn.
 pub(crate) fn report(called: Called<'_>, problem: Option<&str>, took: Duration) {
     let Called { kind, target, known } = called;
     let (label, outcome) = match (known, problem) {

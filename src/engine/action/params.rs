@@ -1,22 +1,22 @@
-//! Checks an action's params against its JSON Schema, before anything is called.
+//! Checks the params of an action against their JSON Schema before the action is executed.
 
 use jsonschema::Validator;
 use moka::sync::Cache;
 use serde_json::{Map, Value};
 use std::sync::{Arc, LazyLock};
 
-/// The most errors that one text holds: a model mends the first ones first.
+/// Maximum number of errors in one text. The model corrects the first ones first.
 const MAX_ERRORS: usize = 10;
 
-/// Compiled schemas, by their text. A new configuration brings new ones, so old ones have to go.
+/// Compiled schemas by their text. Bounded, because each new configuration brings new schemas.
 static COMPILED: LazyLock<Cache<String, Result<Arc<Validator>, String>>> = LazyLock::new(|| Cache::new(1_000));
 
-/// All errors in one text, each with its place, for the model to read.
+/// Checks the params. The error names every violation with its place, and is a text for the model.
 pub fn check(schema: &Value, params: &Map<String, Value>) -> Result<(), String> {
     let compiled = COMPILED.get_with(schema.to_string(), || {
-        jsonschema::validator_for(schema).map(Arc::new).map_err(|error| {
-            format!("the JSON Schema of the params is itself wrong: {error}; its agent file has to be mended")
-        })
+        jsonschema::validator_for(schema)
+            .map(Arc::new)
+            .map_err(|error| format!("the JSON Schema of the params is invalid: {error}; correct it in the agent file"))
     })?;
     let params = Value::Object(params.clone());
     let mut errors = compiled.iter_errors(&params).map(|error| {

@@ -1,4 +1,4 @@
-//! SKILL: an intent of the agent's action books, served by its API (E-26) or by a function registered in Rust.
+//! SKILL actions: call the HTTP API of a skill, or a function registered in Rust.
 
 use super::http::HttpCaller;
 use super::outcome::{self, Called};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use types::action::Action;
 use types::agent::{AgentConfig, Skill};
 
-/// Calls the skill that `action` names. Every failure is a result for the model to read (OP-E18).
+/// Executes the skill that `action` names. Every failure is a result for the model.
 pub async fn run(
     http: &HttpCaller,
     functions: &Tools,

@@ -1,4 +1,4 @@
-//! SYSTEM: the engine's own operations, silent towards user and model (E-29, E-30).
+//! SYSTEM actions: operations of the engine itself, which neither the user nor the model sees.
 
 use types::action::{Action, ActionKind};
 
@@ -7,14 +7,14 @@ use types::action::{Action, ActionKind};
 pub enum Operation {
     /// Closes the conversation.
     CloseConversation,
-    /// Hands it to a human.
+    /// Hands the conversation to a human.
     Handoff,
     /// Merges the params into the session's profile.
     UpdateProfile,
 }
 
 impl Operation {
-    /// The operation that an action names.
+    /// The operation that an action names; `None` if it names none.
     pub fn of(action: &Action) -> Option<Self> {
         if action.kind != ActionKind::System {
             return None;

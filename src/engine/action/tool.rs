@@ -1,4 +1,4 @@
-//! TOOL: an API, a builtin of the engine, or a function registered in Rust (E-27).
+//! TOOL actions: call the HTTP API of a tool, a built-in function, or a function registered in Rust.
 
 use super::function::IntoTool;
 use super::http::HttpCaller;
@@ -15,43 +15,45 @@ use std::time::Instant;
 use types::action::Action;
 use types::agent::{AgentConfig, Tool};
 
-/// A function registered in Rust, for the tool or skill of its id. Async functions of a typed parameter become one by
-/// themselves: see [`IntoTool`].
+/// A function registered in Rust for the tool or skill with its id. Async functions with a typed parameter implement it
+/// by themselves, see [`IntoTool`].
 #[async_trait]
 pub trait ToolFunction: Send + Sync + 'static {
-    /// Runs it. The idempotency key is the same however often the turn is repeated.
+    /// Executes the function. The idempotency key stays the same however often the turn is repeated. A failure is a
+    /// result.
     async fn call(&self, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult;
 
-    /// The JSON Schema of its params: checked before every call, and shown to the model where the agent file has none.
+    /// The JSON Schema of the params. Checked before each call, and shown to the model if the agent file has no schema.
     fn params(&self) -> Option<&Value> {
         None
     }
 }
 
-/// The registered functions by id, of tools and of skills.
+/// The functions registered in Rust, for tools and skills, by id.
 #[derive(Clone, Default)]
 pub struct Tools {
     by_id: BTreeMap<String, Arc<dyn ToolFunction>>,
 }
 
 impl Tools {
-    /// Adds a function, or replaces the one of that id.
+    /// Adds a function, or replaces the function with this id.
     pub fn with<Shape>(mut self, id: impl Into<String>, tool: impl IntoTool<Shape>) -> Self {
         self.by_id.insert(id.into(), Arc::new(tool.into_tool()));
         self
     }
 
-    /// All ids.
+    /// The ids of all functions.
     pub fn ids(&self) -> Vec<String> {
         self.by_id.keys().cloned().collect()
     }
 
-    /// The JSON Schema of a function's params, if it has one.
+    /// The JSON Schema of a function's params; `None` if it has no schema or does not exist.
     pub fn params(&self, id: &str) -> Option<&Value> {
         self.by_id.get(id)?.params()
     }
 
-    /// Calls the function of that id, if its params fit; `None` when there is no such function.
+    /// Calls the function with this id. Params that violate its schema are a failed result. `None` if it does not
+    /// exist.
     pub async fn call(&self, id: &str, params: &Map<String, Value>, idempotency_key: &str) -> Option<ActionResult> {
         let function = self.by_id.get(id)?;
         if let Some(Err(problem)) = function.params().map(|schema| params::check(schema, params)) {
@@ -61,7 +63,7 @@ impl Tools {
     }
 }
 
-/// The agent's tools as they are offered to a model.
+/// The tools of the agent as they are described to a model.
 pub fn specs(agent: &AgentConfig, functions: &Tools) -> Vec<ToolSpec> {
     let specs = agent.tools.iter().map(|tool| {
         let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
@@ -72,7 +74,7 @@ pub fn specs(agent: &AgentConfig, functions: &Tools) -> Vec<ToolSpec> {
     specs.collect()
 }
 
-/// Description and params as the file has them; where it is silent, those of the function that is registered in Rust.
+/// Description and params from the agent file. The function registered in Rust provides the missing ones.
 pub(crate) fn described<'v>(
     description: &'v str,
     params: &'v Value,
@@ -89,7 +91,7 @@ pub(crate) fn described<'v>(
     (description, Cow::Owned(schema))
 }
 
-/// Calls the tool that `action` names. Every failure is a result for the model to read (OP-E18).
+/// Executes the tool that `action` names. Every failure is a result for the model.
 pub async fn run(
     http: &HttpCaller,
     tools: &Tools,

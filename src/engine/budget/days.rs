@@ -1,5 +1,5 @@
-//! What agents have used today, as this process knows it: read from the store at most once a second, and between that by what
-//! the turns here have used.
+//! The tokens that agents have used today. This process reads them from the store at most once a second, and between
+//! reads adds the tokens of its own turns.
 
 use base::config;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use storage::store::{Result, Store};
 use types::budget::{Budget, Limits};
 use types::turn::DayUse;
 
-/// How long what the store said is believed.
+/// Time for which a value from the store is used.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Known {
     read: Instant,
 }
 
-/// See the module; also the settings' defaults.
+/// The daily usage of agents, and the default budgets of the settings.
 pub struct Budgets {
     store: Arc<dyn Store>,
     defaults: config::Budget,
@@ -27,17 +27,17 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Those of agents in `store`, where the settings have these defaults.
+    /// Creates the budgets for the agents in `store`, with the settings' `defaults`.
     pub fn new(store: Arc<dyn Store>, defaults: &config::Budget) -> Arc<Self> {
         Arc::new(Self { store, defaults: defaults.clone(), known: Mutex::default() })
     }
 
-    /// The limits in force for an agent with this budget.
+    /// The limits for an agent with this budget: its own values, otherwise the defaults.
     pub fn limits(&self, budget: Budget) -> Limits {
         self.defaults.limits(budget)
     }
 
-    /// The tokens of an agent's committed turns on `day`, which is today.
+    /// The tokens of the agent's committed turns on `day`, which must be today.
     pub(super) async fn used(&self, agent_id: &str, day: String) -> Result<u64> {
         if let Some(known) =
             self.lock().get(agent_id).filter(|known| known.day == day && known.read.elapsed() < BELIEVED)
@@ -51,7 +51,7 @@ impl Budgets {
         Ok(tokens)
     }
 
-    /// A turn here is about to be committed that has used this.
+    /// Adds the tokens of a turn of this process that is about to be committed.
     pub(crate) fn note(&self, days: &[DayUse]) {
         if days.is_empty() {
             return;

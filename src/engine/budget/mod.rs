@@ -1,9 +1,10 @@
-//! How many tokens a turn, a session and an agent's day may use.
+//! Limits on the tokens of a turn, a session, and a day of an agent.
 //!
-//! [`Budget`] is what an agent file says, [`Limits`] what holds with the settings' defaults. A [`Purse`] goes with each turn and
-//! run: models that are taken through it ([`Models::within`](crate::model::Models::within)) ask it before each question, whoever
-//! asks. What a turn has used are the tokens of its recorded steps, so that a repeated one counts once; the session's total is
-//! in its document, and [`Budgets`] knows what a day has used.
+//! The agent file has a [`Budget`](types::budget::Budget); together with the settings' defaults it gives the
+//! [`Limits`](types::budget::Limits). Each turn and run has a [`Purse`]. Models that are taken through it
+//! ([`Models::within`](crate::model::Models::within)) check it before each call. The usage of a turn is the sum over
+//! its recorded steps, so a repeated step counts once. The session document has the total of the session, and
+//! [`Budgets`] the usage of the day.
 
 mod days;
 mod purse;

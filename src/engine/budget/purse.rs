@@ -1,4 +1,4 @@
-//! What one turn, or one run in a lane of its own, may still use.
+//! The token budgets of one turn, or of one run with a lane of its own.
 
 use super::Budgets;
 use crate::journal::{Journal, Spending};
@@ -14,18 +14,18 @@ use types::agent::AgentConfig;
 use types::budget::{Limit, Limits};
 use types::turn::DayUse;
 
-/// How long until a store that is away is asked again.
+/// Pause before an unreachable store is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Whose turn it is.
+/// The agent of a turn, with its limits.
 struct Own {
     agent_id: String,
     limits: Limits,
-    /// What the conversation has used before the turn.
+    /// Tokens that the conversation has used before this turn.
     before: u64,
 }
 
-/// See the module.
+/// The token budgets of one turn or run.
 pub struct Purse {
     budgets: Arc<Budgets>,
     journal: Journal,
@@ -33,18 +33,18 @@ pub struct Purse {
 }
 
 impl Purse {
-    /// That of a turn of `agent`, whose conversation has used so much `before`.
+    /// The purse of a turn of `agent`, whose conversation has used `before` tokens so far.
     pub(crate) fn of_turn(budgets: &Arc<Budgets>, journal: Journal, agent: &AgentConfig, before: u64) -> Arc<Self> {
         let own = Own { agent_id: agent.id.clone(), limits: budgets.limits(agent.budget), before };
         Arc::new(Self { budgets: Arc::clone(budgets), journal, own: Some(own) })
     }
 
-    /// That of a run in a lane of its own: the days of its task agents are looked at.
+    /// The purse of a run with a lane of its own. It checks only the daily budgets of the run's task agents.
     pub(crate) fn of_run(budgets: &Arc<Budgets>, journal: Journal) -> Arc<Self> {
         Arc::new(Self { budgets: Arc::clone(budgets), journal, own: None })
     }
 
-    /// What the turn adds to the day of each agent that has a limit for it.
+    /// The tokens that the turn adds to the day of each agent with a daily budget.
     pub(crate) fn days(&self, spending: &Spending) -> Vec<DayUse> {
         let own = self.own.as_ref().filter(|own| own.limits.day.is_some());
         let own = own.map(|own| (own.agent_id.clone(), spending.total));
@@ -69,16 +69,16 @@ impl Purse {
         check(most, before.saturating_add(of(&self.journal.spending())), Limit::Day, agent_id)
     }
 
-    /// What the day has used. While the store is away this waits: whoever asks loses the lane when that is for long.
+    /// The tokens used on the day. Waits while the store is unreachable; a long wait costs the worker its lease.
     async fn used(&self, agent_id: &str) -> Result<u64, ModelError> {
         loop {
             match self.budgets.used(agent_id, self.journal.clock().now().day()).await {
                 Ok(tokens) => return Ok(tokens),
                 Err(StoreError::Unavailable(problem)) => {
-                    debug!(agent_id, "the day's tokens are not known yet: {problem}")
+                    debug!(agent_id, "the store is unreachable; waiting for the day's token usage: {problem}")
                 }
                 Err(error) => {
-                    let problem = format!("the tokens that `{agent_id}` has used today cannot be read: {error}");
+                    let problem = format!("the token usage of `{agent_id}` today cannot be read: {error}");
                     return Err(ModelError::Unavailable { model: agent_id.to_owned(), attempts: 0, problem });
                 }
             }
@@ -108,7 +108,7 @@ fn check(most: Option<u64>, used: u64, limit: Limit, agent_id: &str) -> Result<(
         Some(most) if used >= most => {
             metrics().budget_refusal(limit);
             let spent = ModelError::Spent { limit, agent: agent_id.to_owned(), used, most };
-            warn!("no model is asked: {spent}");
+            warn!("model call refused: {spent}");
             Err(spent)
         }
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Steps that are done and not written yet.
+//! Completed steps whose records are not written yet.
 
 use super::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex as StdMutex};
 use tokio::sync::{Mutex, Notify};
 use types::step::StepRecord;
 
-/// With so many, whoever adds one waits until they are written.
+/// From this number on, adding a step waits until the steps are written.
 pub(super) const MAX_DEFERRED: usize = 256;
 
-/// See the module.
+/// The completed steps of a turn whose records are not written yet.
 #[derive(Default)]
 pub(super) struct Deferred {
     steps: StdMutex<Vec<Arc<StepRecord>>>,
-    /// Held while steps are written: their order is kept, and nobody takes a write on its way for done.
+    /// Held while steps are written. It keeps their order, and a second caller waits for a write in flight.
     pub(super) writing: Mutex<()>,
     pub(super) pushed: Notify,
     failed: AtomicBool,
 }
 
 impl Deferred {
-    /// Adds a step; answers how many there are.
+    /// Adds a step and returns the number of waiting steps.
     pub(super) fn push(&self, step: Arc<StepRecord>) -> usize {
         let count = {
             let mut steps = lock(&self.steps);
@@ -35,13 +35,14 @@ impl Deferred {
         lock(&self.steps).is_empty()
     }
 
-    /// They wait on until they are [`Deferred::written`], since whoever writes them may be dropped meanwhile.
+    /// The waiting steps. They stay until [`Deferred::written`] is called, because the caller may be dropped while it
+    /// writes.
     pub(super) fn waiting(&self) -> Vec<Arc<StepRecord>> {
         lock(&self.steps).clone()
     }
 
-    /// A write has failed, and may yet arrive. The turn is repeated, and reads what is recorded: no further write of this
-    /// attempt may overtake that.
+    /// Reports a failed write, which may still arrive at the store. The turn is repeated and reads the recorded steps;
+    /// no further write of this attempt may arrive after that.
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
@@ -50,7 +51,7 @@ impl Deferred {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// The first so many are durable.
+    /// Removes the first `count` steps, which are durable now.
     pub(super) fn written(&self, count: usize) {
         lock(&self.steps).drain(..count);
     }

@@ -1,61 +1,63 @@
-//! Why a step has no result.
+//! The reasons for which a step has no result.
 
 use storage::store::StoreError;
 use thiserror::Error;
 
-/// Why the journal could not record or repeat a step.
+/// The journal could not run, record or replay a step.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// The recorded step was asked something else: the code, or what it reads, changed under a turn in hand.
+    /// The step is recorded with another input: the code, or the data that it reads, changed while the turn was in
+    /// flight.
     #[error(
-        "step `{key}` of turn `{turn_id}` was recorded for another input ({recorded}) than it is now asked ({asked})"
+        "step `{key}` of turn `{turn_id}` is recorded with another input (hash {recorded}) than it has now (hash {asked})"
     )]
     Mismatch {
-        /// The turn.
+        /// Id of the turn.
         turn_id: String,
-        /// The step.
+        /// Key of the step.
         key: String,
         /// Hash of the recorded input.
         recorded: String,
-        /// Hash of the input now.
+        /// Hash of the current input.
         asked: String,
     },
-    /// While the step ran, it was recorded for another input: by a worker that had the turn before, or has it by now.
-    #[error("step `{key}` of turn `{turn_id}` was recorded by another worker, for another input")]
+    /// While the step ran, another worker recorded it with another input. That worker held the lease before, or holds
+    /// it now.
+    #[error("step `{key}` of turn `{turn_id}` was recorded by another worker with another input")]
     Overtaken {
-        /// The turn.
+        /// Id of the turn.
         turn_id: String,
-        /// The step.
+        /// Key of the step.
         key: String,
     },
     /// The recorded output does not fit the code that reads it.
     #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
     Unreadable {
-        /// The turn.
+        /// Id of the turn.
         turn_id: String,
-        /// The step.
+        /// Key of the step.
         key: String,
-        /// What is wrong.
+        /// The error of the deserialisation.
         problem: String,
     },
-    /// The lane is somebody else's by now: nothing was begun.
+    /// Another worker has taken the lane. The step was not started.
     #[error("the lane was taken over")]
     Lost,
-    /// The run cannot go on now: nothing more of it is begun.
-    #[error("nothing more is begun, since what was done cannot be told")]
+    /// An earlier write of this attempt failed, and its outcome is unknown. No further step starts in this attempt.
+    #[error("journal halted: an earlier write failed, so this attempt starts no further steps")]
     Halted,
-    /// An operator has cancelled the turn: nothing more of it is begun, and what ran is broken off.
+    /// An operator has cancelled the turn. No further step starts, and the running operation was aborted.
     #[error("the turn is cancelled")]
     Cancelled,
-    /// The store did not record it.
+    /// The store failed to record the step.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why a step has no result.
+/// The reason for which a step has no result: the journal, or the operation itself.
 #[derive(Debug, Error)]
 pub enum StepError<E> {
-    /// The journal's fault.
+    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The operation failed, and nothing was recorded.

@@ -1,4 +1,4 @@
-//! Whether a turn may still act.
+//! The check before each step: whether the worker still holds the lease, and whether the turn is cancelled.
 
 use async_trait::async_trait;
 use std::future::pending;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use storage::store::StoreError;
 use tokio_util::sync::CancellationToken;
 
-/// A hold on a lane.
+/// A lease on a lane.
 #[async_trait]
 pub trait Holding: Send + Sync {
-    /// False when the lane is somebody else's by now. When it may be, the store is asked.
+    /// Returns false if another worker holds the lane. Asks the store if the lease may have expired.
     async fn holds(&self) -> Result<bool, StoreError>;
 }
 
-/// Says whether a turn's lane is surely still its worker's. A worker that was paused may find that it is not: then its turn
-/// begins nothing and publishes nothing any more. It also says whether an operator has cancelled the turn.
+/// Checks whether a turn may continue. A worker that was paused may have lost its lease; its turn then starts no
+/// further step and publishes nothing. The guard also carries the operator's cancellation of the turn.
 #[derive(Clone, Default)]
 pub struct Guard {
     holding: Option<Arc<dyn Holding>>,
@@ -22,22 +22,22 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// For a turn whose lane nobody else can take.
+    /// A guard for a turn whose lane no other worker can take. It never fails.
     pub fn always() -> Self {
         Self::default()
     }
 
-    /// As `holding` says at the moment.
+    /// A guard that asks `holding` each time.
     pub fn new(holding: impl Holding + 'static) -> Self {
         Self { holding: Some(Arc::new(holding)), cancelled: None }
     }
 
-    /// The same for a turn that `cancelled` ends.
+    /// The same guard for a turn that the token `cancelled` cancels.
     pub fn cancelled_by(self, cancelled: CancellationToken) -> Self {
         Self { cancelled: Some(cancelled), ..self }
     }
 
-    /// True when the turn is to begin nothing more.
+    /// Whether the turn is cancelled, so that no further step may start.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
@@ -50,7 +50,7 @@ impl Guard {
         }
     }
 
-    /// False when the lane is somebody else's by now.
+    /// Returns false if another worker holds the lane.
     pub async fn holds(&self) -> Result<bool, StoreError> {
         match &self.holding {
             Some(holding) => holding.holds().await,
@@ -59,7 +59,7 @@ impl Guard {
     }
 }
 
-/// For a turn that is only looked at.
+/// The lease of a read-only journal: it is never held.
 pub(super) struct Nobody;
 
 #[async_trait]

@@ -1,11 +1,19 @@
-//! The journal: the one way to the outside, recorded step by step.
+//! The journal of a turn or run: records each step that reaches the outside, so that a repeated attempt replays it.
 //!
-//! [`Journal::step`] runs an operation once and records what came of it, first writer wins; a turn that is repeated after
-//! a crash gets the recorded result instead. A result therefore counts exactly once, while the operation itself runs at
-//! least once: again only where a crash fell between its effect and its record, under the same idempotency key. A turn's
-//! last step may be noted in place of that, and is written with the commit: see [`Journal::last_step`]. What has no effect
-//! but its result may be written a moment later, with others: see [`Journal::deferred_step`]. A [`Guard`] keeps a worker that
-//! has lost its lane from beginning anything.
+//! [`Journal::step`] runs an operation and records its result; the first record of a step wins. If a turn is repeated
+//! after a crash, the step returns the recorded result and the operation does not run. So each result counts exactly
+//! once. The operation itself runs at least once: it runs again, under the same idempotency key, only if the crash fell
+//! between its effect and its record.
+//!
+//! Two variants save writes. [`Journal::last_step`] leaves the record of a turn's last step to the commit.
+//! [`Journal::deferred_step`] is for an operation without an effect other than its result; its record is written a
+//! moment later, together with others. A [`Guard`] keeps a worker that has lost its lease from starting a step.
+//!
+//! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
+//! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
+//!   not written yet. `under_way`: the number of running steps.
+//! - `guard`: the check of the lease and of the cancellation. `spending`: the tokens used. `span`: a step's tracing
+//!   span.
 
 mod deferred;
 mod error;
@@ -40,7 +48,7 @@ use types::canonical;
 use types::timestamp::Timestamp;
 use under_way::{Begun, UnderWay};
 
-/// The journal of one turn or run, or of a part of it. Cheap to clone; parts may run in parallel.
+/// The journal of one turn or run, or of a part of it. Cheap to clone. Steps may run concurrently.
 #[derive(Clone)]
 pub struct Journal {
     turn: Arc<TurnJournal>,
@@ -48,8 +56,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal of a turn held under `epoch`, for as long as `guard` says, with the times of `clock`. A resumed turn's recorded
-    /// steps are read first.
+    /// Opens the journal of a turn whose lane is held under `epoch`. `guard` is checked before each step, and `clock`
+    /// gives the times of the records. For a resumed turn this reads the recorded steps from the store.
     pub async fn open(
         (store, clock): (Arc<dyn Store>, Clock),
         (session_id, turn_id): (&str, &str),
@@ -60,8 +68,8 @@ impl Journal {
         Ok(Self::over(steps, (store, clock), (session_id, turn_id), (epoch, guard)))
     }
 
-    /// The journal of an earlier turn of the session, to go on with what that has begun. What is used in it from now on counts
-    /// as this turn's, and so does what [`Journal::count`] is given.
+    /// Opens the journal of an earlier turn of the session, in order to continue the work that it started. Tokens that
+    /// its further steps use count for the current turn, and so do the steps passed to [`Journal::count`].
     pub async fn of_earlier(&self, turn_id: &str) -> Result<Self, JournalError> {
         let TurnJournal { store, clock, session_id, epoch, guard, spent, .. } = self.turn.as_ref();
         let steps = store.steps(session_id, turn_id).await?;
@@ -70,7 +78,8 @@ impl Journal {
         Ok(Self::with(steps, place, turn, (*epoch, guard.clone()), Arc::clone(spent)))
     }
 
-    /// The journal of a turn that is only looked at: what is not among `steps` does not run, and is [`JournalError::Lost`].
+    /// A read-only journal with these recorded steps. Any other step fails with [`JournalError::Lost`] and does not
+    /// run.
     pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
         Self::over(steps, (store, Clock::system()), turn, (0, Guard::new(Nobody)))
     }
@@ -111,22 +120,23 @@ impl Journal {
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
-    /// The part of this journal under `path`, such as `loop[1]` or `parallel/verify`.
+    /// The part of this journal under `path`, for example `loop[1]` or `parallel/verify`. Keys of its steps start with
+    /// `path`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
     }
 
-    /// The recorded steps of this part, and of its iterations.
+    /// The recorded steps of this part, including those of its iterations (`path[n]/…`).
     pub fn recorded(&self) -> Vec<StepRecord> {
         self.recorded_within(&['/', '['])
     }
 
-    /// The recorded steps of this part alone.
+    /// The recorded steps of this part, without those of its iterations.
     pub fn recorded_once(&self) -> Vec<StepRecord> {
         self.recorded_within(&['/'])
     }
 
-    /// The recorded steps whose keys have one of these after the prefix.
+    /// The recorded steps whose keys continue with one of `ends` after the prefix.
     fn recorded_within(&self, ends: &[char]) -> Vec<StepRecord> {
         let within = |key: &str| {
             self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(ends))
@@ -137,67 +147,73 @@ impl Journal {
         from.take_while(begins).filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
     }
 
-    /// The clock that its steps' times are read from.
+    /// The clock that gives the times of the records.
     pub fn clock(&self) -> &Clock {
         &self.turn.clock
     }
 
-    /// The session, or run, whose turn this is.
+    /// The id of the session, or of the run, to which the turn belongs.
     pub fn session_id(&self) -> &str {
         &self.turn.session_id
     }
 
-    /// True when the step has been recorded for this input.
+    /// Whether the step is recorded with this input.
     pub fn has<I: Serialize + ?Sized>(&self, key: &str, input: &I) -> bool {
         lock(&self.turn.recorded).get(&self.full_key(key)).is_some_and(|step| step.input_hash == hash(input))
     }
 
-    /// True when the step has been recorded, whatever its input was.
+    /// Whether the step is recorded, with any input.
     pub fn is_recorded(&self, key: &str) -> bool {
         lock(&self.turn.recorded).contains_key(&self.full_key(key))
     }
 
-    /// The record of a step of this part, if there is one.
+    /// The record of a step of this part; `None` if it is not recorded.
     pub(crate) fn record_of(&self, key: &str) -> Option<Arc<StepRecord>> {
         lock(&self.turn.recorded).get(&self.full_key(key)).cloned()
     }
 
-    /// Returns when the turn is cancelled and at most `outer` of its steps are under way: a step under way ends by itself. For code that
-    /// waits outside of steps.
+    /// Returns when the turn is cancelled and at most `outer` of its steps are running. A running step ends by itself.
+    /// For code that waits outside of steps.
     pub(crate) async fn broken_off(&self, outer: usize) {
         self.turn.guard.cancelled().await;
         self.idle(outer).await;
     }
 
-    /// The turn that this is the journal of.
+    /// The id of the turn.
     pub fn turn_id(&self) -> &str {
         &self.turn.turn_id
     }
 
-    /// How many steps of the turn are under way. One may be around others, as a whole run is a step of its turn.
+    /// Number of the turn's running steps. A step may contain others: a whole run inside a chat is one step of its
+    /// turn.
     pub fn under_way(&self) -> usize {
         self.turn.under_way.count()
     }
 
-    /// Counts as a step under way until it is dropped: what follows from one, and waits for something else before it goes on.
+    /// Counts as a running step until the result is dropped. For work that follows from a step and waits for something
+    /// else.
     pub(crate) fn busy(&self) -> Begun<'_> {
         self.turn.under_way.begin()
     }
 
-    /// Returns when no more steps of the turn are under way than `outer`, which is at once when there are not.
+    /// Returns when at most `outer` steps of the turn are running; immediately if that is so now.
     pub async fn idle(&self, outer: usize) {
         self.turn.under_way.only(outer).await;
     }
 
-    /// `<session>/<turn>/<key>`: the idempotency key of the step.
+    /// The idempotency key of the step: `<session>/<turn>/<key>`.
     pub fn idempotency_key(&self, key: &str) -> String {
         let (session_id, turn_id) = (self.turn.session_id.as_str(), self.turn.turn_id.as_str());
         let between = if self.prefix.is_empty() { "" } else { "/" };
         [session_id, "/", turn_id, "/", &self.prefix, between, key].concat()
     }
 
-    /// Runs `operation` unless the step is recorded, and answers its recorded result. `key` must be unique in the scope
-    /// and stable when code moves. The operation is given its idempotency key and must send it on. Durable on return.
+    /// Runs `operation`, or returns its recorded result if the step is recorded. `key` must be unique in the scope and
+    /// must not change when code moves. The operation receives its idempotency key and must send it with its request.
+    /// The result is durable on return.
+    ///
+    /// Fails without running the operation if the turn is cancelled, the lease is lost, the journal is halted, or the
+    /// step is recorded with another input.
     pub async fn step<I, O, E, F, Fut>(
         &self,
         key: &str,
@@ -214,8 +230,9 @@ impl Journal {
         self.last_step(key, label, input, |_| false, operation).await
     }
 
-    /// Like [`Journal::step`], but a result of which `is_last` says that the turn does nothing after it is only noted:
-    /// until the commit, which writes it, nobody else has seen it, and a repeat of the turn may come to another one.
+    /// Like [`Journal::step`], except for a result after which the turn does nothing else, which `is_last` decides.
+    /// Such a result is kept in memory and written by the commit. Nothing outside has seen it until then, so a repeated
+    /// turn may get another result.
     pub async fn last_step<I, O, E, F, Fut>(
         &self,
         key: &str,
@@ -231,7 +248,7 @@ impl Journal {
         Fut: Future<Output = Result<Done<O>, E>>,
     {
         let _under_way = self.turn.under_way.begin();
-        // What it may depend on has to be durable before it has an effect.
+        // The step may depend on deferred results, so these must be durable before it has an effect.
         if !self.turn.deferred.is_empty() {
             self.settle().await?;
         }
@@ -255,9 +272,10 @@ impl Journal {
         }
     }
 
-    /// Like [`Journal::step`] for an operation whose only effect is its result, such as a question to a model: the result
-    /// counts at once, and is written with others soon after. It is durable once [`Journal::settle`] has returned; before
-    /// that nothing that follows from it may be seen outside, and no [`Journal::step`] begins.
+    /// Like [`Journal::step`], for an operation that has no effect other than its result, for example a model call. The
+    /// result can be used immediately and is written soon after, together with others. It is durable once
+    /// [`Journal::settle`] has returned. Until then nothing that follows from it may become visible outside, and no
+    /// [`Journal::step`] starts.
     pub async fn deferred_step<I, O, E, F, Fut>(
         &self,
         key: &str,
@@ -284,32 +302,32 @@ impl Journal {
         Ok(Stepped { output, ok, ms, key, target })
     }
 
-    /// Writes what is deferred. On return every step before is durable.
+    /// Writes the deferred steps. On return every step so far is durable.
     pub async fn settle(&self) -> Result<(), JournalError> {
         self.turn.settle().await
     }
 
-    /// What the steps have used, by their records: those of earlier attempts, too.
+    /// The tokens that the recorded steps have used, including those of earlier attempts.
     pub fn spending(&self) -> Spending {
         self.turn.spent.sum()
     }
 
-    /// Leaves out what was recorded before, for a turn that has taken steps over from another one.
+    /// Excludes the usage that was recorded before this time. For a turn that has taken over steps of another one.
     pub fn disregard(&self, before: Timestamp) {
         self.turn.spent.forget(before);
     }
 
-    /// Counts what an earlier attempt has recorded, where its steps are not repeated.
+    /// Counts the usage of steps of an earlier attempt that are not replayed.
     pub fn count(&self, steps: &[StepRecord]) {
         steps.iter().for_each(|step| self.turn.spent.add(&self.turn.turn_id, step));
     }
 
-    /// From here on no step begins: what is under way comes to its end, so that it need not be asked again.
+    /// Lets no further step start. Running steps complete, so that their model calls need not be repeated.
     pub fn halt(&self) {
         self.turn.halt();
     }
 
-    /// True after [`Journal::halt`].
+    /// Whether [`Journal::halt`] was called, or a write has failed.
     pub fn is_halted(&self) -> bool {
         self.turn.halted.load(Ordering::Acquire)
     }
@@ -319,7 +337,7 @@ impl Journal {
         self.turn.deferred.pushed.notified().await;
     }
 
-    /// Runs the operation unless its step is recorded; nothing is written.
+    /// Runs the operation unless its step is recorded. Writes nothing.
     async fn attempt<I, O, E, F, Fut>(
         &self,
         key: &str,
@@ -355,7 +373,7 @@ impl Journal {
         let done = tokio::select! {
             biased;
             done = operation(self.idempotency_key(key)).instrument(span.clone()) => done,
-            // The operation may take minutes; what it has come to so far is nobody's any more.
+            // The operation may take minutes, and no one needs its result.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
         span::end(&span, &done);
@@ -378,8 +396,8 @@ impl Journal {
         Ok(Attempted::Performed(Arc::new(step), done.output))
     }
 
-    /// Notes a step whose effect may be repeated at will, such as a reply under its id: it is written with the next
-    /// recorded step, at the latest with the commit.
+    /// Notes a step whose effect may be repeated without harm, for example a reply, which has an id. The note is
+    /// written with the next recorded step, at the latest with the commit.
     pub fn note(&self, key: &str, label: Label<'_>, input: &impl Serialize, (done, ms): (Done<Value>, u64)) {
         let key = self.full_key(key);
         if lock(&self.turn.recorded).contains_key(&key) {
@@ -401,22 +419,22 @@ impl Journal {
         }));
     }
 
-    /// The notes not written yet, for the commit.
+    /// Removes and returns the notes that are not written yet, for the commit.
     pub fn take_notes(&self) -> Vec<Arc<StepRecord>> {
         std::mem::take(&mut lock(&self.turn.notes))
     }
 
-    /// The key within the turn.
+    /// The key of a step within the turn: the prefix of this part and `key`.
     pub(crate) fn full_key(&self, key: &str) -> String {
         if self.prefix.is_empty() { key.to_owned() } else { [&self.prefix, "/", key].concat() }
     }
 }
 
-/// What came of asking for a step.
+/// The outcome of [`Journal::attempt`].
 enum Attempted<O> {
-    /// It was recorded.
+    /// The step was recorded.
     Repeated(Stepped<O>),
-    /// It ran, and is not written yet.
+    /// The operation ran; its record is not written yet.
     Performed(Arc<StepRecord>, O),
 }
 
@@ -425,7 +443,7 @@ fn hash<I: Serialize + ?Sized>(input: &I) -> String {
 }
 
 fn to_value<T: Serialize + ?Sized>(value: &T) -> Value {
-    // Plain data with text keys always serialises; a type that does not is equal to nothing.
+    // Plain data with text keys always serialises. A type that does not serialise would match no recorded input.
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 

@@ -1,11 +1,11 @@
-//! A running step as a span: what the journal keeps of it, for those who trace.
+//! The tracing span of a running step. It carries the same figures as the step's record.
 
 use super::{Done, Label};
 use base::telemetry::trace_context;
 use tracing::field::Empty;
 use tracing::{Span, debug_span};
 
-/// The span of a step that begins now.
+/// Opens the span of a step that starts now.
 pub(super) fn begin(key: &str, label: Label<'_>) -> Span {
     let Label { kind, target } = label;
     let span = debug_span!(
@@ -23,7 +23,7 @@ pub(super) fn begin(key: &str, label: Label<'_>) -> Span {
     span
 }
 
-/// Notes what came of it.
+/// Records the outcome of the step in its span.
 pub(super) fn end<O, E>(span: &Span, ended: &Result<Done<O>, E>) {
     if span.is_disabled() {
         return;

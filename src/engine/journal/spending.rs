@@ -1,4 +1,4 @@
-//! What the steps of a turn have used.
+//! The tokens that the steps of a turn have used.
 
 use super::lock;
 use std::collections::{BTreeMap, HashMap};
@@ -6,16 +6,16 @@ use std::sync::Mutex;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 
-/// Tokens of prompts and answers.
+/// Tokens of prompts and completions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
-    /// All of them.
+    /// All tokens of the turn.
     pub total: u64,
-    /// Those that count against the day of a task agent, by agent.
+    /// The tokens that count against the daily budget of a task agent, by agent id.
     pub agents: BTreeMap<String, u64>,
 }
 
-/// What each step has used, by its turn and key: whichever record of it counts, it counts once.
+/// The usage of each step by turn id and key, so that a step that is recorded twice counts once.
 #[derive(Default)]
 pub(super) struct Spent(Mutex<HashMap<(String, String), Cost>>);
 

@@ -1,53 +1,53 @@
-//! What goes into a step, and what comes out of it.
+//! The parts of a step: its label, the result of its operation, and the result as the caller gets it.
 
 use types::step::Tokens;
 
-/// What a step is, for those who read the journal.
+/// Describes a step in its record and its span.
 #[derive(Clone, Copy, Debug)]
 pub struct Label<'a> {
-    /// `model`, `skill`, `tool`, `flow`, …
+    /// Kind of the step: `model`, `skill`, `tool`, `flow`, …
     pub kind: &'a str,
-    /// What it calls.
+    /// Target of the call: the name of a model, the target of an action, …
     pub target: &'a str,
 }
 
-/// What an operation came to.
+/// The result of an operation, with figures for the record.
 #[derive(Clone, Debug)]
 pub struct Done<O> {
     /// The result.
     pub output: O,
-    /// False when the result is a failure.
+    /// False if the result is a failure.
     pub ok: bool,
-    /// The model that answered.
+    /// The model that replied, as it names itself.
     pub model: Option<String>,
-    /// What it used.
+    /// Tokens used.
     pub tokens: Option<Tokens>,
-    /// Attempts that it took.
+    /// Number of attempts, retries included.
     pub attempts: Option<u32>,
-    /// What it called, where the label could not know: which of several models.
+    /// Overrides the label's target, for example with the one of several models that replied.
     pub target: Option<String>,
-    /// The task agent whose day the tokens count against.
+    /// Id of the task agent whose daily budget the tokens count against.
     pub charged: Option<String>,
 }
 
 impl<O> Done<O> {
-    /// A success without figures.
+    /// A successful result without figures.
     pub fn ok(output: O) -> Self {
         Self { output, ok: true, model: None, tokens: None, attempts: None, target: None, charged: None }
     }
 }
 
-/// A step's result, and how it came about.
+/// The result of a step, executed or replayed.
 #[derive(Clone, Debug)]
 pub struct Stepped<O> {
     /// The result.
     pub output: O,
-    /// Whether it is a success.
+    /// False if the result is a failure.
     pub ok: bool,
-    /// How long the operation took, in milliseconds.
+    /// Duration of the operation in milliseconds.
     pub ms: u64,
-    /// The operation's full key within the turn.
+    /// Key of the step within the turn.
     pub key: String,
-    /// What it called.
+    /// Target of the call: the name of a model, the target of an action, …
     pub target: String,
 }

@@ -1,4 +1,4 @@
-//! What all parts of a turn's journal share: what is recorded, noted and deferred, and how that gets into the store.
+//! The state that all parts of a turn's journal share, and how it is written to the store.
 
 use super::deferred::Deferred;
 use super::spending::Spent;
@@ -20,20 +20,20 @@ pub(super) struct TurnJournal {
     pub(super) turn_id: String,
     pub(super) epoch: u64,
     pub(super) guard: Guard,
-    /// In the order of their keys, so that those of one part stand together.
+    /// Recorded steps by key. Sorted, so that the steps of one part are contiguous.
     pub(super) recorded: Mutex<BTreeMap<String, Arc<StepRecord>>>,
     pub(super) notes: Mutex<Vec<Arc<StepRecord>>>,
     pub(super) deferred: Deferred,
     pub(super) spent: Arc<Spent>,
-    /// No further step begins.
+    /// No further step may start.
     pub(super) halted: AtomicBool,
     pub(super) under_way: UnderWay,
 }
 
 impl TurnJournal {
-    /// Writes the deferred steps, together.
+    /// Writes all deferred steps in one request.
     pub(super) async fn settle(&self) -> Result<(), JournalError> {
-        // Whoever comes meanwhile waits for what is on its way, too.
+        // A concurrent caller waits for the write in flight, too.
         let _writing = self.deferred.writing.lock().await;
         let steps = self.deferred.waiting();
         if steps.is_empty() {
@@ -42,7 +42,7 @@ impl TurnJournal {
         if self.deferred.has_failed() {
             return Err(JournalError::Halted);
         }
-        // What another worker has been given meanwhile is not written under its hands.
+        // Do not write into a turn that another worker runs by now.
         if !self.guard.holds().await? {
             return Err(JournalError::Lost);
         }
@@ -59,7 +59,7 @@ impl TurnJournal {
         })?;
         self.deferred.written(steps.len());
         for (step, answer) in steps.iter().zip(answers) {
-            // What came after has used our result: it stands only if the record says the same.
+            // Later steps have used our result, so it must be equal to the recorded one.
             if let Recorded::Existing(earlier) = answer
                 && (earlier.input_hash != step.input_hash || earlier.output != step.output)
             {
@@ -69,13 +69,14 @@ impl TurnJournal {
         Ok(())
     }
 
-    /// Nothing more begins in this attempt, and what is under way comes to its end: a question that is dropped may be asked
-    /// when the next attempt has asked it again.
+    /// Lets no further step start in this attempt. Running steps complete: an aborted model call could still reach its
+    /// server, and the next attempt would send it a second time.
     pub(super) fn halt(&self) {
         self.halted.store(true, Ordering::Release);
     }
 
-    /// Records `step` with the pending notes; answers the record that was there before, if any.
+    /// Records `step` together with the pending notes. Returns the record that another attempt has written before, if
+    /// it did.
     pub(super) async fn record(&self, step: Arc<StepRecord>) -> Result<Option<Arc<StepRecord>>, JournalError> {
         let notes = std::mem::take(&mut *lock(&self.notes));
         let key = step.key.clone();

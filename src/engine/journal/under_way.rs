@@ -1,16 +1,16 @@
-//! How many steps of a turn are under way, and what else has to come to its end.
+//! Counts the running steps of a turn, and other work that must complete before the turn ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// See the module.
+/// The number of running steps of a turn.
 #[derive(Default)]
 pub(super) struct UnderWay {
     count: AtomicUsize,
     ended: Notify,
 }
 
-/// A step under way, until it is dropped.
+/// A running step; it ends when this is dropped.
 pub(crate) struct Begun<'a>(&'a UnderWay);
 
 impl UnderWay {
@@ -23,7 +23,7 @@ impl UnderWay {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns when there are no more than `outer`.
+    /// Returns when at most `outer` steps are running.
     pub(super) async fn only(&self, outer: usize) {
         loop {
             let ended = self.ended.notified();

@@ -1,4 +1,4 @@
-//! An agent's passages, found by their words and ranked by BM25.
+//! The search index over the passages of one agent, ranked by BM25.
 
 use super::words;
 use definitions::knowledge::source::{Passage, Source};
@@ -15,57 +15,57 @@ use tantivy::{DocId, DocSet, ReloadPolicy, Searcher, TantivyDocument, Term};
 use types::canonical;
 use utoipa::ToSchema;
 
-/// How many passages a reply is written from.
+/// Number of passages for one reply.
 pub const TOP: usize = 4;
 
-/// What a passage must have of a question to be a hit: the share of its words, the rare ones counting more. A score is no
-/// measure of that: what BM25 makes of one word depends on how many passages there are.
+/// Share of the question's words that a hit must contain; rare words weigh more. The BM25 score is no such measure,
+/// because it depends on the number of passages.
 const FLOOR: f64 = 0.2;
-/// What a word of the decided response counts beside one of the question.
+/// Weight of a word of the decided response, relative to a word of the question.
 const RESPONSE_WEIGHT: f32 = 0.25;
-/// How many passages are looked at for each that is wanted: some are below the floor.
+/// Number of candidates per requested passage, because some are below the floor.
 const LOOKED_AT: usize = 4;
-/// In fewer passages than this no word is called common.
+/// Below this number of passages, no word counts as common.
 const FEW: u64 = 50;
-/// What tantivy may take at first for the words of one index.
+/// Memory in bytes that tantivy may use while it builds one index.
 const MEMORY: usize = 20_000_000;
 
-/// A passage that answers a question, or may do so.
+/// A passage that matches a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Hit {
-    /// The source that it stands in.
+    /// Name of the source that contains it.
     pub source: String,
-    /// The headings above it.
+    /// The headings above it in its source.
     pub heading: String,
-    /// The line that it begins on.
+    /// Line at which it starts.
     pub line: u32,
-    /// Its text as written.
+    /// Text of the passage, unchanged.
     pub text: String,
-    /// BM25; comparable within one search alone.
+    /// BM25 score. Comparable only within one search.
     pub score: f32,
 }
 
-/// Why there is no index.
+/// An index could not be built.
 #[derive(Debug, thiserror::Error)]
 #[error("the knowledge of agent `{agent_id}` cannot be indexed: {problem}")]
 pub struct IndexError {
-    /// The agent.
+    /// Id of the agent.
     pub agent_id: String,
-    /// What tantivy says.
+    /// The error of the search library.
     pub problem: String,
 }
 
-/// See the module.
+/// The search index of one agent.
 pub struct Index {
     version: String,
-    /// By the number that the index has for each.
+    /// Name of the source and passage, by their number in the index.
     passages: Vec<(Arc<str>, Passage)>,
     searcher: Searcher,
     text: Field,
 }
 
 impl Index {
-    /// The index of an agent's sources, which must be in the order of their names. Takes seconds for a hundred thousand
+    /// Builds the index of an agent's sources, which must be sorted by name. Takes seconds for a hundred thousand
     /// passages.
     pub fn build(agent_id: &str, sources: Vec<Source>) -> Result<Self, IndexError> {
         let version = version(sources.iter().map(|source| (source.entry.source.as_str(), source.entry.hash.as_str())));
@@ -79,23 +79,24 @@ impl Index {
         Ok(Self { version, passages, searcher, text })
     }
 
-    /// Differs when the sources do.
+    /// A hash of the sources: it changes when they do.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// How many passages it has.
+    /// Number of passages.
     pub fn len(&self) -> usize {
         self.passages.len()
     }
 
-    /// True without any.
+    /// Whether the index has no passages.
     pub fn is_empty(&self) -> bool {
         self.passages.is_empty()
     }
 
-    /// The best passages for a question, best first, equal ones in the order of their places; none that lacks what the
-    /// question is about. The words of `response`, the answer in mind, help to choose among them.
+    /// The best passages for a question, best first; equal scores in the order of the sources. Passages that have too
+    /// few of the question's words are no hits. The words of `response`, the reply decided so far, influence the
+    /// ranking.
     pub fn search(&self, question: &str, response: &str, limit: usize) -> Vec<Hit> {
         let asked: Vec<Term> = self.terms(question);
         if asked.is_empty() || self.is_empty() || limit == 0 {
@@ -107,7 +108,7 @@ impl Index {
         let meant = meant.map(|term| -> Box<dyn Query> { Box::new(BoostQuery::new(of(term), RESPONSE_WEIGHT)) });
         let words = asked.iter().cloned().map(of).chain(meant).map(|query| (Occur::Should, query)).collect();
         let top = TopDocs::with_limit(limit.saturating_mul(LOOKED_AT)).order_by_score();
-        // An index in memory has nothing to fail at.
+        // A search in memory does not fail.
         let found = self.searcher.search(&BooleanQuery::new(words), &top).unwrap_or_default();
         let mut found: Vec<(f32, DocId)> = found.into_iter().map(|(score, address)| (score, address.doc_id)).collect();
         found.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
@@ -126,7 +127,7 @@ impl Index {
         Some(Hit { source: source.to_string(), heading, line, text, score: (score * 100.0).round() / 100.0 })
     }
 
-    /// Of each passage, what share of the question it has.
+    /// For each passage, the weighted share of the question's words that it contains.
     fn covered(&self, asked: &[Term], found: &[(f32, DocId)]) -> Vec<f64> {
         let (mut shares, mut total) = (vec![0.0; found.len()], 0.0);
         for term in asked {
@@ -135,7 +136,7 @@ impl Index {
                 words.read_postings(term, IndexRecordOption::Basic).ok()?
             });
             let mut weight = rarity(0, self.passages.len() as u64);
-            // One segment, see `searcher`.
+            // There is one segment, see `searcher`.
             if let Some(mut postings) = of_term.into_iter().next() {
                 weight = rarity(u64::from(postings.doc_freq()), self.passages.len() as u64);
                 let mut in_order: Vec<usize> = (0..found.len()).collect();
@@ -153,7 +154,7 @@ impl Index {
     }
 }
 
-/// What a word tells of a subject: more, the fewer passages have it.
+/// The weight of a word: the fewer passages contain it, the more.
 #[allow(clippy::cast_precision_loss, reason = "no index has 2^52 passages")]
 fn rarity(with_it: u64, all: u64) -> f64 {
     let all = all.max(FEW) as f64;
@@ -161,7 +162,7 @@ fn rarity(with_it: u64, all: u64) -> f64 {
     (1.0 + (all - with_it + 0.5) / (with_it + 0.5)).ln()
 }
 
-/// Of these sources (name, hash) in order.
+/// The version of these sources (name, hash), which must be sorted by name.
 pub(super) fn version<'s>(sources: impl Iterator<Item = (&'s str, &'s str)>) -> String {
     canonical::hash(&json!(sources.collect::<Vec<_>>()))
 }
@@ -173,7 +174,7 @@ fn searcher(passages: &[(Arc<str>, Passage)]) -> tantivy::Result<(Searcher, Fiel
     let tokenizers = TokenizerManager::new();
     tokenizers.register("mixed", words::analyzer());
     let index = tantivy::Index::builder().schema(schema.build()).tokenizers(tokenizers);
-    // One segment, so that a passage's number is its place, and equal scores have one order.
+    // One segment, so that the number of a document is the position of its passage, and equal scores have one order.
     let mut writer = index.single_segment_index_writer(RamDirectory::create(), MEMORY)?;
     for (_, passage) in passages {
         let mut document = TantivyDocument::new();

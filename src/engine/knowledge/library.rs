@@ -1,5 +1,5 @@
-//! The knowledge of all agents, as this process searches it: an index for each agent that has any, built anew when the store's
-//! sources differ.
+//! The search indexes of this process: one for each agent with knowledge. An index is rebuilt when the sources in the
+//! store change.
 
 use super::index::{self, Hit, Index, TOP};
 use base::metrics::metrics;
@@ -12,12 +12,12 @@ use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// How often the store is asked whether sources have changed: one small question for all agents, whatever turns there are.
+/// Interval at which the store is asked for changed sources: one small query for all agents.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a turn waits for an index that has never been built, such as after a start.
+/// Time for which a turn waits for an index that was never built, for example after a start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// See the module. Cheap to clone; all clones are one.
+/// The search indexes of this process. Cheap to clone; clones share the indexes.
 #[derive(Clone)]
 pub struct Library {
     shared: Arc<Shared>,
@@ -26,21 +26,21 @@ pub struct Library {
 struct Shared {
     store: Arc<dyn Store>,
     shelves: watch::Sender<Shelves>,
-    /// One builds at a time: it takes a processor and much memory.
+    /// Held while an index is built. Only one at a time, because it takes a CPU core and much memory.
     building: Mutex<()>,
 }
 
-/// What is known of the store.
+/// The known agents and their indexes.
 #[derive(Default)]
 struct Shelves {
-    /// False until the store has been looked at for the first time.
+    /// False until the sources of all agents were read for the first time.
     seen: bool,
-    /// Agents with knowledge; without an index while it is built for the first time.
+    /// Agents with knowledge. `None` while the first index of the agent is being built.
     agents: HashMap<String, Option<Arc<Index>>>,
 }
 
 impl Shelves {
-    /// The agent's index, if it is known whether there is one.
+    /// The index of the agent, `Some(None)` if it has no knowledge; `None` if that is not known yet.
     fn index(&self, agent_id: &str) -> Option<Option<Arc<Index>>> {
         match self.agents.get(agent_id) {
             Some(Some(index)) => Some(Some(Arc::clone(index))),
@@ -52,13 +52,13 @@ impl Shelves {
 }
 
 impl Library {
-    /// The knowledge in `store`. Nothing is read yet: see [`Library::follow`].
+    /// Creates the library for the knowledge in `store`. Reads nothing yet, see [`Library::follow`].
     pub fn new(store: Arc<dyn Store>) -> Self {
         let (shelves, building) = (watch::Sender::new(Shelves::default()), Mutex::new(()));
         Self { shared: Arc::new(Shared { store, shelves, building }) }
     }
 
-    /// Keeps up with the store until `stop`. A worker runs it.
+    /// Keeps the indexes up to date with the store until `stop`. Runs in each worker.
     pub async fn follow(self, stop: CancellationToken) {
         let follow = async {
             let mut away = false;
@@ -66,13 +66,13 @@ impl Library {
                 match self.look(None).await {
                     Ok(()) => away = false,
                     Err(problem) => {
-                        // What is damaged stays so: no turn waits for it.
+                        // Damaged knowledge stays damaged, so turns do not wait for it.
                         if !matches!(problem, StoreError::Unavailable(_)) {
                             self.shared.shelves.send_modify(|shelves| shelves.seen = true);
                         }
                         if !away {
                             away = true;
-                            warn!("knowledge cannot be read, the last known is used: {problem}");
+                            warn!("reading the knowledge failed, using the last known version: {problem}");
                         }
                     }
                 }
@@ -82,12 +82,13 @@ impl Library {
         stop.run_until_cancelled(follow).await;
     }
 
-    /// The index of an agent as it is, for a turn's reply. An agent without knowledge costs a look into a map.
+    /// The current index of an agent, for the reply of a turn. Cheap for an agent without knowledge. Waits a limited
+    /// time for an index that is being built for the first time.
     pub(crate) async fn index(&self, agent_id: &str) -> Option<Arc<Index>> {
         let known = self.shared.shelves.borrow().index(agent_id);
         match known {
             Some(index) => index,
-            // What is rare is not to take room in every turn that waits.
+            // Boxed so that this rare branch does not enlarge every turn's future.
             None => Box::pin(self.awaited(agent_id)).await,
         }
     }
@@ -98,13 +99,13 @@ impl Library {
         match tokio::time::timeout(PATIENCE, known).await {
             Ok(Ok(shelves)) => shelves.index(agent_id).flatten(),
             Ok(Err(_)) | Err(_) => {
-                debug!(agent_id, "the agent's knowledge is not there yet");
+                debug!(agent_id, "the agent's knowledge is not indexed yet, continuing without it");
                 None
             }
         }
     }
 
-    /// Answers by the sources as they are in the store now: for commands, which may come before an index is built.
+    /// Searches the sources that the store has now. For commands, which may run before an index is built.
     pub async fn ask(&self, agent_id: &str, question: &str, limit: usize) -> Result<Vec<Hit>, StoreError> {
         self.refresh(agent_id).await?;
         let index = self.shared.shelves.borrow().index(agent_id).flatten();
@@ -114,12 +115,12 @@ impl Library {
         })
     }
 
-    /// Takes over what the store has of an agent now. Turns in this process that come to their reply afterwards use it.
+    /// Updates the index of an agent from the store. Later replies of turns in this process use it.
     pub async fn refresh(&self, agent_id: &str) -> Result<(), StoreError> {
         self.look(Some(agent_id)).await
     }
 
-    /// Compares with the store, and builds what differs: of one agent, or of all.
+    /// Compares the indexes with the store and rebuilds the outdated ones, of one agent or of all.
     async fn look(&self, agent_id: Option<&str>) -> Result<(), StoreError> {
         let _one = self.shared.building.lock().await;
         let wanted = by_agent(self.shared.store.knowledge_entries(agent_id).await?);
@@ -135,7 +136,8 @@ impl Library {
                 if index.is_none_or(|index| index.version() != version) {
                     stale.push(agent_id.clone());
                 }
-                // Turns wait for what was there before this process. What is added now, they have when it is built.
+                // A turn waits for knowledge that existed before this process started. Knowledge that is added later is
+                // used once it is indexed.
                 if !before.0 {
                     shelves.agents.entry(agent_id.clone()).or_default();
                 }
@@ -144,7 +146,7 @@ impl Library {
         });
         let mut outcome = Ok(());
         for agent_id in stale {
-            // One agent's trouble is none of the others'.
+            // A failure for one agent must not affect the others.
             if let Err(problem) = self.build(&agent_id).await {
                 self.shared.shelves.send_modify(|shelves| {
                     shelves.agents.retain(|known, index| *known != agent_id || index.is_some());
@@ -159,11 +161,11 @@ impl Library {
     async fn build(&self, agent_id: &str) -> Result<(), StoreError> {
         let sources = self.shared.store.knowledge(agent_id).await?;
         let (begun, id) = (Instant::now(), agent_id.to_owned());
-        // Seconds of computing have no place among the turns.
+        // Building takes seconds of CPU time, which would block other turns.
         let built = tokio::task::spawn_blocking(move || Index::build(&id, sources)).await;
         let refused = |problem: &dyn std::fmt::Display| StoreError::Refused(problem.to_string());
         let index = built.map_err(|panic| refused(&panic))?.map_err(|problem| refused(&problem))?;
-        info!(agent_id, passages = index.len(), ms = begun.elapsed().as_millis(), "the agent's knowledge is indexed");
+        info!(agent_id, passages = index.len(), ms = begun.elapsed().as_millis(), "knowledge indexed");
         self.shared.shelves.send_modify(|shelves| {
             shelves.agents.insert(agent_id.to_owned(), Some(Arc::new(index)));
         });
@@ -176,7 +178,8 @@ impl Library {
     }
 }
 
-/// The best passages for a turn's reply. Cutting a question into words and looking through a large index take milliseconds.
+/// The best passages for the reply of a turn. Runs on a blocking thread, because a search takes milliseconds of CPU
+/// time.
 pub(crate) async fn hits(index: Arc<Index>, question: String, response: String) -> Vec<Hit> {
     let hits = search(index, question, response, TOP).await;
     metrics().knowledge_search(!hits.is_empty());
@@ -186,12 +189,12 @@ pub(crate) async fn hits(index: Arc<Index>, question: String, response: String) 
 async fn search(index: Arc<Index>, question: String, response: String, limit: usize) -> Vec<Hit> {
     let searched = tokio::task::spawn_blocking(move || index.search(&question, &response, limit)).await;
     searched.unwrap_or_else(|panic| {
-        warn!("a search of the knowledge has failed: {panic}");
+        warn!("knowledge search failed: {panic}");
         Vec::new()
     })
 }
 
-/// Agents with the version of their sources.
+/// The version of the sources of each agent.
 fn by_agent(entries: Vec<SourceEntry>) -> HashMap<String, String> {
     let mut sources: HashMap<String, Vec<(String, String)>> = HashMap::new();
     for entry in entries {

@@ -1,11 +1,13 @@
-//! What an agent answers from: its files, cut into passages, found by their words (E-20, OP-E20).
+//! Search in the knowledge of agents: passages of text files, found by their words.
 //!
-//! A file's way: [`files`] reads what an agent's `knowledge.files` name, [`passages`] cuts it, [`source`] is what the store
-//! keeps of it. In a process that searches, [`library`] holds an [`index`] for each agent and builds it anew when the store's
-//! sources differ; [`words`] says what a word is, in Chinese and in English.
+//! - [`sync`] stores the files of an agent as sources. They are read and split into passages in
+//!   [`definitions::knowledge`].
+//! - [`library`] holds an [`index`] for each agent in each process that searches, and rebuilds it when the sources in
+//!   the store change.
+//! - `words` splits Chinese and English text into words.
 //!
-//! The store has the passages, since the processes of a cluster have no files in common. The index is in memory alone: it is
-//! built from the store in seconds, so that nothing has to be kept in step on disks that a worker may not even have.
+//! The store has the passages, because the processes of a cluster share no files. The index is only in memory: it is
+//! built from the store within seconds, so no files have to be kept in sync on the workers' disks.
 
 pub mod index;
 pub mod library;

@@ -1,4 +1,4 @@
-//! Brings the sources in the store up to date with the files of an agent.
+//! Updates the sources in the store from the files of an agent.
 
 use base::clock;
 use definitions::knowledge::files::NamedText;
@@ -6,17 +6,17 @@ use definitions::knowledge::source::{Origin, Source, SourceEntry};
 use std::collections::{BTreeMap, BTreeSet};
 use storage::store::{Store, StoreError};
 
-/// What makes the store's sources those of the agent's file.
+/// The changes that make the sources in the store equal to the agent's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// To be stored.
+    /// Texts to store.
     pub put: Vec<NamedText>,
-    /// To be removed, by name.
+    /// Names of the sources to remove.
     pub remove: Vec<String>,
 }
 
 impl Changes {
-    /// From what is there and what the agent's file names. Sources that somebody added stay.
+    /// Compares the stored sources with the texts that the agent file names. Sources added by other means stay.
     pub fn between(agent_id: &str, there: &[SourceEntry], texts: Vec<NamedText>) -> Self {
         let known: BTreeMap<&str, &SourceEntry> = there.iter().map(|entry| (entry.source.as_str(), entry)).collect();
         let names: BTreeSet<String> = texts.iter().map(|text| text.name.clone()).collect();
@@ -31,13 +31,13 @@ impl Changes {
         Self { put: texts.into_iter().filter(is_new).collect(), remove }
     }
 
-    /// True when nothing is to be done.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.put.is_empty() && self.remove.is_empty()
     }
 }
 
-/// Makes the store's sources those of the agent's file. True when that changed something.
+/// Stores the texts that the agent file names, and removes its former ones. Returns whether anything changed.
 pub async fn store(store: &dyn Store, agent_id: &str, texts: Vec<NamedText>) -> Result<bool, StoreError> {
     let there = store.knowledge_entries(Some(agent_id)).await?;
     let changes = Changes::between(agent_id, &there, texts);

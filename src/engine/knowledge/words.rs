@@ -1,5 +1,5 @@
-//! What a word is, for search: jieba's in Chinese, with the shorter words within long ones; lower-cased and stemmed in
-//! English. Words that say nothing about a subject are none.
+//! Splits text into words for the search: Chinese with jieba, including the shorter words within long ones; English in
+//! lower case and stemmed. Stop words are dropped.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -7,17 +7,17 @@ use tantivy::tokenizer::{
     Language, LowerCaser, RemoveLongFilter, Stemmer, StopWordFilter, TextAnalyzer, Token, TokenStream, Tokenizer,
 };
 
-/// The most words of a question that count.
+/// Maximum number of words of a question.
 pub(super) const MAX_TERMS: usize = 64;
-/// The most characters of a text that a question is taken from.
+/// Maximum number of characters of a question that are read.
 const MAX_ASKED: usize = 2_000;
-/// Longer than any word: such as a key or an address.
+/// Maximum length of a word in bytes. Longer tokens, such as keys and URLs, are dropped.
 const MAX_WORD: usize = 100;
 
-/// Read when the first text is cut, in a process that never does so not at all: the dictionary takes tens of megabytes.
+/// Loaded when the first text is split, because the dictionary takes tens of megabytes that some processes never need.
 static JIEBA: LazyLock<jieba_rs::Jieba> = LazyLock::new(jieba_rs::Jieba::new);
 
-/// Function words, and what asking consists of.
+/// Function words, and words that are typical for questions.
 const STOP_WORDS: &str = "\
     的 了 吗 呢 吧 啊 呀 哦 嗯 哈 么 嘛 是 在 有 和 与 及 或 也 都 就 还 又 再 很 太 不 没 没有 而 但 但是 因为 所以 如果 \
     我 你 您 他 她 它 们 我们 你们 您们 他们 咱们 自己 大家 这 那 这个 那个 这些 那些 这里 那里 这样 那样 其 该 此 \
@@ -29,19 +29,19 @@ const STOP_WORDS: &str = "\
     too very here all any some more most other own same only also please tell know want need like get hello hi hey thanks \
     thank ok okay yes s t m re ve ll d";
 
-/// How passages and questions are cut into words alike.
+/// The analyzer for passages and questions.
 pub(super) fn analyzer() -> TextAnalyzer {
     let stop_words = STOP_WORDS.split_whitespace().map(str::to_owned);
     let cut = TextAnalyzer::builder(Mixed).filter(RemoveLongFilter::limit(MAX_WORD)).filter(LowerCaser);
     let told = cut.filter_dynamic(StopWordFilter::remove(stop_words));
-    // Lucene's list, in which every word is one of grammar alone.
+    // Lucene's list, which has only function words.
     match StopWordFilter::new(Language::English) {
         Some(english) => told.filter_dynamic(english).filter_dynamic(Stemmer::new(Language::English)).build(),
         None => told.filter_dynamic(Stemmer::new(Language::English)).build(),
     }
 }
 
-/// The words of a question in order, each once.
+/// The distinct words of a question in order.
 pub(crate) fn terms(text: &str) -> Vec<String> {
     static ANALYZER: LazyLock<TextAnalyzer> = LazyLock::new(analyzer);
     let end = text.char_indices().nth(MAX_ASKED).map_or(text.len(), |(end, _)| end);
@@ -57,7 +57,7 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// Cuts Chinese, English and what mixes them.
+/// Tokenizer for texts that mix Chinese and English.
 #[derive(Clone)]
 struct Mixed;
 
@@ -80,7 +80,7 @@ impl Tokenizer for Mixed {
 
 struct Words {
     tokens: Vec<Token>,
-    /// One more than the place of the present token.
+    /// Position of the current token plus one.
     next: usize,
 }
 

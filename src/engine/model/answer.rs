@@ -1,4 +1,4 @@
-//! Reading an answer that was to be a structure. Every error is a text that goes back to the model.
+//! Reads an answer that must be a JSON structure. Each error is a text that is sent back to the model.
 
 use super::thoughts;
 use base::http_client::bounded;
@@ -6,8 +6,8 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use types::depth;
 
-/// The one JSON object of an answer. A byte order mark, a reasoning model's thoughts and a code fence around it are taken
-/// off; any other prose is an error.
+/// Parses the one JSON object of an answer. Ignores a byte order mark, the thoughts of a reasoning model and a code
+/// fence around the object. Any other text around it is an error.
 pub(crate) fn object(content: &str) -> Result<Map<String, Value>, String> {
     let content = thoughts::before_structure(content);
     let text = unwrapped(&content);
@@ -28,7 +28,7 @@ pub(crate) fn object(content: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// True when a text is a JSON object or list, also within a code fence.
+/// Whether a text is a JSON object or list, possibly within a code fence.
 pub(crate) fn is_json(content: &str) -> bool {
     let text = unwrapped(content);
     text.starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
@@ -42,7 +42,7 @@ fn unwrapped(content: &str) -> &str {
     inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).trim()
 }
 
-/// What a value is, in words.
+/// Describes the type of a value in words.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! A model that is asked only while there is a budget for it.
+//! Checks the token budgets before each model call.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;

@@ -1,16 +1,16 @@
-//! Several models as one: the next is asked where the one before does not answer after its own retries, refuses the question,
-//! or is not asked at all since its circuit is open.
+//! Fallback over several models. The next model is called if the one before fails after its own retries, refuses the
+//! request, or has an open circuit.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
 use std::sync::Arc;
 use tracing::warn;
 
-/// See the module.
+/// Several models that are called in order until one answers.
 pub(super) struct Chain(Vec<Arc<dyn Model>>);
 
 impl Chain {
-    /// Those models, in order.
+    /// Creates a chain of these models.
     pub(super) fn new(links: Vec<Arc<dyn Model>>) -> Self {
         Self(links)
     }
@@ -21,7 +21,7 @@ impl Chain {
             let answer = match deltas {
                 None => model.complete(request.clone()).await,
                 Some(deltas) => {
-                    // What another one has said of its answer so far is void.
+                    // The text that an earlier model has streamed no longer counts.
                     deltas.restart();
                     model.stream(request.clone(), deltas.clone()).await
                 }
@@ -32,7 +32,7 @@ impl Chain {
                     return Ok(ModelReply { attempts: before.saturating_add(reply.attempts), ..reply });
                 }
                 Err(failure) => {
-                    warn!("the next model of the agent is asked, if there is one: {failure}");
+                    warn!("model call failed, trying the next model of the agent if it has one: {failure}");
                     failures.push(failure);
                 }
             }

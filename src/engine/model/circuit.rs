@@ -1,7 +1,8 @@
-//! A circuit breaker around a model: a server that is dead is not waited for by every turn anew.
+//! A circuit breaker around a model, so that turns do not wait for a server that is down.
 //!
-//! After [`THRESHOLD`] calls in a row that failed with all their retries the circuit opens, and calls fail at once. When
-//! the pause is over one call goes through as a trial: it closes the circuit, or opens it for twice as long.
+//! After [`THRESHOLD`] calls in a row that failed with all their retries, the circuit opens, and further calls fail
+//! immediately. After a pause it lets one trial call through. The trial closes the circuit if it succeeds, and
+//! otherwise opens it again for twice as long.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use utoipa::ToSchema;
 
-/// Failures in a row that open the circuit.
+/// Number of failures in a row that opens the circuit.
 const THRESHOLD: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -23,20 +24,20 @@ enum Circuit {
     Trial { begun: Instant, pause: Duration },
 }
 
-/// What becomes of the next call.
+/// State of a model's circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CircuitState {
-    /// It is made.
+    /// Calls are made.
     Closed,
-    /// It fails at once.
+    /// Calls fail immediately.
     Open,
-    /// It is the trial, or waits for its outcome.
+    /// A trial call is in flight, or the next call is the trial.
     HalfOpen,
 }
 
 impl CircuitState {
-    /// The name used on every wire.
+    /// The name in JSON, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -46,7 +47,7 @@ impl CircuitState {
     }
 }
 
-/// See the module.
+/// A model behind a circuit breaker.
 pub struct Guarded {
     name: String,
     inner: Arc<dyn Model>,
@@ -54,12 +55,12 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// `inner`, named `name` in the settings, with a closed circuit.
+    /// Wraps `inner`, which the settings name `name`. The circuit starts closed.
     pub fn new(name: &str, inner: Arc<dyn Model>) -> Self {
         Self { name: name.to_owned(), inner, circuit: Mutex::new(Circuit::Closed { failures: 0 }) }
     }
 
-    /// How the circuit stands.
+    /// The current state of the circuit.
     pub fn state(&self) -> CircuitState {
         match *self.lock() {
             Circuit::Closed { .. } => CircuitState::Closed,
@@ -72,13 +73,14 @@ impl Guarded {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the circuit stays open, if it is; a call that may go is noted as the trial.
+    /// Returns how long the circuit stays open; `None` lets the call through. The first call after the pause is the
+    /// trial.
     fn closed_for(&self, now: Instant) -> Option<Duration> {
         let mut circuit = self.lock();
         match *circuit {
             Circuit::Closed { .. } => None,
             Circuit::Open { until, .. } if now < until => Some(until - now),
-            // A trial whose caller was stopped must not hold the circuit open for good.
+            // A trial whose caller was stopped must not keep the circuit open forever.
             Circuit::Trial { begun, pause } if now < begun + pause => Some(begun + pause - now),
             Circuit::Open { pause, .. } | Circuit::Trial { pause, .. } => {
                 *circuit = Circuit::Trial { begun: now, pause };
@@ -90,7 +92,7 @@ impl Guarded {
     fn succeeded(&self) {
         let mut circuit = self.lock();
         if !matches!(*circuit, Circuit::Closed { .. }) {
-            info!(model = self.name, "the model answers again");
+            info!(model = self.name, "circuit closed: the model answers again");
         }
         *circuit = Circuit::Closed { failures: 0 };
     }
@@ -103,18 +105,22 @@ impl Guarded {
                 return;
             }
             Circuit::Closed { .. } => FIRST_PAUSE,
-            // A call from before the circuit opened says nothing new.
+            // This call started before the circuit opened, so it carries no new information.
             Circuit::Open { .. } => return,
             Circuit::Trial { pause, .. } => (pause * 2).min(LONGEST_PAUSE),
         };
-        warn!(model = self.name, pause_s = pause.as_secs(), "the model is not asked for a while: {problem}");
+        warn!(
+            model = self.name,
+            pause_s = pause.as_secs(),
+            "circuit opened: {problem}; calls to the model fail during the pause"
+        );
         *circuit = Circuit::Open { until: now + pause, pause };
     }
 
-    /// An error while the circuit is open.
+    /// Returns an error while the circuit is open.
     fn admit(&self) -> Result<(), ModelError> {
         let Some(left) = self.closed_for(Instant::now()) else { return Ok(()) };
-        let problem = format!("its last calls all failed, so it is not asked for another {:.1} s", left.as_secs_f32());
+        let problem = format!("its last calls failed, so the circuit is open for another {:.1} s", left.as_secs_f32());
         Err(ModelError::Unavailable { model: self.name.clone(), attempts: 0, problem })
     }
 
@@ -176,10 +182,10 @@ mod tests {
         for _ in 0..THRESHOLD + 10 {
             ask(&model).await.unwrap_err();
         }
-        assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD, "then nobody waits for it");
-        assert!(ask(&model).await.unwrap_err().to_string().contains("not asked"));
+        assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD, "further calls do not reach the server");
+        assert!(ask(&model).await.unwrap_err().to_string().contains("the circuit is open"));
         assert_eq!(model.state(), CircuitState::Open);
-        // The pause is over: the trial finds it up.
+        // The pause is over, and the trial succeeds.
         *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
         assert_eq!(model.state(), CircuitState::HalfOpen);
         server.up.store(true, Ordering::SeqCst);
@@ -209,7 +215,7 @@ mod tests {
         let now = Instant::now();
         *model.lock() = Circuit::Open { until: now, pause: FIRST_PAUSE };
         assert_eq!(model.closed_for(now), None, "the trial");
-        assert!(model.closed_for(now).is_some(), "the others wait for its outcome");
+        assert!(model.closed_for(now).is_some(), "other calls fail until the trial is over");
         model.failed("down", now);
         assert_eq!(model.closed_for(now), Some(FIRST_PAUSE * 2));
         assert_eq!(model.closed_for(now + FIRST_PAUSE * 2), None);

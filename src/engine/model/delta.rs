@@ -1,18 +1,19 @@
-//! The pieces of an answer on their way from a model to a reader.
+//! The pieces of a streamed answer on their way from the model to a reader.
 //!
-//! The model never waits: what its reader has not taken is kept as one text. A reader that is slow gets fewer and longer
-//! pieces; one that is further behind than [`MAX_KEPT`] gets no more of them, and has the whole answer at its end.
+//! The model never waits for the reader: text that the reader has not taken accumulates. A slow reader gets fewer and
+//! longer pieces. A reader that is more than [`MAX_KEPT`] behind gets no further pieces, only the complete answer at
+//! the end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// The most bytes that wait for a reader.
+/// Maximum number of bytes that wait for a reader.
 const MAX_KEPT: usize = 1024 * 1024;
-/// The most bytes of one piece.
+/// Maximum number of bytes of one piece.
 const MAX_PIECE: usize = 16 * 1024;
 
-/// Where a model puts the pieces of its answer. Cheap to clone; the reader's end is that of the last clone.
+/// The sink for the pieces of an answer. Cheap to clone. The stream ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct DeltaSink(Arc<Writer>);
 
@@ -21,16 +22,16 @@ pub struct Deltas {
     mailbox: Arc<Mailbox>,
 }
 
-/// Some of an answer's text.
+/// A piece of an answer's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The text.
     pub content: String,
-    /// The answer begins anew with it: what was read of it before is void.
+    /// The answer starts again with this piece: discard the pieces before it.
     pub anew: bool,
 }
 
-/// A sink and its reader.
+/// Creates a sink and its reader.
 pub fn deltas() -> (DeltaSink, Deltas) {
     let mailbox = Arc::<Mailbox>::default();
     (DeltaSink(Arc::new(Writer(Arc::clone(&mailbox)))), Deltas { mailbox })
@@ -54,11 +55,11 @@ struct Mailbox {
 #[derive(Default)]
 struct Kept {
     text: String,
-    /// A piece of this answer has been sent.
+    /// A piece of the current answer has been sent.
     sent: bool,
     /// The next piece is the first one after a restart.
     anew: bool,
-    /// The reader has fallen too far behind.
+    /// The reader is too far behind: no further pieces for it.
     overflowed: bool,
     closed: bool,
     first: Option<Instant>,
@@ -71,12 +72,12 @@ impl Mailbox {
 }
 
 impl DeltaSink {
-    /// One that nobody reads.
+    /// A sink without a reader.
     pub fn unread() -> Self {
         deltas().0
     }
 
-    /// Hands on a piece of the answer. Returns at once.
+    /// Sends a piece of the answer. Never blocks.
     pub fn send(&self, piece: &str) {
         if piece.is_empty() {
             return;
@@ -93,7 +94,8 @@ impl DeltaSink {
         self.0.0.changed.notify_one();
     }
 
-    /// Hands on an answer that came in one piece: there is nothing to watch, unless it takes the place of one that was watched.
+    /// Sends an answer that was not streamed. Readers get no pieces of it, unless it replaces pieces that were sent
+    /// before a restart.
     pub fn whole(&self, answer: &str) {
         let anew = {
             let mut kept = self.0.0.lock();
@@ -105,8 +107,8 @@ impl DeltaSink {
         }
     }
 
-    /// The answer begins anew: what was sent of it is void, because the attempt that it came from has failed and another
-    /// one makes another answer. Does nothing before the first piece.
+    /// Starts the answer again, because the attempt that sent the pieces so far has failed. The reader must discard
+    /// these pieces. Does nothing if no piece was sent.
     pub fn restart(&self) {
         let mut kept = self.0.0.lock();
         if kept.sent {
@@ -115,14 +117,15 @@ impl DeltaSink {
         }
     }
 
-    /// When the first piece came.
+    /// Time at which the first piece was sent.
     pub fn first(&self) -> Option<Instant> {
         self.0.0.lock().first
     }
 }
 
 impl Deltas {
-    /// Everything that has come since the last call, once there is something; `None` at the answer's end.
+    /// Waits for text and returns all of it that has arrived, up to the maximum of one piece; `None` when the answer is
+    /// complete. Cancel safe.
     pub async fn next(&mut self) -> Option<Piece> {
         loop {
             {
@@ -138,7 +141,7 @@ impl Deltas {
         }
     }
 
-    /// Returns when the answer is at its end.
+    /// Returns when the answer is complete.
     pub async fn closed(&self) {
         while !self.mailbox.lock().closed {
             self.mailbox.changed.notified().await;
@@ -172,7 +175,7 @@ mod tests {
         let (sink, mut deltas) = deltas();
         assert!(deltas.next().now_or_never().is_none());
         sink.send("你");
-        assert_eq!(deltas.next().await.unwrap().content, "你", "the first is not kept back");
+        assert_eq!(deltas.next().await.unwrap().content, "你", "the first piece is not delayed");
         sink.send("");
         sink.send("好");
         sink.clone().send("！");

@@ -1,20 +1,20 @@
-//! What a prompt is made of: messages, the tools that a model may call, and its calls.
+//! The parts of a prompt: messages, the tools that a model may call, and its tool calls.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Who speaks in a prompt.
+/// The role of a message in a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptRole {
-    /// The engine.
+    /// Instructions of the engine.
     System,
     /// The user, or the input of a stage.
     User,
     /// The model.
     Assistant,
-    /// A tool, with its result.
+    /// The result of a tool call.
     Tool,
 }
 
@@ -28,26 +28,26 @@ impl PromptRole {
 /// One message of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PromptMessage {
-    /// Who speaks.
+    /// The role of the message.
     pub role: PromptRole,
-    /// The words.
+    /// The text.
     pub content: String,
-    /// Addresses of pictures, for a model that sees; `content` names them as well.
+    /// URLs of images, for a model with vision. `content` lists them as well.
     #[serde(skip)]
     pub images: Vec<String>,
-    /// What the model wants called.
+    /// The tool calls of an assistant message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The call that a tool's message is the result of.
+    /// Id of the tool call whose result a tool message carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Fields of the model's own, such as `reasoning_content`. They go back to the server as they came.
+    /// Server-specific fields, for example `reasoning_content`. They are sent back to the server unchanged.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
 
 impl PromptMessage {
-    /// Words, and no more.
+    /// A message with only a text.
     pub fn new(role: PromptRole, content: impl Into<String>) -> Self {
         Self {
             role,
@@ -59,55 +59,56 @@ impl PromptMessage {
         }
     }
 
-    /// The same with these fields of the model's own.
+    /// The same message with these server-specific fields.
     #[must_use]
     pub fn with_extra(self, extra: Map<String, Value>) -> Self {
         Self { extra, ..self }
     }
 
-    /// What the model has said, and what it wants called.
+    /// A message of the model with its tool calls.
     pub fn assistant(content: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         Self { tool_calls, ..Self::new(PromptRole::Assistant, content) }
     }
 
-    /// What came of the call of that id.
+    /// The result of the tool call with this id.
     pub fn tool(tool_call_id: impl Into<String>, result: impl Into<String>) -> Self {
         Self { tool_call_id: Some(tool_call_id.into()), ..Self::new(PromptRole::Tool, result) }
     }
 }
 
-/// A tool as it is offered to a model.
+/// A tool as it is described to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
-    /// The tool's id.
+    /// Id of the tool.
     pub name: String,
-    /// What it does.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of its parameters.
     pub parameters: Arc<Value>,
 }
 
-/// A call that a model wants made. As JSON it has the form of the OpenAI protocol.
+/// A tool call that a model asks for. In JSON it has the form of the OpenAI protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct ToolCall {
-    /// Tells the calls of one answer apart; the result is sent back under it.
+    /// Id of the call, unique within one answer. The result is sent back with it.
     pub id: String,
-    /// The tool's id.
+    /// Id of the tool.
     pub name: String,
-    /// The parameters as the model has written them: JSON, if it keeps to it.
+    /// The arguments as the model has written them. They should be JSON, but may be invalid.
     pub arguments: String,
-    /// Further fields, such as `extra_content` with the signature of a thought. They go back to the server as they came.
+    /// Server-specific fields, for example `extra_content` with the signature of a thought. They are sent back
+    /// unchanged.
     pub extra: Map<String, Value>,
 }
 
 impl ToolCall {
-    /// A call without further fields.
+    /// A call without server-specific fields.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self { id: id.into(), name: name.into(), arguments: arguments.into(), extra: Map::new() }
     }
 
-    /// The call as readers see it, without the fields that are for the model's server only.
+    /// The call without its server-specific fields, for readers.
     #[must_use]
     pub fn without_extra(&self) -> Self {
         Self::new(self.id.clone(), self.name.clone(), self.arguments.clone())

@@ -1,4 +1,4 @@
-//! A model whose calls are counted, under the name that the settings give it.
+//! Counts the calls of a model, under its name in the settings.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// See the module.
+/// A model with metrics and a log line for each failed call.
 pub(super) struct Metered {
     name: String,
     model: Arc<dyn Model>,
@@ -19,7 +19,7 @@ impl Metered {
         Self { name: name.to_owned(), model, metrics: ModelMetrics::of(name) }
     }
 
-    /// Counts a call, and warns of one that failed; the span around it names session and turn.
+    /// Counts a call and logs a failure. The surrounding span carries session and turn.
     fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
         match answer {
             Ok(reply) => self.metrics.answered(took, (reply.tokens.prompt, reply.tokens.completion)),
@@ -50,7 +50,7 @@ impl Model for Metered {
         let begun = Instant::now();
         let answer = self.model.stream(request, deltas.clone()).await;
         self.asked(begun.elapsed(), &answer);
-        // A first piece from before is another model's.
+        // A first piece from before this call belongs to another model of the chain.
         if let Some(took) = deltas.first().and_then(|first| first.checked_duration_since(begun)) {
             self.metrics.first_chunk(took);
         }

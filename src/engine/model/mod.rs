@@ -1,8 +1,13 @@
-//! Model calls. All go through [`Model`]: [`openai`] speaks the OpenAI-compatible protocol, [`offline`] is the
-//! deterministic rule model; [`registry`] finds what an agent [`names`], a `chain` of several where it names several, as far as
-//! its budget lasts (`budgeted`); [`circuit`] stops asking one that is dead, [`metered`] counts. `answer` reads structures, `thoughts` takes out how a model came to its answer,
-//! `control_tokens` are broken up in what users and tools say, [`message`] is what prompts are made of, [`delta`] carries the pieces of an answer, [`paced`] to readers.
-//! Retries are those of [`base::http_client`].
+//! Model calls. The engine talks to every language model through the trait [`Model`].
+//!
+//! - [`message`] has the parts of a prompt. `control_tokens` neutralises control tokens in texts of users and tools.
+//! - [`registry`] finds the model of an agent by name. The model is wrapped in layers: `budgeted` checks the token
+//!   budgets, `chain` falls back to the agent's next model, `metered` counts calls, [`circuit`] is the circuit breaker.
+//! - [`openai`] is the client for OpenAI-compatible servers. [`offline`] is the deterministic rule model. Retries are
+//!   those of [`base::http_client`].
+//! - [`delta`] carries the pieces of a streamed answer, and [`paced`] limits their rate for readers.
+//! - `thoughts` removes the thoughts of a reasoning model from its answer, and `answer` reads an answer as JSON.
+//! - [`recorded`] makes a model call a step of the journal.
 
 pub(crate) mod answer;
 pub mod budgeted;
@@ -33,34 +38,34 @@ use types::agent::AgentConfig;
 use types::budget::Limit;
 use types::step::Tokens;
 
-/// The structure that an answer must have (CONTRACT.md, "Model calls").
+/// The JSON structure that an answer must have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseSchema {
-    /// Such as `decision`.
+    /// Name of the schema, for example `decision`.
     pub name: Cow<'static, str>,
-    /// False where the schema holds free-form objects.
+    /// Whether the server should enforce the schema strictly. False if the schema has free-form objects.
     pub strict: bool,
-    /// JSON Schema; most are the same for every call.
+    /// JSON Schema. Shared, because most schemas are the same for every call.
     pub schema: Arc<Value>,
 }
 
-/// A question to a model.
+/// A request to a model.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
     /// The prompt.
     pub messages: Arc<Vec<PromptMessage>>,
-    /// The structure wanted; `None` for plain text.
+    /// The structure of the answer; `None` for plain text.
     pub schema: Option<ResponseSchema>,
-    /// What it may call.
+    /// The tools that the model may call.
     pub tools: Arc<Vec<ToolSpec>>,
-    /// Sent on as `Idempotency-Key`.
+    /// Sent as the header `Idempotency-Key`.
     pub idempotency_key: String,
-    /// What the prompt was made of, for the offline model, which reads no prompts.
+    /// The data behind the prompt, for the offline model, which does not read prompts.
     pub facts: Facts,
 }
 
 impl ModelRequest {
-    /// A question for plain text, without tools.
+    /// A request for plain text, without tools.
     pub fn new(messages: impl Into<Arc<Vec<PromptMessage>>>) -> Self {
         Self {
             messages: messages.into(),
@@ -71,77 +76,77 @@ impl ModelRequest {
         }
     }
 
-    /// The same for an answer of this structure.
+    /// The same request for an answer with this structure.
     pub fn with_schema(self, schema: ResponseSchema) -> Self {
         Self { schema: Some(schema), ..self }
     }
 
-    /// The same with tools that the model may call.
+    /// The same request with tools that the model may call.
     pub fn with_tools(self, tools: impl Into<Arc<Vec<ToolSpec>>>) -> Self {
         Self { tools: tools.into(), ..self }
     }
 
-    /// The same with what the prompt was made of.
+    /// The same request with the data behind the prompt.
     pub fn with_facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
-    /// The same under this key.
+    /// The same request with this idempotency key.
     pub fn with_key(self, idempotency_key: impl Into<String>) -> Self {
         Self { idempotency_key: idempotency_key.into(), ..self }
     }
 }
 
-/// A SKILL's, TOOL's or tool's target, and its result `{ok,…}`.
+/// Target and result of a SKILL or TOOL action, or of a task agent's tool. The result has the form `{ok, …}`.
 pub type ActionAnswer = (String, Value);
 
-/// What a prompt was made of.
+/// The data behind a prompt, which the offline model reads instead of the prompt.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The agent that asks; its `rules` are the offline model's.
+    /// The agent that makes the request; its `rules` are those of the offline model.
     pub agent: Option<Arc<AgentConfig>>,
-    /// The user's message, or the stage's input.
+    /// The user's message, or the input of the stage.
     pub message: String,
-    /// What the turn's last SKILL or TOOL, or a task agent's last tool, answered.
+    /// Target and result of the turn's last SKILL or TOOL action, or of the task agent's last tool.
     pub last_action: Option<Arc<ActionAnswer>>,
-    /// True for phase 1, whose answer holds a plan beside the decision.
+    /// True in phase 1, in which the answer holds a plan next to the decision.
     pub plan: bool,
-    /// Where a reply is to be written from knowledge: what it is written from.
+    /// The passages and the draft for a reply that is written from knowledge.
     pub grounds: Option<Arc<Grounds>>,
 }
 
-/// What a reply is written from.
+/// The basis of a reply that is written from knowledge.
 #[derive(Clone, Debug, Default)]
 pub struct Grounds {
-    /// The reply that was decided on without knowledge.
+    /// The reply that was decided without knowledge.
     pub decided: String,
-    /// What the agent's knowledge says, the best first.
+    /// The passages that were found, best first.
     pub hits: Vec<Hit>,
 }
 
-/// A model's answer.
+/// The answer of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReply {
-    /// The text; may be empty beside `tool_calls`.
+    /// The text. May be empty if there are `tool_calls`.
     pub content: String,
-    /// What it wants called; none unless tools were offered.
+    /// The tool calls that the model asks for. Empty if the request offered no tools.
     pub tool_calls: Vec<ToolCall>,
-    /// The model's own fields of an answer that calls tools. The next request sends them back with the results.
+    /// Server-specific fields of an answer with tool calls. The next request sends them back with the results.
     pub extra: Map<String, Value>,
-    /// The model that answered, as it names itself.
+    /// The model that answered, as the server names it.
     pub model: String,
-    /// Its name in the settings; [`Models`] says it.
+    /// Name of the model in the settings, filled in by [`Models`].
     pub name: Option<String>,
-    /// The task agent whose day the tokens count against.
+    /// Id of the task agent whose daily budget the tokens count against.
     pub charged: Option<String>,
-    /// What it used; zero when it does not say.
+    /// Tokens used; zero if the server does not report them.
     pub tokens: Tokens,
-    /// Attempts that it took.
+    /// Number of attempts, retries included.
     pub attempts: u32,
 }
 
 impl ModelReply {
-    /// A text, at the first attempt, of which no tokens are known.
+    /// An answer with this text, made in one attempt, with no token count.
     pub fn text(content: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             content: content.into(),
@@ -156,50 +161,50 @@ impl ModelReply {
     }
 }
 
-/// Why a model did not answer.
+/// The reason for which a model call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelError {
-    /// After all retries.
+    /// The model failed in all attempts, or its circuit is open (then `attempts` is 0).
     #[error("model `{model}` is unavailable after {attempts} attempts: {problem}")]
     Unavailable {
-        /// Its name in the settings.
+        /// Name of the model in the settings.
         model: String,
-        /// How often it was asked.
+        /// Number of attempts.
         attempts: u32,
         /// The last failure.
         problem: String,
     },
-    /// It refused the question; repeating it is of no use.
+    /// The server refused the request. A retry would not help.
     #[error("model `{model}` refused the request: {problem}")]
     Refused {
-        /// Its name in the settings.
+        /// Name of the model in the settings.
         model: String,
-        /// What it said.
+        /// The message of the server.
         problem: String,
     },
-    /// The settings have no such model.
+    /// The settings have no model of this name.
     #[error("there is no model `{0}`; add [models.{0}] to the settings, or use `offline`")]
     Unknown(String),
-    /// None of several answered; each says why.
+    /// All models of an agent failed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     All(Vec<ModelError>),
-    /// Nobody was asked: there are no tokens left for it.
+    /// No call was made, because a token budget is spent.
     #[error("the {limit} budget of agent `{agent}` is spent: {used} of {most} tokens")]
     Spent {
-        /// Which budget.
+        /// The budget that is spent.
         limit: Limit,
-        /// Whose.
+        /// Id of the agent whose budget it is.
         agent: String,
-        /// What has been used of it.
+        /// Tokens used of it.
         used: u64,
-        /// How much it is.
+        /// Size of the budget in tokens.
         most: u64,
     },
 }
 
 impl ModelError {
-    /// Of several models, none of which answered.
+    /// Combines the failures of several models. A single failure stays as it is.
     pub fn of_all(mut failures: Vec<Self>) -> Self {
         match failures.len() {
             1 => failures.remove(0),
@@ -207,7 +212,7 @@ impl ModelError {
         }
     }
 
-    /// How often a model was asked.
+    /// Total number of attempts.
     pub fn attempts(&self) -> u32 {
         match self {
             Self::Unavailable { attempts, .. } => *attempts,
@@ -218,14 +223,15 @@ impl ModelError {
     }
 }
 
-/// A language model, or what stands for one.
+/// A language model, or a substitute for one.
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
-    /// Asks once, with retries inside.
+    /// Makes one call, including its retries, and returns the complete answer.
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError>;
 
-    /// Asks once, with retries inside, and hands on the text in pieces as it comes. Together they are the answer's text, in
-    /// which secrets are masked as in the answer. A retry after the first piece begins anew ([`DeltaSink::restart`]).
+    /// Makes one call, including its retries, and sends the text to `deltas` in pieces as they arrive. The pieces
+    /// together are the text of the answer, with secrets masked as in the answer. If a retry follows after the first
+    /// piece, the stream starts again ([`DeltaSink::restart`]).
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         let reply = self.complete(request).await?;
         deltas.whole(&reply.content);

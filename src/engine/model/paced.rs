@@ -1,4 +1,5 @@
-//! The pieces of an answer as readers get them: numbered, in streams, the first at once and then fewer than 20 a second.
+//! Limits the rate of the pieces of an answer for readers: the first piece immediately, then fewer than 20 per second.
+//! Numbers the pieces and assigns them to streams.
 
 use super::delta::Deltas;
 use serde::{Deserialize, Serialize};
@@ -7,43 +8,44 @@ use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Between two pieces of one answer.
+/// Pause between two pieces of one answer.
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// A piece of a model's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Delta {
-    /// The words.
+    /// The text of the piece.
     pub content: String,
-    /// Counts the pieces of one stream from 0.
+    /// Number of the piece within its stream, from 0.
     pub seq: u64,
-    /// An answer that begins anew, after a fault, has another stream: its pieces take the place of the earlier ones.
+    /// Id of the stream. If the answer starts again after a failure, its pieces have another id and replace the earlier
+    /// ones.
     #[serde(default)]
     pub stream_id: String,
-    /// With a stream's first piece: the stream whose place it takes.
+    /// In the first piece of a stream: the id of the stream that it replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supersedes: Option<String>,
 }
 
-/// See the module.
+/// The pieces of one answer at a limited rate.
 pub struct Paced {
     pieces: Deltas,
     stream_id: String,
     seq: u64,
-    /// White space that a word has to follow.
+    /// White space that is sent only together with a following word.
     space: String,
-    /// Not before this does the next piece come, unless it is the last one.
+    /// Earliest time of the next piece, unless it is the last one.
     due: Option<Instant>,
 }
 
 impl Paced {
-    /// The pieces of one answer. Those of an answer that begins anew, here or in a repeated turn, are a stream of their own.
+    /// Paces the pieces of one answer. An answer that starts again, here or in a repeated turn, gets a new stream id.
     pub fn new(pieces: Deltas) -> Self {
         Self { pieces, stream_id: fresh(), seq: 0, space: String::new(), due: None }
     }
 
-    /// The next piece; `None` at the answer's end. What comes meanwhile is one piece, and the end is not waited for. A stream
-    /// begins and ends with a word.
+    /// Returns the next piece; `None` when the answer is complete. Text that arrives during the pause becomes one
+    /// piece. The end of the answer cuts the pause short. White space at the start and the end of a stream is dropped.
     pub async fn next(&mut self) -> Option<Delta> {
         if let Some(due) = self.due {
             tokio::select! {

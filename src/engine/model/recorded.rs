@@ -1,5 +1,5 @@
-//! A model call as a step of the journal, with model, tokens and attempts in its record. That a model did not answer is a
-//! result like any other: a turn that has gone on without the answer, and is repeated, goes on without it again.
+//! Model calls as steps of the journal, with model, tokens and attempts in their records. A failed call is recorded
+//! like any other result, so that a turn which has continued without an answer does the same when it is repeated.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
 use crate::journal::{Done, Journal, JournalError, Label, StepError, Stepped};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::convert::Infallible;
 use types::step::Tokens;
 
-/// What is recorded: the answer as it is, or why there is none.
+/// The recorded output: the answer, or the failure.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Outcome {
@@ -17,22 +17,23 @@ enum Outcome {
     Failed(ModelError),
 }
 
-/// An answer of a model that may call tools.
+/// The answer of a model that may call tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spoken {
-    /// The words; may be empty beside calls.
+    /// The text. May be empty if there are calls.
     pub content: String,
-    /// What it wants called.
+    /// The tool calls that the model asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The model's own fields of an answer that calls tools. Recorded, so that a repeated run sends them back, too.
+    /// Server-specific fields of an answer with tool calls. Recorded, so that a repeated run sends them back as well.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
-    /// What it used; here, too, since a repeated run counts it against its limits.
+    /// Tokens used. Recorded here too, because a repeated run counts them against its limits.
     pub tokens: Tokens,
 }
 
-/// Like [`ask_last`], recorded in any case.
+/// Calls `model` unless the step is recorded, and returns the text. Like [`ask_last`] for an answer that never ends the
+/// turn.
 pub async fn ask(
     journal: &Journal,
     key: &str,
@@ -43,10 +44,10 @@ pub async fn ask(
     ask_last(journal, key, model, input, request, |_| false).await
 }
 
-/// Asks `model`, unless the step is recorded; answers the text. `target` is its name in the settings; of several names the record
-/// has the one that answered. `input` is what the
-/// question depends on, not the rendered prompt, so that a prompt may be edited while turns are in hand. An answer that
-/// `is_last` says the turn ends with is left to the commit ([`Journal::last_step`]).
+/// Calls `model` unless the step is recorded, and returns the text. `target` is the name in the settings; of several
+/// models the record has the one that answered. `input` is the data on which the prompt depends, not the rendered
+/// prompt, so that a prompt file may be edited while turns are in flight. If `is_last` returns true for the answer, the
+/// commit writes its record ([`Journal::last_step`]).
 pub async fn ask_last(
     journal: &Journal,
     key: &str,
@@ -62,7 +63,7 @@ pub async fn ask_last(
     said(journal, (key, target), input, answer, is_last).await
 }
 
-/// Like [`ask_last`] for an answer in pieces, of which there are none when the step is recorded.
+/// Like [`ask_last`], but streams the answer to `deltas`. A recorded step streams nothing.
 pub async fn say_last(
     journal: &Journal,
     key: &str,
@@ -93,8 +94,8 @@ async fn said<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     text(recorded(step.await)?)
 }
 
-/// Asks `model`, which may call tools, for an answer in pieces, unless the step is recorded: then there are no pieces. What
-/// follows from it counts at once ([`Journal::deferred_step`]).
+/// Calls `model`, which may call tools, unless the step is recorded, and streams the answer to `deltas`. A recorded
+/// step streams nothing. The answer can be used before its record is durable ([`Journal::deferred_step`]).
 pub async fn converse(
     journal: &Journal,
     key: &str,
@@ -110,7 +111,7 @@ pub async fn converse(
     spoken(journal, (key, target), input, answer).await
 }
 
-/// Like [`converse`], for an answer in one piece.
+/// Like [`converse`], without streaming.
 pub async fn consult(
     journal: &Journal,
     key: &str,
@@ -149,7 +150,7 @@ async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     }
 }
 
-/// The words of an answer.
+/// The text of an answer.
 fn text(Stepped { output, ok, ms, key, target }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
     match output {
         Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
@@ -159,7 +160,7 @@ fn text(Stepped { output, ok, ms, key, target }: Stepped<Outcome>) -> Result<Ste
     }
 }
 
-/// What is recorded of an answer, or of its absence.
+/// The journal's view of an answer or a failure.
 fn done(answer: Result<ModelReply, ModelError>, outcome: impl FnOnce(ModelReply) -> Outcome) -> Done<Outcome> {
     match answer {
         Ok(reply) => {

@@ -1,4 +1,4 @@
-//! Models by name: those of the settings, `offline`, and those added from Rust.
+//! The models of this process by name: those of the settings, `offline`, and models added from Rust.
 
 use super::budgeted::{Admission, Budgeted};
 use super::chain::Chain;
@@ -16,28 +16,28 @@ use tracing::warn;
 use types::model_names::ModelNames;
 use utoipa::ToSchema;
 
-/// A `[models.<name>]` that cannot work.
+/// An invalid entry `[models.<name>]` in the settings.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("models.{model}.{setting}: {problem}")]
 pub struct ModelSettingsError {
-    /// Its name.
+    /// Name of the model in the settings.
     pub model: String,
-    /// The setting in question.
+    /// The invalid setting.
     pub setting: String,
-    /// What is wrong with it, and the remedy.
+    /// The problem and the remedy.
     pub problem: String,
 }
 
-/// What a listing shows of a model.
+/// A model in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelInfo {
-    /// What agents call it.
+    /// Name of the model in the settings and in agent files.
     pub name: String,
-    /// `openai`, `offline`, or `rust` for one added from Rust.
+    /// `openai`, `offline`, or `rust` for a model added from Rust.
     pub provider: String,
-    /// Its name at its server.
+    /// Name of the model at its server.
     pub model: String,
-    /// Whether this process asks it; null where it asks no models, and of one that has no circuit.
+    /// State of the circuit in this process; null if this process calls no models, and for a model without a circuit.
     #[serde(default)]
     pub circuit: Option<CircuitState>,
 }
@@ -47,12 +47,13 @@ impl ModelInfo {
         Self { name: name.into(), provider: provider.into(), model: at_server.into(), circuit: None }
     }
 
-    /// Of a model that was added from Rust.
+    /// Describes a model that was added from Rust.
     pub fn of_rust(name: &str) -> Self {
         Self::new(name, "rust", name)
     }
 
-    /// The models that agents may name; `offline` is always there, and is `default` when the settings have none.
+    /// The models that agents may name. `offline` always exists; it is also `default` if the settings have no
+    /// `default`.
     pub fn of_settings(settings: &Settings) -> Vec<Self> {
         let offline = |name: &str| Self::new(name, "offline", "offline");
         let mut models: Vec<Self> = settings
@@ -80,16 +81,16 @@ struct Entry {
     guarded: Option<Arc<Guarded>>,
 }
 
-/// Models by name. Cheap to clone.
+/// The models of this process by name. Cheap to clone.
 #[derive(Clone)]
 pub struct Models {
     entries: Arc<BTreeMap<String, Entry>>,
-    /// What they may cost where they are asked.
+    /// Decides whether a model may be called.
     budget: Option<Arc<dyn Admission>>,
 }
 
 impl Models {
-    /// Only `offline`, and `default`, which is the same.
+    /// Only the offline model, as `offline` and as `default`.
     pub fn offline() -> Self {
         let offline: Arc<dyn Model> = Arc::new(Offline::new());
         Self { entries: Arc::default(), budget: None }
@@ -97,8 +98,8 @@ impl Models {
             .insert("default", (offline, None), "offline", "offline")
     }
 
-    /// Those of the settings; `key_of` gives the value of an environment variable. `offline` always exists, and is also
-    /// `default` when the settings have none.
+    /// Creates the models of the settings. `key_of` returns the value of an environment variable. `offline` always
+    /// exists; it is also `default` if the settings have no `default`. Fails with the first invalid setting.
     pub fn from_settings(
         settings: &Settings,
         key_of: impl Fn(&str) -> Option<String>,
@@ -134,7 +135,7 @@ impl Models {
         Ok(models)
     }
 
-    /// These and `model` under `name`, in place of one that had the name.
+    /// Adds `model` under `name`, or replaces the model of this name.
     pub fn with(self, name: &str, model: Arc<dyn Model>) -> Self {
         self.insert(name, (model, None), "rust", name)
     }
@@ -157,18 +158,18 @@ impl Models {
         self
     }
 
-    /// The model of that name.
+    /// The model of this name.
     pub fn get(&self, name: &str) -> Result<Arc<dyn Model>, ModelError> {
         self.chain(&name.into())
     }
 
-    /// The models of these names as one: see [`ModelNames`]. A name that is not known is passed over where another one is.
+    /// Combines the models of these names, see [`ModelNames`]. Skips unknown names if at least one is known.
     pub fn chain(&self, names: &ModelNames) -> Result<Arc<dyn Model>, ModelError> {
         let mut links = Vec::new();
         for name in names.iter() {
             match self.entries.get(name) {
                 Some(entry) => links.push(Arc::clone(&entry.model)),
-                None if names.is_chain() => warn!("{}; it is passed over", ModelError::Unknown(name.to_owned())),
+                None if names.is_chain() => warn!("{}; skipping it", ModelError::Unknown(name.to_owned())),
                 None => {}
             }
         }
@@ -183,7 +184,7 @@ impl Models {
         })
     }
 
-    /// All of them, by name.
+    /// All models, sorted by name.
     pub fn names(&self) -> Vec<ModelInfo> {
         let info = |entry: &Entry| {
             let circuit = entry.guarded.as_deref().map(Guarded::state);

@@ -1,27 +1,28 @@
-//! Takes a reasoning model's thoughts out of its words: `<think>…</think>` and its relatives.
+//! Removes the thoughts of a reasoning model from its text: `<think>…</think>` and similar tags.
 //!
-//! A thought that has no closing tag lasts to the text's end. A closing tag without an opening one ends a thought that began
-//! with the text: chat templates of such models write the opening tag themselves. A tag in quotation marks or in code is text.
+//! A thought without a closing tag lasts until the end of the text. A closing tag without an opening one ends a thought
+//! that started with the text, because the chat templates of such models write the opening tag themselves. A tag in
+//! quotation marks or in code is text.
 
 use super::answer;
 use std::borrow::Cow;
 
-/// The tags around a thought, in lower case; tags in any case count.
+/// The tags around a thought, in lower case. Upper case matches as well.
 const TAGS: [(&str, &str); 4] =
     [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("[think]", "[/think]")];
-/// The longest tag has so many bytes.
+/// Length of the longest tag in bytes.
 const LONGEST: usize = 11;
-/// The structure is looked for behind at most so many closing tags.
+/// Maximum number of closing tags after which a structure is looked for.
 const MOST: usize = 8;
-/// A tag after one of these is quoted.
+/// A tag after one of these characters is quoted.
 const QUOTES: &[char] = &['`', '"', '\'', '\\', '“', '‘', '「', '『', '《'];
 
-/// A text without its thoughts.
+/// Returns the text without its thoughts.
 pub(crate) fn without(text: &str) -> String {
     split(text).0
 }
 
-/// A text without its thoughts, and the reader that has found them.
+/// Returns the text without its thoughts, and the reader, which knows whether it found any.
 pub(crate) fn split(text: &str) -> (String, Thoughts) {
     let mut thoughts = Thoughts::default();
     let mut words = String::new();
@@ -34,7 +35,8 @@ pub(crate) fn split(text: &str) -> (String, Thoughts) {
     (words, thoughts)
 }
 
-/// An answer that is to be a structure, without the thoughts before it. Its own texts stay as they are.
+/// Returns an answer that must be a JSON structure without the thoughts before it. Texts inside the structure stay
+/// unchanged.
 pub(crate) fn before_structure(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     for _ in 0..=MOST {
@@ -49,68 +51,68 @@ pub(crate) fn before_structure(text: &str) -> Cow<'_, str> {
     without(text).into()
 }
 
-/// Where a tag is, in any case.
+/// The position of a tag, in upper or lower case.
 fn find(text: &str, tag: &str) -> Option<usize> {
     let is_tag = |at: &usize| text.get(*at..at + tag.len()).is_some_and(|found| found.eq_ignore_ascii_case(tag));
     text.match_indices(['<', '[']).map(|(at, _)| at).find(is_tag)
 }
 
-/// Words that are settled.
+/// Text that is known to be no thought.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) text: String,
-    /// The words before these were a thought: its closing tag has come only now.
+    /// Discard the text before this one: it was a thought, whose closing tag has only arrived now.
     pub(crate) void: bool,
 }
 
-/// One text that comes in pieces.
+/// Removes the thoughts from a text that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Thoughts {
-    /// The end of the text so far, if it may be the beginning of a tag.
+    /// The end of the text so far, if it may be the start of a tag.
     kept: String,
-    /// The closing tag of the thought that the text is in.
+    /// The closing tag of the current thought.
     until: Option<&'static str>,
-    /// A thought has just ended: the white space after it belongs to it.
+    /// A thought has just ended; white space after it is dropped.
     ended: bool,
-    /// A thought has been found, and one without an opening tag.
+    /// Whether a thought was found, and (`untagged`) one without an opening tag.
     found: bool,
     untagged: bool,
-    /// The last character of the words so far.
+    /// Last character of the text so far.
     last: Option<char>,
-    /// Backticks in a row at the end of the words, and whether a block of code is open.
+    /// Number of backticks at the end of the text, and whether a code block is open.
     ticks: u8,
     in_code: bool,
-    /// Opening tags that are text, whose closing tags are text, too.
+    /// Number of open tags that count as text, so that their closing tags count as text, too.
     quoted: u32,
 }
 
-/// The kinds of beginnings of a text.
+/// The possible starts of a text.
 enum Begins {
     Open(&'static str, usize),
     Close(usize),
-    /// Perhaps a tag; more has to come.
+    /// A possible tag; more text is needed to decide.
     Perhaps,
     Text,
 }
 
 impl Thoughts {
-    /// Adds a piece; returns the words that are settled by now.
+    /// Adds a piece and returns the text that is known to be no thought.
     pub(crate) fn push(&mut self, piece: &str) -> Shown {
         self.kept.push_str(piece);
         self.settle(false)
     }
 
-    /// The rest, at the text's end.
+    /// Returns the rest at the end of the text.
     pub(crate) fn finish(&mut self) -> Shown {
         self.settle(true)
     }
 
-    /// True when there was a thought.
+    /// Whether a thought was found.
     pub(crate) fn found(&self) -> bool {
         self.found
     }
 
-    /// True when the text began with a thought that had no opening tag.
+    /// Whether the text started with a thought that had no opening tag.
     pub(crate) fn untagged(&self) -> bool {
         self.untagged
     }
@@ -128,7 +130,7 @@ impl Thoughts {
                     }
                     None if at_end => return shown,
                     None => {
-                        // Of a thought only the beginning of its closing tag is of use.
+                        // Inside a thought only the start of its closing tag must be kept.
                         let from = rest.ceil_char_boundary(rest.len().saturating_sub(LONGEST));
                         self.kept = rest[from..].to_owned();
                         return shown;
@@ -172,7 +174,8 @@ impl Thoughts {
             self.quoted = self.quoted.saturating_sub(1);
             self.say(&tag[..length], shown);
         } else {
-            // After a thought with both tags this is a stray tag: it says nothing about how the model's answers begin.
+            // After a thought with both tags, this closing tag is stray: it does not mean that the model's answers
+            // start with a thought.
             let untagged = self.untagged || !self.found;
             *self = Self { ended: true, found: true, untagged, ..Self::default() };
             *shown = Shown { text: String::new(), void: true };
@@ -208,7 +211,7 @@ fn begins(text: &str, at_end: bool) -> Begins {
             return Begins::Close(close.len());
         }
     }
-    // A tag that is cut off ends with the text.
+    // At the end of the text, an incomplete tag is text.
     let perhaps = head.len() == text.len()
         && TAGS.iter().any(|(open, close)| open.starts_with(&head) || close.starts_with(&head));
     if perhaps && !at_end { Begins::Perhaps } else { Begins::Text }
@@ -218,7 +221,7 @@ fn begins(text: &str, at_end: bool) -> Begins {
 mod tests {
     use super::*;
 
-    /// A text that comes in pieces of so many characters, without its thoughts.
+    /// Removes the thoughts of a text that arrives in pieces of `size` characters.
     fn in_pieces(text: &str, size: usize) -> String {
         let (mut thoughts, mut words) = (Thoughts::default(), String::new());
         let chars: Vec<char> = text.chars().collect();

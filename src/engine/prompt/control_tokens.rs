@@ -1,8 +1,9 @@
-//! Control tokens of chat templates. A server that reads them within a message takes the rest of it for another speaker's words.
+//! Neutralises control tokens of chat templates. A server that interprets one inside a message takes the text after it
+//! for the words of another role, so a user or an API could inject a system message.
 
 use std::borrow::Cow;
 
-/// The text with a blank behind the first character of each control token.
+/// Returns the text with a space after the first character of each control token.
 pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     let begins = |at: &usize| is_control_token(&text.as_bytes()[*at..]);
     let mut found = memchr::memchr2_iter(b'<', b'[', text.as_bytes()).filter(begins).peekable();
@@ -19,7 +20,7 @@ pub(crate) fn defused(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// How control tokens begin in ChatML and Llama 3 (`<|…|>`) and in DeepSeek's templates (`<｜…｜>`).
+/// Prefixes of the control tokens of ChatML and Llama 3 (`<|…|>`) and of DeepSeek (`<｜…｜>`).
 const TOKEN_BEGINNINGS: [&str; 2] = ["<|", "<｜"];
 /// Control tokens of Llama 2, Mistral and Gemma.
 pub(crate) const CONTROL_TOKENS: [&str; 16] = [
@@ -41,7 +42,7 @@ pub(crate) const CONTROL_TOKENS: [&str; 16] = [
     "[TOOL_RESULTS]",
 ];
 
-/// True for bytes that begin with a control token, in any case.
+/// Whether the bytes start with a control token, in upper or lower case.
 fn is_control_token(bytes: &[u8]) -> bool {
     let begins =
         |token: &&str| bytes.get(..token.len()).is_some_and(|found| found.eq_ignore_ascii_case(token.as_bytes()));

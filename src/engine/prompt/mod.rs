@@ -1,9 +1,10 @@
-//! Prompts: files in `prompts/`, compiled in; a file of the same name in `prompts_dir` replaces one, without a restart.
+//! Prompts. The files of `prompts/` are compiled in. A file of the same name in `prompts_dir` replaces one, without a
+//! restart.
 //!
-//! They are rendered with minijinja in one pass: `{{ name }}` inserts a value, and what is inserted is never interpreted.
-//! Every insertion is escaped: `</` becomes `<\/`, so that no value can close a tag of the prompt. In JSON `\/` is just
-//! another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of chat templates
-//! (`<|im_end|>`, `[INST]`) are broken up by a blank.
+//! Prompts are rendered with minijinja in one pass: `{{ name }}` inserts a value, and inserted text is never
+//! interpreted. Every insertion is escaped: `</` becomes `<\/`, so that no value can close a tag of the prompt. In JSON
+//! `\/` is another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of
+//! chat templates (`<|im_end|>`, `[INST]`) are broken up by a space.
 
 pub mod control_tokens;
 
@@ -23,38 +24,38 @@ use tracing::{error, info, warn};
 
 static COMPILED_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../prompts");
 
-/// Why there is no prompt.
+/// The reason for which a prompt could not be rendered.
 #[derive(Debug, ThisError)]
 pub enum PromptError {
-    /// No such file.
-    #[error("there is no prompt `{name}`; there are {known}")]
+    /// No prompt has this name.
+    #[error("there is no prompt `{name}`; the prompts are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: String,
     },
-    /// A file that cannot be rendered, or read.
+    /// A prompt file cannot be read or rendered.
     #[error("{file}:{line}: {problem}")]
     Broken {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error in this line.
         problem: String,
     },
 }
 
 type Stamp = (SystemTime, u64);
 
-/// A file of `prompts_dir` as last read; `None` when it was broken.
+/// A file of `prompts_dir` as last read. `environment` is `None` if the file is broken.
 struct Replacement {
     stamp: Stamp,
     environment: Option<Arc<Environment<'static>>>,
 }
 
-/// A text that goes into several prompts, and is not copied for each.
+/// A text that is used in several prompts without being copied.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct SharedText(Value);
@@ -78,18 +79,18 @@ impl From<SharedText> for Value {
 }
 
 impl SharedText {
-    /// The text.
+    /// The text as a string slice.
     pub fn as_str(&self) -> &str {
         self.0.as_str().unwrap_or_default()
     }
 }
 
-/// What a prompt is filled with, by name. Each is looked up where the prompt has it, which needs no map of them.
+/// The variables of a prompt, by name. A linear search is enough, so this needs no map.
 #[derive(Debug, Default)]
 pub struct Variables(Vec<(&'static str, Value)>);
 
 impl Variables {
-    /// One more.
+    /// Adds a variable.
     pub fn add(&mut self, name: &'static str, value: impl Into<Value>) {
         self.0.push((name, value.into()));
     }
@@ -108,7 +109,7 @@ impl Object for Variables {
     }
 }
 
-/// All prompts.
+/// All prompts: those compiled in, and their replacements in `prompts_dir`.
 pub struct Prompts {
     compiled_in: Environment<'static>,
     directory: Option<PathBuf>,
@@ -116,7 +117,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// The prompts that are compiled in, replaced by the files in `directory`.
+    /// Loads the compiled-in prompts, which the files in `directory` replace.
     pub fn new(directory: Option<PathBuf>) -> Self {
         let mut compiled_in = environment();
         for file in COMPILED_IN.files() {
@@ -129,12 +130,12 @@ impl Prompts {
         Self { compiled_in, directory, replacements: RwLock::default() }
     }
 
-    /// Renders a prompt. A replacement that is broken is logged with file and line, and the compiled-in one is used.
+    /// Renders a prompt. If its replacement is broken, logs file and line and uses the compiled-in prompt.
     pub fn render(&self, name: &str, context: &impl Serialize) -> Result<String, PromptError> {
         self.rendered(name, &Value::from(Serde(context)))
     }
 
-    /// Like [`Prompts::render`].
+    /// Like [`Prompts::render`], with the variables as a list.
     pub fn fill(&self, name: &str, variables: Variables) -> Result<String, PromptError> {
         self.rendered(name, &Value::from_object(variables))
     }
@@ -144,13 +145,16 @@ impl Prompts {
         if let Some(environment) = self.replacement(name) {
             match environment.get_template(name).and_then(|template| template.render(context)) {
                 Ok(text) => return Ok(text),
-                Err(problem) => warn!("the compiled-in prompt is used: {}", broken(self.file(name), &problem)),
+                Err(problem) => warn!(
+                    "using the compiled-in prompt because its replacement is broken: {}",
+                    broken(self.file(name), &problem)
+                ),
             }
         }
         template.render(context).map_err(|problem| broken(format!("prompts/{name}.md"), &problem))
     }
 
-    /// Every file in the directory that cannot be used, for `turnwheel doctor`.
+    /// Returns an error for each file in the directory that cannot be used, for `turnwheel doctor`.
     pub fn check(&self) -> Vec<PromptError> {
         let names = self.compiled_in.templates().map(|(name, _)| name.to_owned());
         names.filter_map(|name| self.load(&name).and_then(Result::err)).collect()
@@ -166,7 +170,7 @@ impl Prompts {
         self.directory.clone().unwrap_or_default().join(format!("{name}.md")).display().to_string()
     }
 
-    /// The replacement of a prompt, read again only when its file has changed.
+    /// The replacement of a prompt. Reads the file only if it has changed.
     fn replacement(&self, name: &str) -> Option<Arc<Environment<'static>>> {
         let stamp = self.stamp(name)?;
         if let Some(read) = self.replacements.read().unwrap_or_else(PoisonError::into_inner).get(name)
@@ -177,12 +181,12 @@ impl Prompts {
         let environment = match self.load(name)? {
             Ok(environment) => {
                 if source(&environment, name) != source(&self.compiled_in, name) {
-                    info!(prompt = name, file = self.file(name), "a prompt is replaced");
+                    info!(prompt = name, file = self.file(name), "using the replacement of a prompt");
                 }
                 Some(Arc::new(environment))
             }
             Err(problem) => {
-                warn!("the compiled-in prompt is used: {problem}");
+                warn!("using the compiled-in prompt because its replacement is broken: {problem}");
                 None
             }
         };
@@ -196,7 +200,7 @@ impl Prompts {
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// Reads a replacement; `None` when there is no such file.
+    /// Reads a replacement; `None` if there is no such file.
     fn load(&self, name: &str) -> Option<Result<Environment<'static>, PromptError>> {
         self.stamp(name)?;
         let file = self.file(name);
@@ -218,10 +222,10 @@ fn source(environment: &Environment<'_>, name: &str) -> Option<String> {
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    // A misspelt placeholder is an error; asking whether something is there is not.
+    // A misspelt placeholder is an error. A test whether a variable exists is not.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    // A line that holds only a block tag leaves no empty line behind. Nothing but the whitespace differs from the default
-    // syntax, so the builder has nothing to object to.
+    // A line with only a block tag leaves no empty line. Only the whitespace differs from the default syntax, so the
+    // builder cannot fail.
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
         environment.set_syntax(syntax);
     }
@@ -237,11 +241,11 @@ fn broken(file: String, problem: &Error) -> PromptError {
     PromptError::Broken { file, line: problem.line().unwrap_or(1), problem: format!("{}{detail}", problem.kind()) }
 }
 
-/// A value as it is inserted: no closing tag, and no control token of a chat template. Every `/` that would make a closing
-/// tag, also where blanks stand between it and its `<`, gets a backslash.
+/// Escapes a value for insertion, so that it contains no closing tag and no control token of a chat template. Adds a
+/// backslash before each `/` that follows a `<`, possibly after white space.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     let text = defused(text);
-    // A prompt holds whole conversations.
+    // Fast path, because a prompt contains whole conversations.
     if memchr::memchr(b'<', text.as_bytes()).is_none() {
         return text;
     }
@@ -257,7 +261,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// True for a text with Chinese characters, whose writer is answered in Chinese by the engine's own sentences.
+/// Whether a text has Chinese characters, so that the engine's own sentences are in Chinese for its author.
 pub fn is_chinese(text: &str) -> bool {
     text.chars().any(|c| matches!(c, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}'))
 }

@@ -132,7 +132,7 @@ fn phase_two_has_the_rules_of_replies() {
     }
 }
 
-/// A small model copies placeholders instead of writing a text.
+/// A small model would copy a placeholder instead of writing a text.
 #[test]
 fn no_prompt_shows_a_placeholder_for_a_text() {
     for file in COMPILED_IN.files() {

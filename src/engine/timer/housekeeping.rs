@@ -1,4 +1,5 @@
-//! What has to be done now and then: lanes with work and no holder, idle sessions, expired turns.
+//! The scheduler's regular work apart from timers: waking lanes with work and no lease holder, closing idle
+//! conversations, deleting expired turns.
 
 use base::clock::{Clock, Moment};
 use std::collections::HashMap;
@@ -10,47 +11,48 @@ use storage::store::records::{AbandonedLane, IdleSession};
 use tracing::{debug, info, warn};
 use types::job::{Command, Job, JobBody};
 
-/// How long a lane may be without holder before it is woken: the queue's own redelivery comes first.
+/// How long a lane may be without a lease holder before it is woken. The queue's own redelivery comes before that.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long after its wake-up a lane is woken again: the wake-up was lost, or its worker failed.
+/// Time after a wake-up before the lane is woken again, because the wake-up was lost or its worker failed.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The most lanes or sessions of one round.
+/// Maximum number of lanes or sessions per round.
 const BATCH: usize = 1_000;
 
-/// The lanes that were woken lately, by session and epoch.
+/// The lanes that were woken in the last [`AGAIN`], by session id and epoch.
 pub(super) struct Woken {
     clock: Clock,
     at: Mutex<HashMap<(String, u64), Moment>>,
 }
 
 impl Woken {
-    /// None so far.
+    /// Creates an empty list.
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, at: Mutex::default() }
     }
 
-    /// Wakes lanes that have work and no holder, each once in [`AGAIN`].
+    /// Publishes a wake-up for each lane that has work and no lease holder, at most once in [`AGAIN`] for each lane.
     pub(super) async fn wake_lanes(&self, queue: &dyn Queue, store: &dyn Store) {
-        // Lanes that cannot be worked off stand before all others, and must not hide them.
+        // The store returns the longest abandoned lanes first. Lanes that fail again and again must not crowd out the
+        // others.
         let lanes = match store.abandoned_lanes(GRACE, self.wanted()).await {
             Ok(lanes) => lanes,
-            Err(error) => return warn!("the watch over abandoned lanes fails: {error}"),
+            Err(error) => return warn!("reading the lanes without a lease holder failed: {error}"),
         };
         for AbandonedLane { session_id, epoch } in self.fresh(lanes) {
-            info!(session_id, epoch, "waking a lane that has work and no holder");
+            info!(session_id, epoch, "waking a lane that has work and no lease holder");
             let job_id = format!("wake-{}", uuid::Uuid::new_v4().simple());
             publish(queue, &session_id, job_id, JobBody::Wake).await;
         }
     }
 
-    /// How many lanes to ask for: all that were woken lately may be among them.
+    /// The number of lanes to read: a full batch, plus the lanes that were woken lately.
     fn wanted(&self) -> usize {
         let (mut woken, now) = (self.at.lock().unwrap_or_else(PoisonError::into_inner), self.clock.moment());
         woken.retain(|_, at| at.until(now) < AGAIN);
         BATCH + woken.len()
     }
 
-    /// Those that were not woken lately, and are now.
+    /// Removes the lanes that were woken lately, and notes the others as woken now.
     fn fresh(&self, mut lanes: Vec<AbandonedLane>) -> Vec<AbandonedLane> {
         let mut woken = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.moment();
@@ -59,16 +61,16 @@ impl Woken {
     }
 }
 
-/// Closes conversations that nobody touched for `idle`, and deletes expired turns.
+/// Closes conversations without activity for `idle`, and deletes expired turns.
 pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle: Duration) {
     match store.prune().await {
         Ok(0) => {}
         Ok(turns) => debug!(turns, "expired turns deleted"),
-        Err(error) => warn!("expired turns are not deleted: {error}"),
+        Err(error) => warn!("deleting expired turns failed: {error}"),
     }
     let sessions = match store.idle_sessions(idle, BATCH).await {
         Ok(sessions) => sessions,
-        Err(error) => return warn!("the search for idle sessions fails: {error}"),
+        Err(error) => return warn!("reading idle sessions failed: {error}"),
     };
     for IdleSession { session_id, last_seq } in sessions {
         let (reason, by) = (Some("idle".into()), Some("housekeeping".into()));
@@ -82,7 +84,7 @@ async fn publish(queue: &dyn Queue, session_id: &str, job_id: String, body: JobB
     let msg_id = Some(format!("{session_id}:{job_id}"));
     let publish = Publish { session_id: session_id.to_owned(), msg_id, payload: job.encode() };
     if let Err(error) = queue.publish(publish).await {
-        warn!(session_id, "housekeeping cannot publish: {error}");
+        warn!(session_id, "housekeeping could not publish a job: {error}");
     }
 }
 
@@ -95,8 +97,8 @@ mod tests {
         let lane = |session: &str, epoch| AbandonedLane { session_id: session.into(), epoch };
         let woken = Woken::new(Clock::system());
         assert_eq!(woken.fresh(vec![lane("a", 1), lane("b", 1)]).len(), 2);
-        assert_eq!(woken.wanted(), BATCH + 2, "those two stand before all others");
+        assert_eq!(woken.wanted(), BATCH + 2, "the two woken lanes come before all others");
         let fresh = woken.fresh(vec![lane("a", 1), lane("b", 2), lane("c", 1)]);
-        assert_eq!(fresh, [lane("b", 2), lane("c", 1)], "another epoch is another abandonment");
+        assert_eq!(fresh, [lane("b", 2), lane("c", 1)], "another epoch counts as a new lane");
     }
 }

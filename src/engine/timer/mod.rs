@@ -1,5 +1,8 @@
-//! Timers: [`Timer`] and its rules here, the elected [`scheduler`], whose [`term`] publishes what is due and does the
-//! [`housekeeping`].
+//! The scheduler: publishes due timers as jobs, wakes lanes, and does housekeeping.
+//!
+//! - [`scheduler`] takes part in the election; one process leads, the others stand by.
+//! - `term` is the work of the leader: it reads due timers and publishes them.
+//! - [`housekeeping`] wakes lanes that have work and no lease holder, and closes idle conversations.
 
 pub mod housekeeping;
 pub mod scheduler;

@@ -1,8 +1,10 @@
-//! The scheduler: one elected process publishes due timers as jobs on their sessions' lanes, standbys take over in seconds.
+//! Election of the scheduler. One process leads and publishes due timers as jobs on the lanes of their sessions; the
+//! others stand by and take over within seconds.
 //!
-//! The store has the truth. Once a second a sweep reads the timers that are due within the [`HORIZON`] into memory. A hint leads to
-//! an immediate sweep, for timers shorter than that. A job published twice is one turn: its id is `<timer_id>-<generation>`, and the
-//! lane drops a job whose timer the document no longer has. [`super::term`] has the work of the elected leader.
+//! The store is the source of truth. Once a second a sweep reads the timers that are due within the [`HORIZON`] into
+//! memory. For a timer that is due earlier than the next sweep, the worker sends a hint, which triggers an immediate
+//! sweep. A timer that is published twice leads to one turn: its job id is `<timer_id>-<generation>`, and the lane
+//! drops a job whose timer is no longer in the session document. [`super::term`] has the work of the leader.
 
 use super::housekeeping::Woken;
 use super::term::Term;
@@ -15,15 +17,15 @@ use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How far ahead a sweep looks: a few times its period, so that one that fails or takes long makes no timer late. Each
-/// timer is read so many times.
+/// How far ahead a sweep reads. A few times its interval, so that a failed or slow sweep makes no timer late. Each
+/// timer is read that many times.
 pub const HORIZON: Duration = Duration::from_secs(4);
-/// How long a leader leads without renewal.
+/// Duration of a leadership without renewal.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
-/// The role that is elected.
+/// The role for which the processes are elected.
 pub(super) const ROLE: &str = "scheduler";
 
-/// One process that leads or stands by.
+/// The scheduler of this process: the leader or a standby.
 pub struct Scheduler {
     pub(super) queue: Arc<dyn Queue>,
     pub(super) store: Arc<dyn Store>,
@@ -34,25 +36,25 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler that has not begun, and goes by `clock`.
+    /// Creates a scheduler that reads the time from `clock`. It does nothing until [`Self::run`].
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock, settings: &Settings) -> Self {
         let owner = format!("scheduler-{}", uuid::Uuid::new_v4().simple());
         let woken = Woken::new(clock.clone());
         Self { queue, store, owner, idle_after: settings.retention.idle.0, woken, clock }
     }
 
-    /// Leads or stands by until `stop`.
+    /// Leads or stands by until `stop`. Then resigns, so that a standby can take over immediately.
     pub async fn run(self, stop: CancellationToken) {
-        info!(owner = self.owner, "the scheduler has begun");
+        info!(owner = self.owner, "scheduler started");
         while !stop.is_cancelled() {
             match self.store.lead(ROLE, &self.owner, LEASE).await {
                 Ok(true) => {
                     self.lead(&stop).await;
-                    // Its lease may have run out while no other scheduler took it.
+                    // The leadership may have expired although no other scheduler took it.
                     continue;
                 }
                 Ok(false) => {}
-                Err(error) => warn!("the scheduler cannot stand for election: {error}"),
+                Err(error) => warn!("the scheduler election failed, retrying: {error}"),
             }
             tokio::select! {
                 () = self.clock.sleep(LEASE / 4) => {}
@@ -60,9 +62,9 @@ impl Scheduler {
             }
         }
         if let Err(error) = self.store.resign(ROLE, &self.owner).await {
-            warn!("the scheduler cannot resign, a standby takes over in {} s: {error}", LEASE.as_secs());
+            warn!("the scheduler could not resign, so a standby takes over in {} s: {error}", LEASE.as_secs());
         }
-        info!(owner = self.owner, "the scheduler has ended");
+        info!(owner = self.owner, "scheduler stopped");
     }
 
     async fn lead(&self, stop: &CancellationToken) {

@@ -1,5 +1,5 @@
-//! One leadership of the scheduler. What takes time (a sweep, publishing, renewing, looking after lanes) runs beside the
-//! loop that awaits due times, so that none of it makes a timer late.
+//! The work of the scheduler while it leads. Slow work (sweeps, publishing, renewals, housekeeping) runs concurrently
+//! with the loop that waits for due times, so that it makes no timer late.
 
 use super::housekeeping;
 use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler};
@@ -22,21 +22,21 @@ use tracing::{Instrument, debug_span, warn};
 use types::job::{Job, JobBody};
 use types::timestamp::Timestamp;
 
-/// The most timers of one sweep; the next one sees the rest.
+/// Maximum number of timers per sweep. The next sweep reads the rest.
 const BATCH: usize = 50_000;
-/// After this a timer that is still there is published again: its job was lost, or waits in a long lane.
+/// A timer that is still in the store after this time is published again: its job was lost, or waits in a long lane.
 const REPUBLISH: Duration = Duration::from_secs(300);
-/// How long a timer waits that could not be published.
+/// Pause before a timer that could not be published is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Jobs on their way to the queue at once.
+/// Maximum number of jobs that are being published at the same time.
 const PUBLISHING: usize = 512;
-/// Sweeps that hints ask for are so far apart at least: many turns that arm short timers at once are one sweep.
+/// Minimum interval between sweeps that hints trigger, so that many turns that arm short timers lead to one sweep.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(50);
 
-/// What is done again and again, by the time that passes: a wall clock that is set back must not stop it.
+/// The periodic tasks, by monotonic time: a wall clock that is set back must not delay them.
 struct Ticks {
     clock: Clock,
-    /// When each comes next.
+    /// Next time, interval and task.
     next: [(Moment, Duration, Tick); 4],
 }
 
@@ -60,7 +60,7 @@ impl Ticks {
         Self { clock, next }
     }
 
-    /// Waits for the next one; after a pause one makes up for all that were missed. Nothing is lost when this is dropped.
+    /// Waits for the next task. After a pause each task runs once, however often it was missed. Cancel safe.
     async fn next(&mut self) -> Tick {
         let Self { clock, next } = self;
         let [first, others @ ..] = next;
@@ -71,35 +71,36 @@ impl Ticks {
     }
 }
 
-/// What a timer is remembered by: a hash of session, timer and generation, since there may be millions. Two that share
-/// one would make the later of them wait until it is published again.
+/// The hash of session, timer and generation that identifies a timer. A hash, because there may be millions of timers.
+/// If two timers have the same hash, the later one may wait for up to [`REPUBLISH`].
 type TimerKey = u64;
 
-/// See the module. Its memory ends with it.
+/// One leadership of the scheduler. Its memory of published timers ends with it.
 pub(super) struct Term<'a> {
     scheduler: &'a Scheduler,
     hasher: RandomState,
-    /// By when they are due.
+    /// Timers that wait, by due time.
     due: BTreeMap<(Moment, TimerKey), DueTimer>,
-    /// In `due`, or on their way to the queue.
+    /// Timers that are in `due`, or being published.
     waiting: HashSet<TimerKey>,
-    /// Published, and still in the store as far as is known.
+    /// Published timers that are still in the store, as far as known, with the time of their publication.
     published: HashMap<TimerKey, Moment>,
     publishing: FuturesUnordered<BoxFuture<'a, (DueTimer, Result<(), QueueError>)>>,
-    /// At most one sweep, since when.
+    /// The running sweep (at most one), with its start time.
     sweeping: FuturesUnordered<BoxFuture<'a, (Moment, Result<DueTimers, StoreError>)>>,
-    /// A sweep is wanted after the one that is under way.
+    /// Another sweep must follow the running one.
     sweep_again: bool,
-    /// Renewing and looking after lanes.
+    /// Renewals and housekeeping.
     chores: FuturesUnordered<BoxFuture<'a, Option<Moment>>>,
-    /// Not led any more after this, whatever the store says later, also after a suspend of the machine.
+    /// The leadership ends at this time unless it is renewed, whatever the store reports later. Stays correct when the
+    /// machine was suspended.
     led_until: Moment,
-    /// The store's time at its last answer.
+    /// The store's time at its last reply.
     store_time: Option<(Timestamp, Moment)>,
 }
 
 impl<'a> Term<'a> {
-    /// A leadership that was won just now.
+    /// Starts a leadership that was just won.
     pub(super) fn begin(scheduler: &'a Scheduler) -> Self {
         Self {
             scheduler,
@@ -121,7 +122,9 @@ impl<'a> Term<'a> {
         let mut hints = match self.scheduler.queue.timer_hints().await {
             Ok(hints) => hints.fuse(),
             Err(error) => {
-                warn!("no hints from the queue, short timers wait for the sweep: {error}");
+                warn!(
+                    "could not subscribe to timer hints; timers shorter than the sweep interval may fire late: {error}"
+                );
                 futures::stream::pending().boxed().fuse()
             }
         };
@@ -143,7 +146,7 @@ impl<'a> Term<'a> {
                 () = self.scheduler.clock.sleep_until(self.led_until) => {}
             }
         }
-        warn!(owner = self.scheduler.owner, "this scheduler leads no longer");
+        warn!(owner = self.scheduler.owner, "this scheduler no longer leads");
     }
 
     fn renew(&self) {
@@ -153,7 +156,7 @@ impl<'a> Term<'a> {
                 Ok(true) => Some(asked + LEASE),
                 Ok(false) => Some(asked),
                 Err(error) => {
-                    warn!("the scheduler cannot renew its leadership: {error}");
+                    warn!("renewing the scheduler's leadership failed: {error}");
                     None
                 }
             }
@@ -176,7 +179,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Reads what is due soon, after `pause`; once more if that is being done already.
+    /// Reads the timers that are due soon, after `pause`. If a sweep is running already, another one follows it.
     fn sweep(&mut self, pause: Duration) {
         if !self.sweeping.is_empty() {
             self.sweep_again = true;
@@ -190,11 +193,11 @@ impl<'a> Term<'a> {
         self.sweeping.push(sweep.boxed());
     }
 
-    /// Delays count from the store's clock as of its answer, so no timer is early.
+    /// Takes over the result of a sweep. Delays count from the store's time in its reply, so no timer fires early.
     fn swept(&mut self, begun: Moment, due: Result<DueTimers, StoreError>) {
         match due {
             Ok(due) => self.adopt(begun, due),
-            Err(error) => warn!("the sweep for due timers fails: {error}"),
+            Err(error) => warn!("reading due timers failed: {error}"),
         }
         if std::mem::take(&mut self.sweep_again) {
             self.sweep(BETWEEN_SWEEPS);
@@ -216,7 +219,7 @@ impl<'a> Term<'a> {
             }
         }
         if whole {
-            // What the store has no more needs no memory.
+            // Forget the timers that are no longer in the store.
             self.published.retain(|key, at| *at >= begun || seen.contains(key));
         }
     }
@@ -249,7 +252,7 @@ impl<'a> Term<'a> {
             }
             Err(error) => {
                 let (session_id, timer_id) = (&due.session_id, &due.timer.timer_id);
-                warn!(session_id, timer_id, "a due timer is not published, again in 1 s: {error}");
+                warn!(session_id, timer_id, "publishing a due timer failed, retrying in 1 s: {error}");
                 self.due.insert((moment + AGAIN, key), due);
             }
         }
@@ -260,7 +263,7 @@ impl<'a> Term<'a> {
     }
 }
 
-/// Returns when the first of them is due.
+/// Returns when the first timer is due.
 async fn first_due(clock: &Clock, due: &BTreeMap<(Moment, TimerKey), DueTimer>) {
     match due.first_key_value() {
         Some(((at, _), _)) => clock.sleep_until(*at).await,
@@ -268,7 +271,7 @@ async fn first_due(clock: &Clock, due: &BTreeMap<(Moment, TimerKey), DueTimer>) 
     }
 }
 
-/// How long until `due_at`. Both clocks count whole milliseconds: one more keeps the promise.
+/// The time until `due_at`. Both clocks count whole milliseconds, so one more is added to never fire early.
 fn delay(now: Timestamp, due_at: Timestamp) -> Duration {
     match now.until(due_at) {
         Duration::ZERO => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! From phase 1's draft to a plan. The model rewrites texts; tools and skills stay as configured (E-11).
+//! Turns the draft of phase 1 into a plan. The model may rewrite texts; tools and skills stay as configured.
 
 use crate::turn::decision::PlanDraft;
 use crate::turn::placeholder::is_placeholder;
@@ -11,11 +11,11 @@ use types::plan::Plan;
 use types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 use types::timestamp::Timestamp;
 
-/// The most bytes of a made-up target in the log.
+/// Maximum number of bytes of an invented target in the log.
 const MAX_TARGET: usize = 64;
 
-/// The plan of `agent` from phase 1's draft. The configured name, tone, greeting and timers are used unchanged. The draft
-/// gives the rewritten texts, and fills fields that the configuration leaves out.
+/// Completes the draft of phase 1 to the plan of `agent`. The configured name, tone, greeting and timers are used
+/// unchanged. The draft provides the rewritten texts and fills fields that the configuration leaves out.
 pub fn complete(agent: &AgentRecord, draft: PlanDraft, now: Timestamp) -> Plan {
     let config = &agent.config;
     let timers = if config.timers.is_empty() { extracted(config, &draft.timers) } else { config.timers.clone() };
@@ -34,7 +34,7 @@ pub fn complete(agent: &AgentRecord, draft: PlanDraft, now: Timestamp) -> Plan {
     }
 }
 
-/// The configuration as it is, for a turn that may not ask the model to parse it.
+/// The plan that equals the configuration, for a turn that does not ask the model to parse it.
 pub fn unplanned(agent: &AgentRecord, now: Timestamp) -> Plan {
     let config = &agent.config;
     Plan {
@@ -52,7 +52,7 @@ pub fn unplanned(agent: &AgentRecord, now: Timestamp) -> Plan {
     }
 }
 
-/// The timers that the model found in the configuration. Timers that could not be armed or fired are dropped.
+/// The timers that the model found in the configuration. Drops timers that could not be armed or could not fire.
 fn extracted(config: &AgentConfig, timers: &[Value]) -> Vec<TimerConfig> {
     let keep = |value: &Value| match timer(config, value) {
         Ok(timer) => Some(timer),

@@ -1,6 +1,8 @@
-//! Cancellations that reach a turn in hand. The command itself waits in the lane, behind the turn that it is to end; so
-//! whoever publishes it, or is woken for it while the lane is held elsewhere, tells all workers, and the one that has the
-//! lane reads it from the stream. What a hint alone says ends no turn.
+//! Cancellations of the turn in flight.
+//!
+//! The `cancel` command waits in the lane behind the turn that it is to cancel. So its publisher, or a worker that is
+//! woken for it while another worker holds the lease, sends a hint to all workers. The worker that drives the lane then
+//! reads the command from the stream. A hint alone cancels nothing.
 
 use super::{Shared, intake};
 use crate::execution::CancelReason;
@@ -12,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use types::job::{Command, Job, JobBody};
 
-/// How long until the hints are listened to again.
+/// Pause before the worker subscribes to the hints again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// No command is longer: larger messages are not looked into before their turn comes.
+/// Maximum size of a cancel command. Larger messages are not parsed before their turn.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Listens to hints until `stop`.
+/// Listens for cancel hints until `stop`.
 pub(super) async fn listen(shared: Arc<Shared>, stop: CancellationToken) {
     let forever = async {
         loop {
@@ -28,7 +30,7 @@ pub(super) async fn listen(shared: Arc<Shared>, stop: CancellationToken) {
                         heed(&shared, &hint).await;
                     }
                 }
-                Err(error) => debug!("no hints of cancellations from the queue: {error}"),
+                Err(error) => debug!("could not subscribe to cancel hints: {error}"),
             }
             shared.clock().sleep(AGAIN).await;
         }
@@ -36,7 +38,7 @@ pub(super) async fn listen(shared: Arc<Shared>, stop: CancellationToken) {
     stop.run_until_cancelled(forever).await;
 }
 
-/// Ends the turn in hand, if this worker has the lane and the command is there.
+/// Cancels the current turn if this worker drives the lane and the stream has the command.
 async fn heed(shared: &Shared, hint: &CancelHint) {
     let CancelHint { session_id, seq } = hint;
     if *seq == 0 || !shared.lanes.drives(session_id) {
@@ -45,30 +47,30 @@ async fn heed(shared: &Shared, hint: &CancelHint) {
     match shared.queue().next_in_lane(session_id, seq - 1, *seq).await {
         Ok(Some(message)) if message.seq == *seq => obey(shared, &message),
         Ok(_) => {}
-        Err(error) => debug!(session_id, seq, "the cancellation cannot be read yet: {error}"),
+        Err(error) => debug!(session_id, seq, "could not read the cancel command: {error}"),
     }
 }
 
-/// Ends the turn in hand if `message`, which waits behind it, is a cancellation.
+/// Cancels the current turn if `message`, which waits behind it, is a cancel command.
 pub(super) fn obey(shared: &Shared, message: &Message) {
     if message.payload.len() > MAX_BYTES || !has(&message.payload, b"cancel") {
         return;
     }
     let Ok(job) = intake::decode(message) else { return };
     if let Some(reason) = cancellation(&job) {
-        info!(session_id = message.session_id, seq = message.seq, %reason, "a cancellation reaches the lane");
+        info!(session_id = message.session_id, seq = message.seq, %reason, "cancel command received; cancelling the turn");
         shared.lanes.cancel(&message.session_id, message.seq, reason);
     }
 }
 
-/// Tells all workers of a cancellation whose lane is held elsewhere.
+/// Sends a cancel hint to all workers if `job`, whose lane another worker holds, is a cancel command.
 pub(super) async fn pass_on(shared: &Shared, job: &Job, seq: u64) {
     if cancellation(job).is_none() {
         return;
     }
     let hint = CancelHint { session_id: job.session_id.clone(), seq };
     if let Err(error) = shared.queue().hint_cancel(hint).await {
-        debug!("the lane's holder gets no hint of a cancellation, its next delivery gives another: {error}");
+        debug!("could not notify the lease holder of the cancellation; a redelivery will retry: {error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether queue and store answer. While they do not, the intake pauses and the work that is there waits.
+//! Tracks whether queue and store are reachable. While they are not, the worker pulls no jobs.
 
 use base::clock::{Clock, Moment};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,17 @@ use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// The pause after the second failed pull in a row; each further one doubles it.
+/// The pause after the second failed pull in a row. Each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// Reachability of queue and store, as this worker sees it.
 pub(super) struct Health {
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     clock: Clock,
     away: AtomicBool,
-    /// When something last did not answer.
+    /// Time of the last failed request.
     last: Mutex<Option<Moment>>,
 }
 
@@ -28,15 +28,15 @@ impl Health {
         Self { queue, store, clock, away: AtomicBool::new(false), last: Mutex::new(None) }
     }
 
-    /// Something did not answer: the intake pauses until both do.
+    /// Reports a failed request. The intake pauses until queue and store both respond to a ping.
     pub(super) fn failed(&self, problem: &str) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.moment());
         if !self.away.swap(true, Ordering::Relaxed) {
-            warn!("the intake pauses: {problem}");
+            warn!("job intake paused until queue and store are reachable: {problem}");
         }
     }
 
-    /// True when queue or store did not answer at some time within `span`.
+    /// Whether a request failed within the last `span`.
     pub(super) fn was_away(&self, span: Duration) -> bool {
         self.last
             .lock()
@@ -44,13 +44,13 @@ impl Health {
             .is_some_and(|last| last.until(self.clock.moment()) < span)
     }
 
-    /// Returns when queue and store answer, or at `stop`.
+    /// Returns immediately while queue and store are reachable, otherwise when both respond again or at `stop`.
     pub(super) async fn wait(&self, stop: &CancellationToken) {
         let mut pause = Duration::from_millis(100);
         while self.away.load(Ordering::Relaxed) && !stop.is_cancelled() {
             if self.store.ping().await.is_ok() && self.queue.ping().await.is_ok() {
                 self.away.store(false, Ordering::Relaxed);
-                info!("queue and store answer again; the intake goes on");
+                info!("queue and store are reachable again; job intake resumed");
                 return;
             }
             tokio::select! {
@@ -61,8 +61,8 @@ impl Health {
     }
 }
 
-/// Failed pulls in a row. Queue and store may respond while a pull fails: its consumer may be forbidden to this user, or
-/// be more than the account has.
+/// Counts failed pulls in a row. A pull can fail although queue and store respond, for example if the user may not use
+/// the consumer, or if the account's limit of consumers is exceeded.
 #[derive(Default)]
 pub(super) struct Failures {
     /// The pause after the next failure; the first has none.
@@ -70,7 +70,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Waits after a failed pull, longer after each, until `stop` at most.
+    /// Waits after a failed pull, longer after each one, or until `stop`. The first failure has no pause.
     pub(super) async fn pause(&mut self, problem: &QueueError, clock: &Clock, stop: &CancellationToken) {
         let pause = self.pause;
         self.pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
@@ -79,8 +79,8 @@ impl Failures {
         }
         warn!(
             retry_in_ms = pause.as_millis(),
-            "no jobs can be pulled though queue and store respond: {problem}; check the consumer and the permissions of \
-             this user (docs/operations.md, \"NATS permissions\")"
+            "pulling jobs failed although queue and store respond: {problem}; check the consumer and the permissions \
+             of this user (docs/operations.md, \"NATS permissions\")"
         );
         tokio::select! {
             () = clock.sleep(pause) => {}

@@ -1,7 +1,9 @@
-//! A lane held: its messages in stream order, one turn at a time, until it is released.
+//! Processes the messages of a lane whose lease this worker holds: in stream order, one turn at a time, until the lane
+//! is released.
 //!
-//! What a turn has said at its end is published after its commit and before its message is acknowledged: a message that is
-//! gone from the stream is published. So nobody goes on in a lane before all is published that it has handled.
+//! A turn's outbox is published after its commit and before its message is acknowledged. So a message that is no longer
+//! in the stream has its outbox published, and no holder starts the lane's next message before the outbox of the
+//! previous one is published.
 
 use super::Shared;
 use super::intake::{self, Unfit};
@@ -36,49 +38,50 @@ use types::job::{Job, JobBody};
 use types::session::Session;
 use types::turn::{Outcome, TurnMark};
 
-/// The first message of a lane's subject, while it is read and once it is.
+/// The read of the lane's first message, which starts together with the acquisition.
 pub(super) type First<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
 
-/// See the module.
+/// A lane whose lease this worker holds.
 pub(super) struct Hold<'a> {
     shared: &'a Shared,
     session: Session,
-    /// An earlier holder began the turn in hand.
+    /// An earlier lease holder started the current turn.
     resumed: bool,
-    /// What the lane's last turn has said at its end, until it is clear that it is published.
+    /// Outbox of the lane's last turn, until it is known to be published.
     unpublished: Vec<OutEvent>,
-    /// The same while it is not read.
+    /// The session document was loaded without its outbox; it must be read before it can be published.
     unread: bool,
-    /// The job of the message that led here, by its sequence: nearly always the one that is next.
+    /// Sequence and job of the message that woke the lane. Nearly always this is the next message.
     woken_by: Option<(u64, Job)>,
-    /// Whether there is a turn on record under that job's id, by its sequence.
+    /// Sequence of that message, and the turn that the store has under the job's id (`None` if it has no such turn).
     earlier: Option<(u64, Option<TurnMark>)>,
-    /// Whether the lane is still surely held.
+    /// Checks before each step that the lease is still valid.
     guard: Guard,
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
     _counted: Counted,
 }
 
-/// What a message has come to.
+/// The result of processing a message, before the commit.
 struct Handled {
-    /// The last message that is handled with it.
+    /// The last message that it covers.
     through: Through,
-    /// To be committed.
+    /// The change to commit; `None` if the message leads to no turn.
     change: Option<Box<Change>>,
-    /// The turn's, which its end belongs to.
+    /// Span of the turn; the commit and the publication belong to it.
     span: Span,
 }
 
 impl Handled {
-    /// It leads to no turn.
+    /// The result of a message that leads to no turn.
     fn nothing(message: &Message) -> Self {
         Self { through: Through::of(message), change: None, span: Span::none() }
     }
 }
 
 impl<'a> Hold<'a> {
-    /// The lane of `grant`, whose lease lasts `until` then for certain, taken for the job of one message.
+    /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `woken_by` is the sequence
+    /// and the job of the message for which the lane was acquired.
     pub(super) fn new(shared: &'a Shared, grant: Grant, until: Moment, woken_by: (u64, Job)) -> Box<Self> {
         let Grant { mut session, resumed, earlier } = grant;
         let earlier = earlier.map(|earlier| (woken_by.0, earlier));
@@ -95,7 +98,8 @@ impl<'a> Hold<'a> {
         Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, earlier, guard, lost, _counted })
     }
 
-    /// Works the lane off, with what its subject begins with. Answers how far it is handled.
+    /// Processes the lane's messages in order until the lane is released. Returns the position up to which it is
+    /// processed. On error the lease is released before this returns, unless it is lost.
     pub(super) async fn work(mut self: Box<Self>, first: First<'_>) -> Result<Passed, Stop> {
         let mut first = Some(first);
         loop {
@@ -110,12 +114,12 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Handles the next message. False when the lane is released.
+    /// Processes the next message. Returns false when the lane is released.
     async fn handle_next(&mut self, first: &mut Option<First<'_>>) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
         let highest = self.shared.lanes.highest(&session_id);
         let Some(message) = self.next(highest, first).await? else {
-            // What was delivered is in the stream no more: somebody removed it.
+            // The delivered messages are no longer in the stream: they were removed.
             self.shared.store().release(&session_id, self.session.epoch, false).await?;
             remove(self.shared, self.shared.lanes.gone(&session_id, self.session.last_seq + 1..=highest)).await;
             return Ok(false);
@@ -123,7 +127,7 @@ impl<'a> Hold<'a> {
         if self.session.stream.is_some_and(|stream| stream != message.stream) {
             return Err(Stop::OtherStream);
         }
-        // A worker that was paused must not begin what another has begun, or finished, meanwhile.
+        // A worker that was paused must not start a turn that another worker has started or finished meanwhile.
         self.check().await?;
         let Handled { through, change, span } = self.handle(&message).await?;
         self.conclude(&message, through, change).instrument(span).await
@@ -134,7 +138,7 @@ impl<'a> Hold<'a> {
         Passed { stream, seq: last_seq, at: last_at }
     }
 
-    /// Commits and publishes the result of a message, then acknowledges it. False when the lane is released.
+    /// Commits and publishes the result of a message, then acknowledges it. Returns false when the lane is released.
     async fn conclude(
         &mut self,
         message: &Message,
@@ -157,7 +161,7 @@ impl<'a> Hold<'a> {
         publish(self.shared, message, outbox).await?;
         count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
         if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
-            debug!("the scheduler gets no hint, its sweep sees the timer: {error}");
+            debug!("could not notify the scheduler of the timer; its sweep will find it: {error}");
         }
         self.session.stream = Some(through.stream);
         self.session.last_seq = through.seq;
@@ -175,13 +179,14 @@ impl<'a> Hold<'a> {
         if self.guard.holds().await? { Ok(()) } else { Err(Stop::Lost) }
     }
 
-    /// The lane's next message. While the one that was handled last is still in the stream, nobody has acknowledged it, so
-    /// its turn may not be published: that comes before all else.
+    /// Returns the lane's next message. If the last processed message is still in the stream, its worker did not
+    /// acknowledge it and may not have published its outbox: then this publishes the outbox first.
     async fn next(&mut self, highest: u64, first: &mut Option<First<'_>>) -> Result<Option<Message>, Stop> {
         let first = self.read(first.take()).await;
         let (session_id, last_seq) = (&self.session.session_id, self.session.last_seq);
         if let Some(first) = first.filter(|first| first.seq > last_seq) {
-            // It was the first of all, so the one that was handled last was gone.
+            // The lane begins after the last processed message, so that message was acknowledged and its outbox
+            // published.
             self.unpublished.clear();
             self.unread = false;
             return Ok(Some(first));
@@ -205,7 +210,8 @@ impl<'a> Hold<'a> {
         Ok(next(last_seq).await?)
     }
 
-    /// What was asked for beside the lane, unless it is later than the message that led here: then a replica was behind.
+    /// Returns the message that was read together with the acquisition. Ignores it if it is later than the message that
+    /// woke the lane: then the read came from a replica that was behind.
     async fn read(&self, first: Option<First<'_>>) -> Option<Message> {
         let mut first = first?;
         (&mut first).await;
@@ -214,7 +220,8 @@ impl<'a> Hold<'a> {
     }
 
     async fn commit(&mut self, through: Through, change: Option<Box<Change>>) -> Result<Committed, Stop> {
-        // Whoever keeps the session for its next turn adds to these: alone, and so without copying them.
+        // Dropped so that the cache of sessions, which keeps them for the next turn, has the only reference and need
+        // not copy them to append.
         self.session.history = Arc::default();
         self.session.recent_jobs = Arc::default();
         let commit = Commit {
@@ -228,38 +235,42 @@ impl<'a> Hold<'a> {
             change,
         };
         let until = self.shared.clock().moment() + self.shared.ack_wait;
-        // A lease that the commit gives back is not lost; the commit itself tells when it was.
+        // While the commit may release the lease, a failed renewal does not mean that the lease is lost. The commit
+        // itself reports a lost lease.
         self.shared.lanes.ending(&self.session.session_id);
         let committed = self.shared.store().commit(commit).await?;
         if committed == Committed::Held {
             self.shared.lanes.hold(&self.session.session_id, self.session.epoch, until);
         }
         if committed == Committed::Fenced {
-            warn!(epoch = self.session.epoch, "the lane was taken over; this turn's result is dropped");
+            warn!(
+                epoch = self.session.epoch,
+                "lease lost: another worker has taken the lane; dropping this turn's result"
+            );
             return Err(Stop::Lost);
         }
         Ok(committed)
     }
 
-    /// Goes on with the session as the commit left it.
+    /// Continues with the session as the commit left it.
     async fn refresh(&mut self) -> Result<(), Stop> {
         self.session = Session { outbox: Vec::new(), ..self.stored().await? };
         self.resumed = false;
         Ok(())
     }
 
-    /// Reads the session, whose lane is held. Right after an election a store may answer with an older state: what is begun
-    /// from that would be handled twice.
+    /// Reads the session document, whose lease this worker holds. Fails if the store returns an older state, which can
+    /// happen right after an election: a turn started from that state would be executed twice.
     async fn stored(&self) -> Result<Session, Stop> {
         let session = self.shared.store().session(&self.session.session_id).await?;
         match session.filter(|session| session.epoch == self.session.epoch) {
             Some(session) if session.last_seq >= self.session.last_seq => Ok(session),
-            Some(_) => Err(Stop::Infrastructure("the store answered with a state from before its commit".into())),
+            Some(_) => Err(Stop::Infrastructure("the store returned a session from before its last commit".into())),
             None => Err(Stop::Lost),
         }
     }
 
-    /// What a message comes to.
+    /// Processes one message up to the change that is to be committed.
     async fn handle(&mut self, message: &Message) -> Result<Handled, Stop> {
         let job = match self.woken_by.take().filter(|(seq, _)| *seq == message.seq) {
             Some((_, job)) => Ok(job),
@@ -299,8 +310,8 @@ impl<'a> Hold<'a> {
         Ok(Handled { through, change, span })
     }
 
-    /// The id of a job's turn, under which its journal, its idempotency keys and its replies go. It is the job's, unless an
-    /// earlier job had that, which the session has forgotten, though the store has not.
+    /// The id of a job's turn, which names its journal, its idempotency keys and its replies. It is the job id, unless
+    /// the store still has a turn of an earlier job with the same id that the session has forgotten.
     async fn turn_id(&mut self, message: &Message, job: &Job) -> Result<TurnId, Stop> {
         let (session, id, at) = (&self.session, job.job_id.clone(), message.at);
         if !session.forgets_jobs() && !session.has_handled(&id) {
@@ -314,7 +325,7 @@ impl<'a> Hold<'a> {
         Ok(TurnId { id: if is_another { ids::again(&id, at) } else { id }, at })
     }
 
-    /// What is to be done for a job, and the last message that is handled with it.
+    /// The work for a job, and the last message that it covers.
     async fn subject(
         &self,
         message: &Message,
@@ -366,7 +377,7 @@ impl<'a> Hold<'a> {
 
     async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
-        let problem = format!("the job was begun {tried} times without coming to an end");
+        let problem = format!("the job was started {tried} times and did not complete");
         self.bury(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
         self.give_up(subject, CancelReason::new("attempts", problem)).await
     }
@@ -392,11 +403,12 @@ impl<'a> Hold<'a> {
         Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
     }
 
-    /// Frees the lane for another try. Only the job's own failures count as attempts: while the store is away this waits
-    /// for it, and an attempt that somebody else has counted meanwhile is taken back.
+    /// Releases the lease so that the jobs can be retried. Only failures of the job itself count as attempts. For any
+    /// other reason this waits until the store is reachable, and takes back the attempt if another worker has counted
+    /// it meanwhile.
     async fn hand_back(&self, stop: &Stop) {
         let blame = match stop {
-            // The lease ran out while the store could not be asked to renew it.
+            // The lease expired while the store was unreachable and could not renew it.
             Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) | Stop::Refused(_) => true,
@@ -405,7 +417,7 @@ impl<'a> Hold<'a> {
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.free(blame).await {
-            debug!("the lane is not handed back yet: {error}");
+            debug!("could not release the lane yet: {error}");
             if blame || !matches!(error, StoreError::Unavailable(_)) {
                 return;
             }
@@ -426,7 +438,7 @@ impl<'a> Hold<'a> {
     }
 }
 
-/// Counts a turn that is committed and published; `took` is how long ago the job came that it answers.
+/// Counts a turn that is committed and published. `took` is the time since its message was stored in the stream.
 fn count(outcome: Option<Outcome>, took: Option<Duration>) {
     if let Some(outcome) = outcome {
         metrics().turn(outcome);
@@ -436,7 +448,7 @@ fn count(outcome: Option<Outcome>, took: Option<Duration>) {
     }
 }
 
-/// True when a timer may be due before the scheduler's next sweep.
+/// Whether a timer of this change may be due before the scheduler's next sweep.
 fn arms_soon(change: &Change) -> bool {
     match &change.timers {
         TimerChange::Replace(timers) => timers.iter().any(|timer| timer.delay < HORIZON),

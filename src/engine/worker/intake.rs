@@ -1,4 +1,4 @@
-//! From a message to a job that can be run, or to the dead letters (X-12).
+//! Reads messages as jobs and finds their agent or workflow. A job that cannot run becomes a dead letter.
 
 use super::Shared;
 use crate::run;
@@ -17,10 +17,10 @@ use types::run_outcome::RunFailure;
 use types::session::{Kind, Session, history};
 use types::timestamp::Timestamp;
 
-/// The longest reason of a dead letter, in bytes. It may quote the message, and a header has 64 KiB at most.
+/// Maximum length of a dead letter's reason, in bytes. It may quote the message, and NATS headers hold 64 KiB at most.
 const MAX_REASON: usize = 1024;
 
-/// A job that cannot be run, now or ever.
+/// A job that can never run, with the fields of its dead letter.
 #[derive(Debug)]
 pub(super) struct Unfit {
     pub(super) cause: Cause,
@@ -35,7 +35,7 @@ impl Unfit {
     }
 }
 
-/// Reads a message as a job.
+/// Reads a message as a job. Logs its unknown fields at DEBUG.
 pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
     let job = message.job().map_err(|error| Unfit {
         cause: Cause::Invalid,
@@ -43,7 +43,7 @@ pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
         job_id: Some(message.job_id()),
         attempts: 1,
     })?;
-    // Only then, since it reads the payload once more.
+    // Guarded because it parses the payload a second time.
     if tracing::enabled!(tracing::Level::DEBUG) {
         for field in job.unknown_fields(&message.payload) {
             let (field, session_id) = (history::cut(&field, 100), &job.session_id);
@@ -53,32 +53,36 @@ pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
     Ok(job)
 }
 
-/// True when a job is a run's, by its type or by its lane.
+/// Whether a job belongs to a run, by its own type or by its lane.
 pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
     session.kind == Kind::Run || matches!(job.body, JobBody::Run { .. })
 }
 
-/// Refuses what cannot be done in the lane of a run, or a run in the lane of a conversation.
+/// Refuses a job that the lane of a run cannot process, and a run in the lane of a conversation.
 pub(super) fn for_run(job: &Job, session: &Session) -> Result<(), Unfit> {
     let id = &session.session_id;
     let reason = match (&job.body, session.kind) {
         (JobBody::Run { .. } | JobBody::Control { .. }, Kind::Run) => return Ok(()),
-        (_, Kind::Run) => format!("`{id}` is the run of a workflow, and takes no such job; give another session_id"),
-        _ => format!("`{id}` is a conversation, and no run can have its lane; give another run_id"),
+        (_, Kind::Run) => {
+            format!("`{id}` is a run of a workflow and accepts only runs and control commands; use another session_id")
+        }
+        _ => format!("`{id}` is a conversation, so a run cannot use this id; use another run_id"),
     };
     Err(Unfit::new(Cause::Invalid, reason, Some(job)))
 }
 
-/// Refuses the run of a workflow that nobody knows; its record, if there is one, says so. One that repeats another run
-/// has its definition from there.
+/// Finds the workflow of a run. Refuses the run if the workflow is unknown, and marks its pending record as failed. A
+/// run that repeats another run takes the definition from there and needs no workflow.
 pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin, Unfit>, StoreError> {
     let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
-        return Ok(Err(Unfit::new(Cause::Invalid, "the job is no run", Some(job))));
+        return Ok(Err(Unfit::new(Cause::Invalid, "the job is not a run", Some(job))));
     };
     let (known, why) = match crate::execution::stored::runs(shared.store().as_ref(), workflow_id).await {
         Ok(known) => (known, None),
-        // Waiting does not make it readable.
-        Err(error @ StoreError::Damaged { .. }) => (None, Some(format!("{error}; put it again, and replay this"))),
+        // A retry would not make it readable.
+        Err(error @ StoreError::Damaged { .. }) => {
+            (None, Some(format!("{error}; put the workflow again, then replay this dead letter")))
+        }
         Err(error) => return Err(error),
     };
     if known.is_some() || from_run.is_some() {
@@ -87,7 +91,8 @@ pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin
     }
     let missing = || {
         format!(
-            "there is no workflow `{workflow_id}`; put its file into workflows_dir, or register it, and replay this"
+            "there is no workflow `{workflow_id}`; put its file into workflows_dir or register it, then replay this \
+             dead letter"
         )
     };
     let reason = why.unwrap_or_else(missing);
@@ -99,8 +104,8 @@ pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin
     Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))))
 }
 
-/// The agent that is to handle a job, as applied last. A timer runs under the configuration that its session last ran
-/// with, as long as that is stored.
+/// Finds the agent version for a job: the current version for a user message, and for other jobs the version with which
+/// the session last ran, if it is still stored.
 pub(super) async fn agent_of(
     shared: &Shared,
     job: &Job,
@@ -112,7 +117,7 @@ pub(super) async fn agent_of(
         if let Some(nobody) = nobody(job, session) {
             return Ok(Ok(nobody));
         }
-        let reason = "the session is new and the job names no agent_id";
+        let reason = "the session is new and the job has no agent_id";
         return Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))));
     };
     if job.user_message().is_none()
@@ -123,7 +128,8 @@ pub(super) async fn agent_of(
     }
     let current = match shared.store().agent(agent_id).await {
         Err(error @ StoreError::Damaged { .. }) => {
-            let reason = format!("{error}; apply its file again with `turnwheel agents apply`, and replay this");
+            let reason =
+                format!("{error}; apply its file again with `turnwheel agents apply`, then replay this dead letter");
             return Ok(Err(Unfit::new(Cause::UnknownAgent, reason, Some(job))));
         }
         current => current?,
@@ -141,7 +147,8 @@ pub(super) async fn agent_of(
     })
 }
 
-/// What handles a session that has no agent yet: one that is known by its runs alone. Its first message names one.
+/// The empty agent for a session that only runs have used so far, so that it has no agent. The session's first user
+/// message names one.
 fn nobody(job: &Job, session: Option<&Session>) -> Option<Arc<AgentRecord>> {
     static NOBODY: LazyLock<Option<Arc<AgentRecord>>> =
         LazyLock::new(|| AgentRecord::from_document(json!({ "id": "" }), Timestamp::from_millis(0)).ok().map(Arc::new));
@@ -149,18 +156,18 @@ fn nobody(job: &Job, session: Option<&Session>) -> Option<Arc<AgentRecord>> {
     if has_none { NOBODY.clone() } else { None }
 }
 
-/// A version that this program cannot read counts as one that is not kept: waiting does not make it readable.
+/// Treats a version that this program cannot read as missing, since a retry would not make it readable.
 pub(super) fn readable<T>(found: store::Result<Option<T>>) -> store::Result<Option<T>> {
     match found {
         Err(error @ StoreError::Damaged { .. }) => {
-            warn!("the version is passed over: {error}");
+            warn!("ignoring a stored version that cannot be read: {error}");
             Ok(None)
         }
         found => found,
     }
 }
 
-/// Puts a message to the dead letters, once.
+/// Stores a message as a dead letter. Durable on return; a repeated call stores it once.
 pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Result<(), QueueError> {
     let Unfit { cause, reason, job_id, attempts } = unfit;
     let reason = history::cut(&reason, MAX_REASON).into_owned();
@@ -169,7 +176,7 @@ pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Re
         seq = message.seq,
         job_id,
         cause = cause.as_str(),
-        "to the dead letters: {reason}"
+        "job moved to the dead letters: {reason}"
     );
     let letter = DeadLetter {
         cause,
@@ -186,8 +193,8 @@ pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Re
     Ok(())
 }
 
-/// The id under which the queue stores a dead letter once. The message's time tells apart two messages that have the same sequence:
-/// a stream that has lost its end gives its sequences again.
+/// The id by which the queue recognises a repeated dead letter. It includes the message's time, because a stream that
+/// lost its last messages assigns their sequences again.
 fn letter_id(message: &Message, cause: Cause) -> String {
     format!("{}@{}/{}", message.default_id, message.at.as_millis(), cause.as_str())
 }
@@ -209,7 +216,7 @@ mod tests {
             trace: None,
         };
         let id = |at| letter_id(&message(at), Cause::Invalid);
-        assert_eq!(id(1_000), id(1_000), "a repeat is the same letter");
+        assert_eq!(id(1_000), id(1_000), "a repeat is the same dead letter");
         assert_ne!(id(1_000), id(2_000));
         assert_ne!(id(1_000), letter_id(&message(1_000), Cause::Attempts));
     }

@@ -1,4 +1,5 @@
-//! Driving one session's lane: take it, run its turns in stream order, publish, acknowledge (DESIGN.md, "The lane").
+//! Drives the lane of one session: reads its job, acquires the lease, runs its turns in stream order, acknowledges
+//! them.
 
 use super::hold::Hold;
 use super::intake::{self, Unfit};
@@ -18,7 +19,7 @@ use types::job::{Job, JobBody};
 use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 
-/// Drives a lane until nothing waits for it here.
+/// Processes a lane until no delivery of it waits in this worker, or until it must be left.
 pub(super) async fn drive(shared: &Shared, session_id: &str) {
     let span = info_span!("lane", session_id);
     async {
@@ -36,21 +37,22 @@ pub(super) async fn drive(shared: &Shared, session_id: &str) {
     .await;
 }
 
-/// Acknowledges what the lane has passed. A lost acknowledgement leads to a redelivery, which the lane drops.
+/// Acknowledges the deliveries that the lane has processed. If an acknowledgement is lost, the queue redelivers the
+/// message, and the lane drops it.
 pub(super) async fn acknowledge(shared: &Shared, session_id: &str, passed: &Passed) {
     remove(shared, shared.lanes.passed(session_id, passed)).await;
 }
 
-/// Acknowledges these deliveries.
+/// Acknowledges these deliveries. A failure is only logged.
 pub(super) async fn remove(shared: &Shared, tokens: Vec<DeliveryToken>) {
     for token in tokens {
         if let Err(error) = shared.queue().ack(&token).await {
-            debug!("not acknowledged: {error}");
+            debug!("acknowledgement failed; the message will be redelivered: {error}");
         }
     }
 }
 
-/// Follows one wake-up, whose message is read unless it is at hand.
+/// Processes one wake-up. Reads its message from the stream unless the caller has it.
 async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<Passed, Stop> {
     let wake = match wake {
         Some(wake) => Some(wake),
@@ -58,20 +60,21 @@ async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Messag
     };
     match wake.filter(|wake| wake.seq == seq) {
         Some(wake) => visit(shared, &wake).await,
-        // It is in the stream no more: somebody has handled or removed it.
+        // It is no longer in the stream: another worker has processed it, or it was removed.
         None => discard(shared, session_id, seq).await,
     }
 }
 
-/// Visits the lane for one message. Answers how far the lane is handled, as far as known.
+/// Enters the lane for one message. Returns the position up to which the lane is processed, as far as known.
 async fn visit(shared: &Shared, wake: &Message) -> Result<Passed, Stop> {
     let mut prepared = prepare(shared, wake).await?;
     if let Err(Unready::NoSession(_)) = prepared {
-        // A message before this one may make the session, and another worker be woken for it: the order is the stream's.
+        // A message before this one may create the session, even if another worker was woken for that message. The
+        // order of the stream counts.
         if let Some(handled) = Box::pin(enter_earlier(shared, wake)).await? {
             return Ok(handled);
         }
-        // What is in the stream no more has made its session by now.
+        // The missing earlier messages were processed by another worker, so the session may exist now.
         prepared = prepare(shared, wake).await?;
     }
     let unfit = match prepared {
@@ -85,7 +88,7 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<Passed, Stop> {
     discard(shared, &wake.session_id, wake.seq).await
 }
 
-/// The first message of the lane, before `wake`, that a session can begin with.
+/// The lane's first message before `wake` with which a session can start.
 async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Prepared)>, Stop> {
     let mut after = 0;
     while let Some(first) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
@@ -99,7 +102,7 @@ async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Pre
     Ok(None)
 }
 
-/// Enters the lane with a message before `wake`; `None` when there is none that a session can begin with.
+/// Enters the lane with an earlier message than `wake`. Returns `None` if no earlier message can start a session.
 async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>, Stop> {
     match earlier(shared, wake).await? {
         Some((first, prepared)) => enter(shared, &first, prepared).await.map(Some),
@@ -107,13 +110,13 @@ async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>
     }
 }
 
-/// Takes the lane for a message and works it off.
+/// Acquires the lane for a message and processes it.
 async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Passed, Stop> {
     let Prepared { job, pin, model, kind } = prepared;
     let _share = shared.shares.take(&model).await.map_err(Stop::Crowded)?;
     let request = wish(shared, wake, &job, (pin, kind));
     let until = shared.clock().moment() + shared.ack_wait;
-    // Beside the acquisition, which does not wait for it: nearly always it is what the lane goes on with.
+    // Runs concurrently with the acquisition: it nearly always reads the message that the lane processes next.
     let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
     let acquired = beside(shared.store().acquire(request), &mut first).await;
     match acquired? {
@@ -149,7 +152,7 @@ fn wish(shared: &Shared, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) ->
     }
 }
 
-/// Takes the lane for a message that is new, though its sequence does not say so.
+/// Acquires the lane for a message that is new although its sequence is not above the session's position.
 async fn enter_again(
     shared: &Shared,
     wake: &Message,
@@ -163,22 +166,23 @@ async fn enter_again(
             if let Some(found) = &rewind {
                 rewind::tell(wake, stream, found);
             }
-            // What was read before may name another stream, and so may the job's default id: all is read again.
+            // The first message and the job's default id may have been read from the former stream, so both are read
+            // again.
             Box::pin(Hold::new(shared, *grant, until, (0, job)).work(MaybeDone::Done(Ok(None)))).await
         }
         Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
-        // Somebody else has moved it on meanwhile.
+        // Another worker has processed the lane meanwhile.
         Acquired::Handled | Acquired::OtherStream => Err(Stop::OtherStream),
     }
 }
 
 async fn busy(shared: &Shared, seq: u64, job: &Job, until: Timestamp) -> Result<Passed, Stop> {
-    debug!(%until, "the lane is held elsewhere");
+    debug!(%until, "another worker holds the lane");
     cancelling::pass_on(shared, job, seq).await;
     Err(Stop::Busy(until))
 }
 
-/// Runs `main` to its result. `other` starts with it and runs concurrently; `main` does not wait for it.
+/// Runs `main` to completion and returns its result. `other` runs concurrently; it may be unfinished on return.
 async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
     poll_fn(|context| {
         let done = main.poll_unpin(context);
@@ -188,7 +192,7 @@ async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl 
     .await
 }
 
-/// Removes one message that leads to no turn.
+/// Acknowledges one message that leads to no turn.
 async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<Passed, Stop> {
     if let Some(token) = shared.lanes.take(session_id, seq) {
         shared.queue().ack(&token).await?;
@@ -196,14 +200,15 @@ async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<Passed, 
     Ok(Passed::default())
 }
 
-/// A job that can be run.
+/// A job that can run.
 struct Prepared {
     job: Job,
-    /// The configuration that its turn is to run with.
+    /// The agent or workflow version with which its turn runs.
     pin: Pin,
-    /// The model that its agent asks first; for a run its workflow.
+    /// The first model of its agent, which [`Shares`](super::shares::Shares) limits. For a run: the name of its
+    /// workflow.
     model: String,
-    /// What its lane is for, when it is new.
+    /// The kind of session that a new lane gets.
     kind: Kind,
 }
 
@@ -225,15 +230,15 @@ fn user_of(job: &Job) -> Option<String> {
     }
 }
 
-/// Why there is none.
+/// The reason for which a message has no job that can run.
 enum Unready {
-    /// It needs a session, and there is none; with the reason if it belongs to the dead letters then.
+    /// The job needs a session, and no such session exists. With the dead letter, if the job must not be dropped.
     NoSession(Option<Unfit>),
-    /// It leads to no turn, ever.
+    /// The job can never run.
     Unfit(Unfit),
 }
 
-/// The job of a wake-up.
+/// Reads the job of a wake-up and finds its agent or workflow.
 async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unready>, Stop> {
     let job = match intake::decode(wake) {
         Ok(job) => job,
@@ -245,7 +250,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
         return Box::pin(prepare_run(shared, job, session)).await;
     }
     if session.is_none() && job.user_message().is_none() && !run::is_notice(&job) {
-        // Timers and wake-ups of a session that was deleted meanwhile are nobody's loss.
+        // Timers and wake-ups of a deleted session can be dropped.
         let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
         let reason = format!("there is no session `{}`", job.session_id);
         let unfit = Unfit { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
@@ -265,7 +270,7 @@ async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unr
     }
 }
 
-/// A job in the lane of a run.
+/// Finds the workflow of a job in the lane of a run.
 async fn prepare_run(shared: &Shared, job: Job, session: Option<Session>) -> Result<Result<Prepared, Unready>, Stop> {
     if let Some(session) = &session
         && !matches!(job.body, JobBody::Wake)

@@ -1,4 +1,4 @@
-//! The lanes that this worker drives, with the deliveries that wait for them.
+//! The table of the lanes that this worker drives, with their leases and the deliveries that wait in them.
 
 use crate::execution::CancelReason;
 use crate::journal::Holding;
@@ -14,7 +14,7 @@ use storage::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use types::timestamp::Timestamp;
 
-/// The hold on one lane, as its turns ask for it.
+/// The lease of one lane, as the steps of its turns check it.
 pub(super) struct HeldLane {
     pub(super) lanes: Arc<Lanes>,
     pub(super) store: Arc<dyn Store>,
@@ -28,7 +28,8 @@ impl Holding for HeldLane {
         if self.lanes.surely_holds(&self.held) {
             return Ok(true);
         }
-        // Paused, or too busy to renew: that alone is no reason to begin the turn anew.
+        // The worker was paused, or too busy to renew. It renews now: restarting the turn is only necessary if that
+        // fails.
         let until = self.lanes.clock.moment() + self.ack_wait;
         let lost = self.store.renew(std::slice::from_ref(&self.held), self.ack_wait).await?;
         if !lost.is_empty() {
@@ -39,22 +40,23 @@ impl Holding for HeldLane {
     }
 }
 
-/// What becomes of a delivery.
+/// The result of [`Lanes::offer`].
 #[derive(Debug, PartialEq)]
 pub(super) enum Offer {
-    /// Its lane is driven already and will see it.
+    /// The worker drives the lane already; the driver will process the message.
     Joined(Message),
-    /// The caller is to drive the lane.
+    /// The lane is new; the caller must drive it.
     Start,
 }
 
-/// How far a lane has been worked off.
+/// The position up to which a lane is processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Passed {
-    /// The stream that its sequence counts in.
+    /// Creation time of the stream to which the sequence belongs.
     pub(super) stream: Option<Timestamp>,
     pub(super) seq: u64,
-    /// When the stream took the last message: what it took later is not passed, whatever its sequence.
+    /// Time at which the stream stored the last processed message. A message that was stored later is not covered, even
+    /// if its sequence is lower.
     pub(super) at: Option<Timestamp>,
 }
 
@@ -64,7 +66,8 @@ impl Passed {
     }
 }
 
-/// Ends a lane whose driver panics: nobody renews its lease then, and its deliveries come again.
+/// Removes a lane from the table if its driver panics. Its lease is then no longer renewed, and the queue redelivers
+/// its messages.
 pub(super) struct Driven<'l> {
     pub(super) lanes: &'l Lanes,
     pub(super) session_id: &'l str,
@@ -78,7 +81,7 @@ impl Drop for Driven<'_> {
     }
 }
 
-/// See the module.
+/// The lanes that this worker drives, by session id.
 pub(super) struct Lanes {
     clock: Clock,
     by_session: Mutex<HashMap<String, Lane>>,
@@ -86,41 +89,43 @@ pub(super) struct Lanes {
 
 #[derive(Default)]
 struct Lane {
-    /// What started the lane. Later messages are read from the stream when their turn comes: a flooded lane holds one.
+    /// The message that started the lane. Later messages are read from the stream in their turn, so a flooded lane
+    /// keeps only one message in memory.
     first: Option<Message>,
-    /// By sequence: what is to be acknowledged when the lane has passed it.
+    /// Deliveries by sequence, to be acknowledged once the lane is processed up to them.
     waiting: BTreeMap<u64, Waiting>,
     epoch: Option<u64>,
-    /// Until when the lease lasts for certain, whatever the store's clock says, also after a suspend of the machine.
+    /// The time until which the lease is certain to last, whatever the store's clock shows. Stays correct when the
+    /// machine was suspended.
     until: Option<Moment>,
-    /// A commit is under way that may give the lease back.
+    /// A commit that may release the lease is in progress.
     ending: bool,
     lost: CancellationToken,
-    /// The sequence of the turn in hand.
+    /// The sequence of the current turn.
     turn: u64,
-    /// Ends the turn in hand.
+    /// Cancels the current turn.
     cancelled: CancellationToken,
-    /// The last cancellation that is known to wait in the lane: its sequence, and why.
+    /// Sequence and reason of the last cancellation that is known to wait in the lane.
     cancel: Option<(u64, CancelReason)>,
 }
 
-/// A delivery that waits.
+/// A delivery that waits in its lane.
 struct Waiting {
     token: DeliveryToken,
-    /// When its stream was made, and took it.
+    /// Creation time of the message's stream, and the time at which the stream stored the message.
     stream: Timestamp,
     at: Timestamp,
-    /// Since when the queue holds it back from others.
+    /// Last time at which the ack wait of the delivery started, at the queue.
     kept: Moment,
 }
 
 impl Lanes {
-    /// No lanes yet.
+    /// Creates an empty table.
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, by_session: Mutex::default() }
     }
 
-    /// Takes a delivery in.
+    /// Adds a delivery to its lane. Starts the lane if the table does not have it.
     pub(super) fn offer(&self, delivery: Delivery) -> Offer {
         let mut lanes = self.lock();
         let Delivery { message, token, .. } = delivery;
@@ -136,8 +141,8 @@ impl Lanes {
         offer
     }
 
-    /// The first delivery that waits, and its message if it is at hand; when there is none the lane is no longer driven, and
-    /// later deliveries start it anew.
+    /// Returns the sequence of the lane's first waiting delivery, with its message if the table keeps it. Removes the
+    /// lane and returns `None` if no delivery waits; a later delivery then starts the lane again.
     pub(super) fn next_or_end(&self, session_id: &str) -> Option<(u64, Option<Message>)> {
         let mut lanes = self.lock();
         let lane = lanes.get_mut(session_id)?;
@@ -151,7 +156,8 @@ impl Lanes {
         None
     }
 
-    /// Notes that the lane is held, `until` then for certain; the token is cancelled when the lease is lost.
+    /// Records that the lease is held and certain to last until `until`. The returned token is cancelled when the lease
+    /// is lost.
     pub(super) fn hold(&self, session_id: &str, epoch: u64, until: Moment) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
@@ -161,7 +167,7 @@ impl Lanes {
         lane.lost.clone()
     }
 
-    /// Notes that the turn of this sequence is in hand; the token is cancelled when an operator cancels it.
+    /// Records that the turn of this sequence runs. The returned token is cancelled when an operator cancels the turn.
     pub(super) fn begin(&self, session_id: &str, seq: u64) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
@@ -175,7 +181,8 @@ impl Lanes {
         lane.cancelled.clone()
     }
 
-    /// Notes that a cancellation waits in the lane: all that stands before it is given up, also what is in hand.
+    /// Records a cancellation that waits in the lane at `seq`. It cancels all turns before it, including the current
+    /// one.
     pub(super) fn cancel(&self, session_id: &str, seq: u64, reason: CancelReason) {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(session_id) else { return };
@@ -187,19 +194,19 @@ impl Lanes {
         }
     }
 
-    /// Why the turn of this sequence is cancelled.
+    /// The reason for which the turn of this sequence is cancelled.
     pub(super) fn why_cancelled(&self, session_id: &str, seq: u64) -> Option<CancelReason> {
         let lanes = self.lock();
         let (cancel, reason) = lanes.get(session_id)?.cancel.as_ref()?;
         (seq < *cancel).then(|| reason.clone())
     }
 
-    /// True while this worker drives the lane.
+    /// Whether this worker drives the lane.
     pub(super) fn drives(&self, session_id: &str) -> bool {
         self.lock().contains_key(session_id)
     }
 
-    /// Notes that a lease lasts longer.
+    /// Records that the lease was renewed and is certain to last until `until`.
     pub(super) fn renewed(&self, held: &Held, until: Moment) {
         let mut lanes = self.lock();
         if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
@@ -207,42 +214,43 @@ impl Lanes {
         }
     }
 
-    /// Notes that a commit which may give the lease back is under way.
+    /// Records that a commit which may release the lease is in progress.
     pub(super) fn ending(&self, session_id: &str) {
         if let Some(lane) = self.lock().get_mut(session_id) {
             lane.ending = true;
         }
     }
 
-    /// False when the lease may be over: the process was paused, or could not renew it.
+    /// Whether the lease is certain to last now. False if the process was paused or could not renew it.
     fn surely_holds(&self, held: &Held) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
         lane.and_then(|lane| lane.until).is_some_and(|until| self.clock.moment() < until)
     }
 
-    /// Until when the lease lasts for certain.
+    /// The time until which the lease is certain to last.
     pub(super) fn sure_until(&self, session_id: &str) -> Option<Moment> {
         self.lock().get(session_id)?.until
     }
 
-    /// The highest sequence that waits.
+    /// The highest sequence that waits in the lane, or 0.
     pub(super) fn highest(&self, session_id: &str) -> u64 {
         let lanes = self.lock();
         lanes.get(session_id).and_then(|lane| lane.waiting.last_key_value()).map_or(0, |(seq, _)| *seq)
     }
 
-    /// When the stream took the oldest message that waits.
+    /// The time at which the stream stored the oldest message that waits in the lane.
     pub(super) fn oldest(&self, session_id: &str) -> Option<Timestamp> {
         self.lock().get(session_id)?.waiting.values().map(|waiting| waiting.at).min()
     }
 
-    /// Takes out what the lane has passed, to be acknowledged.
+    /// Removes and returns the deliveries up to this position, for acknowledgement.
     pub(super) fn passed(&self, session_id: &str, passed: &Passed) -> Vec<DeliveryToken> {
         self.take_if(session_id, |seq, waiting| passed.covers(seq, waiting))
     }
 
-    /// Takes out what waits in this range and is in the stream no more.
+    /// Removes and returns the deliveries in this range, whose messages are no longer in the stream, for
+    /// acknowledgement.
     pub(super) fn gone(&self, session_id: &str, range: RangeInclusive<u64>) -> Vec<DeliveryToken> {
         self.take_if(session_id, |seq, _| range.contains(&seq))
     }
@@ -253,18 +261,18 @@ impl Lanes {
         lane.waiting.extract_if(.., |seq, waiting| taken(*seq, waiting)).map(|(_, waiting)| waiting.token).collect()
     }
 
-    /// Takes out one delivery, to be acknowledged.
+    /// Removes and returns one delivery, for acknowledgement.
     pub(super) fn take(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
         self.lock().get_mut(session_id)?.waiting.remove(&seq).map(|waiting| waiting.token)
     }
 
-    /// Ends the lane; what still waits is to be given back.
+    /// Removes the lane and returns its waiting deliveries, which the caller releases.
     pub(super) fn end(&self, session_id: &str) -> Vec<DeliveryToken> {
         let lane = self.lock().remove(session_id);
         lane.into_iter().flat_map(|lane| lane.waiting.into_values().map(|waiting| waiting.token)).collect()
     }
 
-    /// The leases held that are not sure to last until then.
+    /// The leases that are not certain to last until `until`.
     pub(super) fn held(&self, until: Moment) -> Vec<Held> {
         let lanes = self.lock();
         let ending = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
@@ -273,7 +281,7 @@ impl Lanes {
         held.collect()
     }
 
-    /// The deliveries that wait, and of which the queue has not heard since then.
+    /// The waiting deliveries whose ack wait was last extended before `since`.
     pub(super) fn waiting(&self, since: Moment) -> Vec<(String, u64, DeliveryToken)> {
         let lanes = self.lock();
         let unheard = |session_id: &String, lane: &Lane| {
@@ -283,7 +291,7 @@ impl Lanes {
         lanes.iter().flat_map(|(session_id, lane)| unheard(session_id, lane)).collect()
     }
 
-    /// Notes that the queue has heard of deliveries.
+    /// Records that the ack wait of these deliveries was extended at `at`.
     pub(super) fn kept<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Moment) {
         let mut lanes = self.lock();
         for (session_id, seq) in deliveries {
@@ -293,7 +301,7 @@ impl Lanes {
         }
     }
 
-    /// Tells a lane's driver that its lease is gone; false when it has given it back meanwhile.
+    /// Tells the lane's driver that its lease is lost. Returns false if the driver has released the lease meanwhile.
     pub(super) fn lost(&self, held: &Held) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch) && !lane.ending);
@@ -345,7 +353,11 @@ mod tests {
             lanes.offer(delivery);
         }
         let passed = Passed { stream: Some(at(0)), seq: 6, at: Some(at(6)) };
-        assert_eq!(tokens(lanes.passed("a", &passed)), ["a-4", "a-5"], "neither a later one nor another stream's");
+        assert_eq!(
+            tokens(lanes.passed("a", &passed)),
+            ["a-4", "a-5"],
+            "neither a message stored later nor one of another stream"
+        );
         assert_eq!(lanes.next_or_end("a").unwrap().0, 3);
         assert_eq!(tokens(lanes.gone("a", 6..=6)), ["a-6"]);
         assert_eq!(tokens(lanes.passed("a", &Passed::default())), [""; 0]);
@@ -369,7 +381,8 @@ mod tests {
         assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
     }
 
-    /// Takes a lane for the worker `owner`, for no time at all by the store's clock: as after a pause or a suspend of its machine.
+    /// Acquires a lane for the worker `owner` with a lease of no length, like one that expired while the machine was
+    /// suspended.
     async fn taken(store: &Arc<dyn Store>, session_id: &str, owner: &str) -> bool {
         let acquire = Acquire {
             session_id: session_id.into(),
@@ -396,7 +409,7 @@ mod tests {
             lanes.offer(delivery(session_id, 1));
             lanes.hold(session_id, 1, Clock::system().moment());
         }
-        assert!(taken(&store, "b", "w2").await, "another worker has b meanwhile");
+        assert!(taken(&store, "b", "w2").await, "another worker acquires b meanwhile");
         let lane = |session_id: &str| HeldLane {
             lanes: Arc::clone(&lanes),
             store: Arc::clone(&store),
@@ -404,7 +417,7 @@ mod tests {
             ack_wait: Duration::from_secs(60),
         };
         assert!(lane("a").holds().await.unwrap() && lanes.surely_holds(&lane("a").held), "renewed");
-        assert!(!lane("b").holds().await.unwrap(), "its worker begins no step");
+        assert!(!lane("b").holds().await.unwrap(), "its worker starts no step");
     }
 
     #[test]
@@ -421,7 +434,7 @@ mod tests {
         lanes.renewed(&held("a"), soon(6));
         assert_eq!(lanes.held(soon(4)), []);
 
-        assert!(lanes.waiting(now).is_empty(), "both have just come");
+        assert!(lanes.waiting(now).is_empty(), "both were just delivered");
         assert_eq!(lanes.waiting(soon(1)).len(), 2);
         lanes.kept([("a", 1)].into_iter(), soon(2));
         let unheard: Vec<_> =

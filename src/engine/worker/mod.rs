@@ -1,11 +1,19 @@
-//! Worker processes: pull wake-ups, take lanes, run turns, commit, publish, acknowledge.
+//! The worker: pulls wake-ups, takes lanes, runs turns, commits, publishes the outbox, acknowledges.
 //!
-//! [`Worker::run`] pulls only with permits in hand. A wake-up joins its session's lane if this worker drives it already,
-//! else starts one ([`lanes`] is the table, [`lane`] drives one, [`hold`] runs the turns of one that is held, [`opening`]
-//! settles what a turn begins with, [`work`] is a turn or a run, [`outbox`] publishes its outbox, [`intake`] reads jobs and gives
-//! up bad ones). [`renewal`] keeps all leases and deliveries alive together, [`rewind`] tells new messages from handled ones where
-//! the stream has gone back, [`health`] pauses the intake while queue or store are away, [`shares`]
-//! keeps a slow model from taking all places, [`cancelling`] ends turns in hand that an operator cancels.
+//! In the order of the data flow:
+//!
+//! - [`Worker::run`] pulls deliveries, and only as many as it has free places. [`health`] pauses it while queue or
+//!   store are unreachable.
+//! - [`lanes`] is the table of the lanes that this worker drives. A delivery joins the lane of its session, or starts
+//!   it.
+//! - [`lane`] drives one lane: it reads the job ([`intake`]; a job that cannot run becomes a dead letter), takes a
+//!   place for the job's model ([`shares`]) and acquires the lease. [`rewind`] detects a stream that was replaced or
+//!   truncated.
+//! - [`hold`] processes the messages of a lane whose lease this worker holds. [`opening`] fixes the configuration and
+//!   the jobs of a turn, [`work`] runs the turn or the run, [`outbox`] publishes its events after the commit. [`stop`]
+//!   decides when unfinished jobs are redelivered.
+//! - [`renewal`] renews all leases and deliveries together. [`cancelling`] cancels the turn in flight when an operator
+//!   asks for it.
 
 mod cancelling;
 mod health;
@@ -38,30 +46,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// How long one pull waits for a wake-up; a stopping worker waits no longer than this for its last pull.
+/// The time that one pull waits for a wake-up. A stopping worker waits at most this long for its last pull.
 const PULL_WAIT: Duration = Duration::from_secs(1);
-/// The most wake-ups of one pull.
+/// Maximum number of wake-ups of one pull.
 const PULL_MAX: usize = 512;
 
-/// One worker process's share of the work.
+/// The worker of this process.
 pub struct Worker {
     shared: Arc<Shared>,
     tasks: Tasks,
 }
 
-/// What all lanes of a worker share.
+/// State shared by all lanes of a worker.
 struct Shared {
     services: Services,
     lanes: Arc<Lanes>,
     shares: Arc<Shares>,
     health: Health,
-    /// This process, in leases.
+    /// Name of this worker in leases.
     owner: String,
     ack_wait: Duration,
     max_attempts: u32,
-    /// No new turns from here on.
+    /// Cancelled when the worker stops: no new turn starts.
     stopping: CancellationToken,
-    /// Turns in hand are given back from here on.
+    /// Cancelled when the drain timeout is over: turns in flight are aborted and their jobs released.
     abandoning: CancellationToken,
     namespace: String,
 }
@@ -81,9 +89,9 @@ impl Shared {
 }
 
 impl Worker {
-    /// A worker that has not begun.
+    /// Creates a worker. It does nothing until [`Self::run`].
     pub fn new(services: Services, settings: &Settings) -> Self {
-        // The process id tells operators, and the chaos command, whom a lease belongs to.
+        // Contains the process id, so that operators and the chaos command can see which process holds a lease.
         let owner = format!("worker-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
         let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store), services.clock.clone());
         let lanes = Arc::new(Lanes::new(services.clock.clone()));
@@ -102,17 +110,21 @@ impl Worker {
         Self { shared: Arc::new(shared), tasks: Tasks::new() }
     }
 
-    /// Works until `stop`, then finishes the turns in hand, `drain` at most, and gives the rest back.
+    /// Pulls and runs jobs until `stop`. Then waits up to `worker.drain_timeout` for the turns in flight, and releases
+    /// the jobs of the turns that have not ended.
+    ///
+    /// Panics if the task that renews the leases panics, after it has drained: a worker without renewals must not
+    /// continue.
     pub async fn run(self, settings: &Settings, stop: CancellationToken) {
         let Self { shared, tasks } = self;
         let permits = Arc::new(Semaphore::new(settings.worker.concurrency));
-        info!(owner = shared.owner, concurrency = settings.worker.concurrency, "the worker has begun");
+        info!(owner = shared.owner, concurrency = settings.worker.concurrency, "worker started");
         let renewals = Tasks::new();
-        // Without it every lease runs out.
+        // A panic ends the worker: without renewals every lease would expire.
         renewals.spawn("renewal", OnPanic::Shutdown, renewal::run(Arc::clone(&shared), renewals.stop_token()));
         renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
         let compared = Arc::clone(&shared);
-        renewals.spawn("comparison with the stream", OnPanic::Log, async move { rewind::compare(&compared).await });
+        renewals.spawn("stream comparison", OnPanic::Log, async move { rewind::compare(&compared).await });
         let knowledge = shared.services.knowledge.clone();
         renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
         let taking = tasks::apart(take_in(Arc::clone(&shared), permits, tasks.clone(), stop));
@@ -120,15 +132,15 @@ impl Worker {
         let limit = if failed { Duration::ZERO } else { settings.worker.drain_timeout.0 };
         drain(&shared, &tasks, limit).await;
         renewals.shutdown(Duration::from_secs(1)).await;
-        info!(owner = shared.owner, "the worker has ended");
+        info!(owner = shared.owner, "worker stopped");
         if let Some(problem) = renewals.failure() {
-            // Ends the process like a panic of the worker itself.
+            // Ends the process, as a panic of the worker itself would.
             resume_unwind(Box::new(problem));
         }
     }
 }
 
-/// Pulls until `stop`.
+/// Pulls deliveries and starts their lanes until `stop`.
 async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, stop: CancellationToken) {
     let mut failures = Failures::default();
     while !stop.is_cancelled() {
@@ -143,7 +155,8 @@ async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, sto
     }
 }
 
-/// One pull, for as many wake-ups as there are free permits. Permit before pull: what is pulled begins at once.
+/// Pulls once, for as many wake-ups as there are free permits. It takes the permit before it pulls, so that no delivery
+/// waits for a place while its ack wait runs.
 async fn pull(
     shared: &Arc<Shared>,
     permits: &Arc<Semaphore>,
@@ -155,12 +168,12 @@ async fn pull(
         () = stop.cancelled() => return Ok(()),
     };
     let Ok(first) = first else { return Ok(()) };
-    // Not cancelled by `stop`: what the queue has handed out must be worked off or given back.
+    // Not cancelled by `stop`: deliveries that the queue has handed out must be processed or released.
     let mut pulled = pin!(shared.queue().pull(1, PULL_WAIT));
     let woken = tokio::select! {
         biased;
         () = stop.cancelled() => {
-            // From now on no lane begins a turn, neither of what this pull brings nor of what waits.
+            // From now on no lane starts a turn, neither for these deliveries nor for waiting ones.
             shared.stopping.cancel();
             pulled.await?
         }
@@ -170,7 +183,7 @@ async fn pull(
         return Ok(());
     }
     let followed = woken.iter().any(|delivery| delivery.followed);
-    // It begins before what else is there is asked for.
+    // Starts the first lane before the second pull, so that it does not wait for it.
     begin(shared, tasks, vec![first], woken);
     if !followed || stop.is_cancelled() {
         return Ok(());
@@ -184,7 +197,7 @@ async fn pull(
     Ok(())
 }
 
-/// Begins with what has come, with a permit for each.
+/// Starts the lanes of these deliveries, each with one permit. A delivery to a lane that runs already takes no permit.
 fn begin(shared: &Arc<Shared>, tasks: &Tasks, mut free: Vec<OwnedSemaphorePermit>, deliveries: Vec<Delivery>) {
     for delivery in deliveries {
         let session_id = delivery.message.session_id.clone();
@@ -207,14 +220,14 @@ async fn drain(shared: &Arc<Shared>, tasks: &Tasks, limit: Duration) {
     shared.stopping.cancel();
     let lanes = shared.lanes.len();
     if lanes > 0 {
-        info!(lanes, "finishing the turns in hand");
+        info!(lanes, "finishing the turns in flight");
     }
     if tasks.shutdown(limit).await {
         return;
     }
-    warn!(lanes = shared.lanes.len(), "the drain timeout is over; giving the remaining turns back");
+    warn!(lanes = shared.lanes.len(), "drain timeout exceeded; aborting the remaining turns and releasing their jobs");
     shared.abandoning.cancel();
     if !tasks.shutdown(Duration::from_secs(5)).await {
-        debug!("some lanes did not end; their leases run out");
+        debug!("some lanes did not stop; their leases will expire");
     }
 }

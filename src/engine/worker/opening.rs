@@ -1,4 +1,5 @@
-//! What a turn begins with: its configuration and its jobs, recorded so that whoever repeats it begins alike.
+//! Fixes the configuration and the jobs of a turn before it starts, and records them, so that every attempt of the turn
+//! uses the same ones.
 
 use super::Shared;
 use super::intake::{self, Unfit};
@@ -17,27 +18,27 @@ use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 
-/// The most messages that become one turn.
+/// Maximum number of messages that are merged into one turn.
 const MERGE_MAX: usize = 50;
 
-/// No further message is added to a turn of so many bytes.
+/// A turn of this many bytes takes no further message.
 const MERGE_BYTES: usize = 1024 * 1024;
 
-/// See the module.
+/// The fixed input of a turn.
 pub(super) struct Begun {
     pub(super) agent: Arc<AgentRecord>,
     pub(super) jobs: Arc<[Job]>,
-    /// The last message that is handled with the turn.
+    /// The last message that the turn processes.
     pub(super) through: Through,
 }
 
-/// The last message that something goes through.
+/// The last message that a turn or a skipped job processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Through {
-    /// When its stream was made.
+    /// Creation time of the message's stream.
     pub(super) stream: Timestamp,
     pub(super) seq: u64,
-    /// When the stream took it; of several the latest.
+    /// Time at which the stream stored the message; for merged messages the latest of their times.
     pub(super) at: Timestamp,
 }
 
@@ -47,7 +48,7 @@ impl Through {
     }
 }
 
-/// The `begin` step's output.
+/// Output of the `begin` step.
 #[derive(Serialize, Deserialize)]
 struct Beginning {
     agent_id: String,
@@ -55,8 +56,9 @@ struct Beginning {
     through: u64,
 }
 
-/// Settles what the turn of `job` runs with. The acquisition has pinned it already for the job that woke the worker; for
-/// others, and for merged turns, it is recorded as a step.
+/// Fixes the agent version and the messages of the turn of `job`. For the job that woke the worker, the acquisition has
+/// pinned the version already. For other jobs, and for merged turns, the `begin` step records them; an attempt that
+/// finds the step recorded uses the recorded values.
 pub(super) async fn begin(
     shared: &Shared,
     session: &Session,
@@ -65,7 +67,7 @@ pub(super) async fn begin(
 ) -> Result<Result<Begun, Unfit>, Stop> {
     let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
     let pinned = match pin {
-        // Versions never change and are cached: no question to the store.
+        // Versions never change and are cached, so this does not query the store.
         Some(pin) => intake::readable(shared.store().agent_version(&pin.agent_id, &pin.hash).await)?,
         None => None,
     };
@@ -100,7 +102,8 @@ pub(super) async fn begin(
     Ok(Ok(Begun { agent, jobs: jobs.into(), through }))
 }
 
-/// The agent that the turn has begun with, which may have been another worker's; `agent` when its version is not stored.
+/// The agent version that the `begin` step recorded, possibly by another worker. Returns `agent` if that version is not
+/// stored.
 async fn version(shared: &Shared, agent: Arc<AgentRecord>, begun: &Beginning) -> Result<Arc<AgentRecord>, Stop> {
     let Beginning { agent_id, hash, .. } = begun;
     if (agent.config.id == *agent_id && agent.hash == *hash) || hash.is_empty() {
@@ -110,14 +113,14 @@ async fn version(shared: &Shared, agent: Arc<AgentRecord>, begun: &Beginning) ->
     Ok(stored.unwrap_or(agent))
 }
 
-/// A message that becomes a part of the turn of an earlier one.
+/// A message that is merged into the turn of an earlier message.
 struct Merged {
     seq: u64,
     at: Timestamp,
     job: Job,
 }
 
-/// User messages that wait behind `message`, up to another kind of job, another agent, or `through`.
+/// The user messages that wait behind `message`. Stops at a job of another type, at another agent, or after `through`.
 async fn following(
     shared: &Shared,
     session: &Session,
@@ -137,7 +140,8 @@ async fn following(
         && (through.is_some() || bytes < MERGE_BYTES)
         && through.is_none_or(|through| after < through)
     {
-        // A repeated turn knows how far it goes: a message up to there is missing only if the stream's leader says so.
+        // A repeated turn must find every message up to `through`. With `known` set, the queue asks the stream's leader
+        // before it reports a message as missing.
         let known = through.unwrap_or(0);
         let Some(next) = shared.queue().next_in_lane(&session.session_id, after, known).await? else { break };
         if through.is_some_and(|through| next.seq > through) {

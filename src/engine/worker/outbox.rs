@@ -1,4 +1,4 @@
-//! Publishing the outbox of a committed turn.
+//! Publishes the outbox of a committed turn.
 
 use super::Shared;
 use super::intake::{self, Unfit};
@@ -8,8 +8,8 @@ use storage::queue::{Message, QueueError};
 use types::cause::Cause;
 use types::event::OutEvent;
 
-/// Publishes the outbox of the turn that handled `message`. Every publication of it uses the same ids. An event that the queue
-/// will never take goes to the dead letters, as a note with the turn's message; the others are published.
+/// Publishes the outbox of the turn that processed `message`. The events keep their ids when it is published again.
+/// Events that exceed the queue's size limit are skipped and listed in one dead letter that carries the turn's message.
 pub(super) async fn publish(shared: &Shared, message: &Message, outbox: Arc<[OutEvent]>) -> Result<(), Stop> {
     if outbox.is_empty() {
         return Ok(());
@@ -20,7 +20,7 @@ pub(super) async fn publish(shared: &Shared, message: &Message, outbox: Arc<[Out
     }
 }
 
-/// The commit has checked the sizes, so the queue takes less than it did then.
+/// Publishes the events one by one. The commit has checked their sizes, so the queue's limit was lowered since then.
 async fn publish_what_fits(shared: &Shared, message: &Message, outbox: &[OutEvent]) -> Result<(), Stop> {
     let mut refused = Vec::new();
     for event in outbox {
@@ -36,8 +36,8 @@ async fn publish_what_fits(shared: &Shared, message: &Message, outbox: &[OutEven
         return Ok(());
     }
     let reason = format!(
-        "the turn is committed, and these of its events cannot be published: {}; raise max_payload of nats-server, then \
-         replay this, which runs the turn again",
+        "the turn is committed, but these of its events could not be published: {}; raise max_payload of nats-server, \
+         then replay this dead letter, which runs the turn again",
         refused.join(", ")
     );
     let job_id = message.job().map_or_else(|_| message.job_id(), |job| job.job_id);

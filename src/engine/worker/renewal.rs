@@ -1,6 +1,8 @@
-//! Keeps every lease and every unacknowledged delivery of the worker alive: one call each time, however many there are, and
-//! only for those that have used up a third of their time. Most turns end before.
-//! Store and queue are asked apart from each other: the one that is away must not cost what the other one keeps.
+//! Renews all leases and extends all unacknowledged deliveries of the worker, with one call each for all of them, and
+//! only if they have used up a third of their time. Most turns end before.
+//!
+//! Two independent loops serve store and queue, so that an unreachable store does not cost the deliveries, nor an
+//! unreachable queue the leases.
 
 use super::Shared;
 use std::collections::HashSet;
@@ -9,7 +11,7 @@ use storage::store::records::Held;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Renews what needs it six times in each ack wait, until `stop`.
+/// Runs six times in each ack wait, until `stop`.
 pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let forever = async { tokio::join!(leases(&shared), deliveries(&shared)) };
     tokio::select! {
@@ -31,7 +33,11 @@ async fn leases(shared: &Shared) {
                 let lost: HashSet<Held> = lost.into_iter().collect();
                 held.iter().filter(|held| !lost.contains(held)).for_each(|held| shared.lanes.renewed(held, until));
                 for held in lost.into_iter().filter(|held| shared.lanes.lost(held)) {
-                    warn!(session_id = held.session_id, epoch = held.epoch, "the lease is lost");
+                    warn!(
+                        session_id = held.session_id,
+                        epoch = held.epoch,
+                        "lease lost: another worker has taken the lane"
+                    );
                 }
             }
             Err(error) => shared.health.failed(&error.to_string()),

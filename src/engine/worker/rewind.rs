@@ -1,6 +1,6 @@
-//! A message whose sequence is not beyond what its session has handled: either it was handled, or the stream is another one by
-//! now, or has lost its end (a machine that failed, a backup that was restored). What was handled is acknowledged. All else
-//! is new, and the session's sequences are set back for it.
+//! Decides about a message whose sequence is not above the session's position. Either it was processed, or the stream
+//! was replaced or has lost its last messages (after a failure of a machine, or when a backup was restored). A
+//! processed message is acknowledged. Any other message is new, and the position of its session is set back for it.
 
 use super::outbox::publish;
 use super::stop::Stop;
@@ -13,40 +13,44 @@ use types::job::Job;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
-/// How many sessions are compared with the stream.
+/// Number of sessions that are compared with the stream when a worker starts.
 const COMPARED: usize = 20;
 
-/// What is to be done with such a message.
+/// The result of [`standing`].
 pub(super) enum Standing {
-    /// It was handled, and what its turn has said is published.
+    /// The message was processed, and the outbox of its turn is published.
     Handled,
-    /// It is new: the lane is to be taken for it in the stream that was made then.
+    /// The message is new. Its lane must be acquired for the stream with this creation time.
     New { stream: Timestamp, rewind: Option<Rewind> },
 }
 
-/// Looks what `wake`, the message of `job`, is to its session.
+/// Finds out whether the session has processed `wake`, the message of `job`.
 pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Result<Standing, Stop> {
     let Some(session) = shared.store().session(&wake.session_id).await? else {
-        return Err(Stop::Infrastructure(format!("session `{}` was deleted meanwhile", wake.session_id)));
+        return Err(Stop::Infrastructure(format!(
+            "session `{}` was deleted while its message was processed",
+            wake.session_id
+        )));
     };
     let stream = shared.queue().stream().await?;
     let same = session.stream.is_none_or(|known| known == stream.made);
     if same && session.last_seq < wake.seq {
         return match wake.stream == stream.made {
-            true => Err(Stop::Infrastructure("the store answered with a state from before a commit".into())),
-            // This process did not know the stream.
+            true => Err(Stop::Infrastructure("the store returned a session from before its last commit".into())),
+            // The delivery carries an outdated creation time of the stream.
             false => Ok(Standing::New { stream: stream.made, rewind: None }),
         };
     }
     if !same || session.last_seq == wake.seq {
-        // Its worker may have died before it published what the turn has said at its end, and its message tells it no more.
+        // The worker that committed the turn may have died before it published the outbox, and the session no longer
+        // has the message for which it would be published.
         publish(shared, wake, session.outbox.clone().into()).await?;
     }
     if !is_new(&session, &stream, wake, Some(job)) {
         return Ok(Standing::Handled);
     }
     if let Some(lease) = session.lease.as_ref().filter(|lease| shared.clock().now() < lease.until) {
-        // Its holder ends its turn first.
+        // The lease holder completes its turn first.
         return Err(Stop::Busy(lease.until));
     }
     let to = last_handled(shared, &session, &stream, wake).await?;
@@ -54,7 +58,7 @@ pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Resu
     Ok(Standing::New { stream: stream.made, rewind: Some(rewind) })
 }
 
-/// Tells that a session's sequences were set back for `wake`.
+/// Logs and counts that the position of a session was set back for `wake`.
 pub(super) fn tell(wake: &Message, stream: Timestamp, found: &Rewind) {
     let cause = if found.stream.is_none_or(|known| known == stream) { "tail" } else { "stream" };
     warn!(
@@ -64,12 +68,12 @@ pub(super) fn tell(wake: &Message, stream: Timestamp, found: &Rewind) {
         stream = %stream,
         former_stream = found.stream.map(tracing::field::display),
         cause,
-        "the stream of jobs has gone back: the session's sequences are set back, and its new messages are handled"
+        "the job stream was replaced or truncated; the session's position was set back and its new messages are processed"
     );
     metrics().rewound(cause);
 }
 
-/// True when a message that is not beyond the session's last sequence has not been handled.
+/// Whether the session has not processed a message whose sequence is not above its position.
 fn is_new(session: &Session, stream: &StreamState, message: &Message, job: Option<&Job>) -> bool {
     if job.is_some_and(|job| is_repeat(session, message, job)) {
         return false;
@@ -78,21 +82,21 @@ fn is_new(session: &Session, stream: &StreamState, message: &Message, job: Optio
         return true;
     }
     match session.stream.is_some_and(|known| known != stream.made) {
-        // A copy of another stream, such as a mirror that took its place, has messages that are older than itself.
+        // A copied stream, such as a promoted mirror, contains messages that are older than the stream itself.
         true => message.at >= stream.made,
-        // A server whose clock is behind took it after it had lost the end of the stream.
+        // A server with a slow clock stored the message after the stream had lost its last messages.
         false => stream.last_seq < session.last_seq && !session.forgets_jobs(),
     }
 }
 
-/// True when the session has handled the job already. A default id says nothing of a message that came later: where a stream
-/// has lost its end, its sequences are given again.
+/// Whether the session has processed the job already. A job id that was derived from the sequence does not count for a
+/// message that was stored later: a stream that lost its last messages assigns their sequences again.
 pub(super) fn is_repeat(session: &Session, message: &Message, job: &Job) -> bool {
     let later = session.last_at.is_some_and(|last_at| message.at > last_at);
     session.has_handled(&job.job_id) && !(later && job.job_id == message.default_id)
 }
 
-/// The sequence after which the new messages of the lane begin, up to `wake`.
+/// The sequence after which the lane's new messages start, at most that of `wake`.
 async fn last_handled(shared: &Shared, session: &Session, stream: &StreamState, wake: &Message) -> Result<u64, Stop> {
     let mut after = 0;
     while let Some(message) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
@@ -104,7 +108,7 @@ async fn last_handled(shared: &Shared, session: &Session, stream: &StreamState, 
     Ok(after)
 }
 
-/// Compares the stream with the sessions that changed last, and logs what does not fit.
+/// Compares the stream with the sessions that changed last, and logs a difference.
 pub(super) async fn compare(shared: &Shared) {
     let query = SessionQuery { limit: COMPARED, ..SessionQuery::default() };
     let (stream, sessions) = futures::join!(shared.queue().stream(), shared.store().sessions(query));
@@ -116,18 +120,19 @@ pub(super) async fn compare(shared: &Shared) {
         }
         (stream, sessions) => {
             let problems = (stream.err().map(|error| error.to_string()), sessions.err().map(|error| error.to_string()));
-            debug!(?problems, "stream and sessions cannot be compared now");
+            debug!(?problems, "could not compare the job stream with the sessions");
         }
     }
 }
 
-/// What does not fit between the stream of jobs and sessions that changed last.
+/// Describes a difference between the job stream and the sessions that changed last, for the log and for `doctor`.
+/// `None` if they match.
 pub fn difference(stream: &StreamState, sessions: &[Session]) -> Option<String> {
     let other = sessions.iter().find(|session| session.stream.is_some_and(|known| known != stream.made));
     if let Some(Session { session_id, stream: Some(known), .. }) = other {
         return Some(format!(
-            "session `{session_id}` was last handled in a stream of jobs that was made at {known}, and this one was made at {}: \
-             jobs that waited in the former one are lost",
+            "session `{session_id}` was last handled in a job stream that was created at {known}, but this one was \
+             created at {}: jobs that waited in the former one are lost",
             stream.made
         ));
     }
@@ -135,8 +140,8 @@ pub fn difference(stream: &StreamState, sessions: &[Session]) -> Option<String> 
     let ahead = same.max_by_key(|session| session.last_seq).filter(|session| session.last_seq > stream.last_seq)?;
     let (session_id, last_seq) = (&ahead.session_id, ahead.last_seq);
     Some(format!(
-        "session `{session_id}` has handled message {last_seq}, and the last one of the stream of jobs is {}: the stream has lost \
-         its end, and jobs with it",
+        "session `{session_id}` has processed message {last_seq}, but the job stream ends at {}: the stream has lost \
+         its last messages",
         stream.last_seq
     ))
 }
@@ -180,11 +185,11 @@ mod tests {
     fn a_message_is_new_that_the_stream_took_after_the_last_one_handled() {
         let (session, stream) = (session(&["m-1", "0-5"]), StreamState { made: at(0), last_seq: 9 });
         let is_new = |seq, taken, id: &str| is_new(&session, &stream, &message(seq, taken), Some(&job(id)));
-        assert!(!is_new(5, 50, "m-9"), "the last one that was handled, without a turn");
-        assert!(!is_new(3, 30, "m-0"), "an old one");
-        assert!(is_new(3, 51, "m-9"), "its sequence was given again");
-        assert!(!is_new(3, 51, "m-1"), "published again under the id of a job that was handled");
-        assert!(is_new(5, 51, "0-5"), "a default id is given again, too");
+        assert!(!is_new(5, 50, "m-9"), "the last processed message, which led to no turn");
+        assert!(!is_new(3, 30, "m-0"), "an old message");
+        assert!(is_new(3, 51, "m-9"), "its sequence was assigned again");
+        assert!(!is_new(3, 51, "m-1"), "published again under the id of a processed job");
+        assert!(is_new(5, 51, "0-5"), "a default id is assigned again, too");
         assert!(!is_new(5, 50, "0-5"));
     }
 
@@ -194,15 +199,18 @@ mod tests {
         assert!(is_new(&known, &stream, &message(4, 40), Some(&job("m-9"))));
         let many: Vec<String> = (0..RECENT_JOBS).map(|n| format!("j-{n}")).collect();
         let full = Session { recent_jobs: Arc::new(many), ..known };
-        assert!(!is_new(&full, &stream, &message(4, 40), Some(&job("m-9"))), "it may be one of long ago");
+        assert!(
+            !is_new(&full, &stream, &message(4, 40), Some(&job("m-9"))),
+            "the message may have been processed long ago"
+        );
     }
 
     #[test]
     fn in_another_stream_all_is_new_but_what_was_copied_into_it() {
         let (session, stream) = (session(&["m-1"]), StreamState { made: at(40), last_seq: 4 });
-        assert!(is_new(&session, &stream, &message(1, 45), Some(&job("m-9"))), "though its server's clock is behind");
+        assert!(is_new(&session, &stream, &message(1, 45), Some(&job("m-9"))), "although its server's clock is slow");
         assert!(!is_new(&session, &stream, &message(1, 45), Some(&job("m-1"))));
-        assert!(!is_new(&session, &stream, &message(3, 30), Some(&job("m-0"))), "taken before the stream was made");
+        assert!(!is_new(&session, &stream, &message(3, 30), Some(&job("m-0"))), "stored before the stream was created");
         assert!(is_new(&session, &stream, &message(6, 60), None));
     }
 
@@ -219,7 +227,7 @@ mod tests {
         let stream = |made, last_seq| StreamState { made: at(made), last_seq };
         let sessions = [session(&[]), Session { stream: None, last_seq: 99, ..session(&[]) }];
         assert_eq!(difference(&stream(0, 5), &sessions), None);
-        assert!(difference(&stream(0, 4), &sessions).unwrap().contains("has lost its end"));
-        assert!(difference(&stream(7, 5), &sessions).unwrap().contains("was made at"));
+        assert!(difference(&stream(0, 4), &sessions).unwrap().contains("has lost its last messages"));
+        assert!(difference(&stream(7, 5), &sessions).unwrap().contains("was created at"));
     }
 }

@@ -1,5 +1,5 @@
-//! How much of the worker each model may occupy: turns that wait for a slow model must not keep all places of the worker
-//! from sessions whose model answers.
+//! The bulkhead: limits the places of the worker that the turns of one model may occupy, so that a slow model does not
+//! stop the sessions of other models.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,42 +7,43 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// A model whose turns end at shorter intervals than this frees a place in a moment: a job waits so long for it.
+/// A job waits this long for a place of a model if a turn of that model ended within the same time before: then another
+/// one is likely to end soon.
 const MOMENT: Duration = Duration::from_millis(50);
-/// The least delay of a job that finds no place.
+/// Shortest redelivery delay of a job that finds no place.
 const LEAST_DELAY: Duration = Duration::from_secs(1);
-/// The most, so that a model that answers again is soon asked again.
+/// Longest redelivery delay, so that a model that has recovered is used again soon.
 const MOST_DELAY: Duration = Duration::from_secs(60);
-/// Jobs of one model come back in these steps. A redelivery goes before new messages, so that many of them at one time
-/// would keep these from being delivered.
+/// Minimum distance between the redeliveries of one model's jobs. The queue delivers redeliveries before new messages,
+/// so many of them at the same time would delay the new messages.
 const STEP: Duration = Duration::from_millis(2);
 
 /// The places of one model.
 struct Places {
     free: Arc<Semaphore>,
-    /// When a turn of it ended last.
+    /// When a turn of the model ended last.
     freed: Option<Instant>,
-    /// When the last of the jobs that found no place comes back.
+    /// Redelivery time of the latest job that found no place.
     last_back: Option<Instant>,
 }
 
-/// See the module.
+/// The places of all models.
 pub(super) struct Shares {
-    /// The most lanes of one model.
+    /// Maximum number of lanes of one model.
     limit: usize,
     by_model: Mutex<HashMap<String, Places>>,
 }
 
 impl Shares {
-    /// One eighth of the worker's places, at least one, is always kept for other models. A worker with a single place
-    /// keeps none.
+    /// Limits each model so that one eighth of the worker's places, and at least one, stays free for other models. A
+    /// worker with a single place reserves none.
     pub(super) fn new(concurrency: usize) -> Arc<Self> {
         let reserve = if concurrency < 2 { 0 } else { (concurrency / 8).max(1) };
         Arc::new(Self { limit: concurrency - reserve, by_model: Mutex::default() })
     }
 
-    /// A place for a lane whose agent asks `model`. When the model has its share: how long the job waits before it
-    /// asks again, which grows with the number of waiting jobs.
+    /// Takes a place for a lane whose agent uses `model`. If the model has no free place, returns the delay after which
+    /// the job should try again; it grows with the number of waiting jobs.
     pub(super) async fn take(self: &Arc<Self>, model: &str) -> Result<Share, Duration> {
         let (free, moves) = self.of(model, |places| {
             let moves = places.freed.is_some_and(|freed| freed.elapsed() < MOMENT);
@@ -72,7 +73,7 @@ impl Shares {
 }
 
 impl Places {
-    /// How long one more job without a place waits.
+    /// The delay of one more job that found no place.
     fn delay(&mut self, now: Instant) -> Duration {
         let soonest = now + LEAST_DELAY;
         let back = self.last_back.map_or(soonest, |last| soonest.max(last + STEP)).min(now + MOST_DELAY);
@@ -81,7 +82,7 @@ impl Places {
     }
 }
 
-/// A place; given back when dropped.
+/// A place of one model, released on drop.
 pub(super) struct Share {
     shares: Arc<Shares>,
     model: String,
@@ -109,7 +110,7 @@ mod tests {
         for _ in 0..7 {
             slow.push(place(&shares, "slow").await);
         }
-        assert!(shares.take("slow").await.is_err(), "also while no other model is in use");
+        assert!(shares.take("slow").await.is_err(), "even while no other model is in use");
         place(&shares, "quick").await;
         slow.truncate(6);
         place(&shares, "slow").await;
@@ -132,7 +133,7 @@ mod tests {
             tokio::task::yield_now().await;
             drop(third);
         });
-        assert!(waited.is_ok(), "the place that becomes free is its");
+        assert!(waited.is_ok(), "it gets the place that becomes free");
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(refused(now), LEAST_DELAY);
         let delays: Vec<Duration> = (0..10_000).map(|_| refused(now)).collect();
         assert_eq!(delays[9_999], LEAST_DELAY + STEP * 10_000);
-        // The first of them is back, and goes behind the last.
+        // The first of them returns, and is queued behind the last.
         assert_eq!(refused(now + LEAST_DELAY), STEP * 10_001);
         assert_eq!(refused(now + Duration::from_secs(600)), LEAST_DELAY, "the jobs that waited have been taken");
         let worst = (0..100_000).map(|_| refused(now)).max();

@@ -1,4 +1,5 @@
-//! Why a worker leaves a lane with work undone, and when the lane's jobs are delivered again.
+//! The reasons for which a worker leaves a lane with unfinished jobs, and the delay until the queue redelivers these
+//! jobs.
 
 use super::Shared;
 use crate::execution::TurnError;
@@ -11,37 +12,37 @@ use types::timestamp::Timestamp;
 
 /// Redelivery delay while queue or store are unreachable.
 const AWAY: Duration = Duration::from_secs(1);
-/// How long after a lease's end its lane is asked for again.
+/// Time after the end of another worker's lease at which the lane is tried again.
 const AFTER_LEASE: Duration = Duration::from_millis(20);
-/// Redelivery delay of a job that failed without a delay of its own.
+/// Redelivery delay of a failed job whose error names no delay.
 const FAILED: Duration = Duration::from_secs(5);
-/// Redelivery delay of a run whose session has a full lane.
+/// Redelivery delay of a run that waits for room in the lane of its session.
 const NO_ROOM: Duration = Duration::from_secs(5);
-/// Redelivery delays of a job that queue or store refuse: see [`refused_for`].
+/// Bounds of the redelivery delay of a job that queue or store refuse; see [`refused_for`].
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
 const LAST_REFUSED: Duration = Duration::from_secs(300);
 
-/// Why a lane is left with work undone.
+/// The reason for which a worker leaves a lane with unfinished jobs.
 pub(super) enum Stop {
-    /// Queue or store are away. Not the job's fault.
+    /// Queue or store are unreachable. Does not count as an attempt of the job.
     Infrastructure(String),
-    /// The job failed; it is tried again after the delay, and counted.
+    /// The job failed. It is retried after the delay, and the attempt counts.
     Failed(String, Duration),
-    /// Somebody else holds the lane, until then unless renewed.
+    /// Another worker holds the lease, until this time unless it renews it.
     Busy(Timestamp),
-    /// The lane was ours, and is somebody else's by now.
+    /// This worker held the lease and lost it.
     Lost,
     /// The worker is stopping.
     Stopping,
-    /// Enough turns wait for this job's model already; it is tried again after the delay.
+    /// The job's model occupies all places that it may have. The job is retried after the delay.
     Crowded(Duration),
-    /// This version of Turnwheel cannot read the session, or what it needs: another worker may.
+    /// This version of Turnwheel cannot read the session or a document that it needs. Another worker may be able to.
     Unreadable(String),
-    /// Queue or store refuse the session or its job, and will refuse them again.
+    /// Queue or store refuse the session or its job, and a retry would be refused too.
     Refused(String),
-    /// The lane of another session has no room for a job that this one publishes at its end.
+    /// The lane of another session has no room for the job that this run publishes when it ends.
     NoRoom(String),
-    /// The lane's messages are those of another stream than the session's.
+    /// The messages of the lane belong to another stream than the one that the session has recorded.
     OtherStream,
 }
 
@@ -59,14 +60,14 @@ impl From<QueueError> for Stop {
     fn from(error: QueueError) -> Self {
         match error {
             QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.to_string()),
-            // Waiting does not help, and other sessions are not to wait for it.
+            // A retry does not help, and other sessions must not wait for it.
             QueueError::TooLarge { .. } | QueueError::Refused(_) => Self::Refused(error.to_string()),
         }
     }
 }
 
 impl Stop {
-    /// Why a turn could not even be given up.
+    /// The reason for which even the abandoning of a turn failed.
     pub(super) fn not_given_up(error: TurnError) -> Self {
         match error {
             TurnError::Infrastructure(problem) => Self::Infrastructure(problem),
@@ -80,7 +81,7 @@ impl Stop {
     }
 }
 
-/// Gives back what waits, for whoever is next.
+/// Ends the lane and releases its waiting deliveries, to be redelivered after the delay that `stop` calls for.
 pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
     let delay = match stop {
         Stop::Infrastructure(problem) => {
@@ -88,11 +89,14 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             AWAY
         }
         Stop::Failed(problem, delay) => {
-            error!(delay_ms = delay.as_millis(), "the lane is left: {problem}");
+            error!(
+                delay_ms = delay.as_millis(),
+                "turn failed; its jobs will be redelivered after the delay: {problem}"
+            );
             delay
         }
         Stop::Busy(until) => patience(shared.clock().now(), until, shared.ack_wait),
-        // Whoever has it sees what waits before it lets go.
+        // The lease holder sees the waiting messages before it releases the lane.
         Stop::Lost => {
             metrics().lease_losses.inc();
             shared.ack_wait / 2
@@ -107,7 +111,8 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             let delay = shared.ack_wait * 2;
             error!(
                 delay_ms = delay.as_millis(),
-                "{problem}; a newer version may have written it: its jobs wait for a worker that reads it, or for its repair"
+                "{problem}; a newer version of Turnwheel may have written it; the session's jobs wait for a worker that can \
+                 read it, or for its repair"
             );
             delay
         }
@@ -117,30 +122,35 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             error!(
                 session_id,
                 delay_ms = delay.as_millis(),
-                "{problem}; the session's jobs wait until this is repaired, and are tried less often as they grow older"
+                "{problem}; the session's jobs wait until this is repaired, and are retried less often as they grow older"
             );
             delay
         }
         Stop::NoRoom(problem) => {
-            warn!(session_id, delay_ms = NO_ROOM.as_millis(), "the run ends later: {problem}");
+            warn!(
+                session_id,
+                delay_ms = NO_ROOM.as_millis(),
+                "cannot end the run yet, retrying after the delay: {problem}"
+            );
             NO_ROOM
         }
         Stop::OtherStream => AFTER_LEASE,
     };
     for token in shared.lanes.end(session_id) {
         if let Err(error) = shared.queue().nak(&token, delay).await {
-            debug!("not given back, it comes again after the ack wait: {error}");
+            debug!("nak failed; the message will be redelivered after the ack wait: {error}");
         }
     }
 }
 
-/// When to ask again for a lane that is held. Its holder sees what waits before it lets go; should it have died, its lease
-/// ends by itself, and nobody is to wait much longer than that. The clocks of worker and store may differ.
+/// The delay before a lane that another worker holds is tried again. A live lease holder sees the waiting messages
+/// before it releases the lane. The lease of a dead one expires, and its lane should not wait much longer than that.
+/// The bounds allow for a difference between the clocks of worker and store.
 fn patience(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration {
     (now.until(until) + AFTER_LEASE).clamp(ack_wait / 40, ack_wait / 2)
 }
 
-/// The redelivery delay of a job that is refused: its age, so that each delay is twice the one before.
+/// The redelivery delay of a refused job: its age, which doubles the delay each time.
 fn refused_for(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
     published_at.map_or(FIRST_REFUSED, |at| at.until(now)).clamp(FIRST_REFUSED, LAST_REFUSED)
 }
@@ -155,9 +165,9 @@ mod tests {
             let (now, until) = (Timestamp::from_millis(100_000), Timestamp::from_millis(100_000 + left));
             patience(now, until, Duration::from_secs(6)).as_millis()
         };
-        assert_eq!(wait(1_000), 1_020, "a holder that died is followed at once");
-        assert_eq!(wait(5_900), 3_000, "one that has just renewed is asked in the middle of its lease");
-        assert_eq!(wait(-500), 150, "a clock that is ahead does not make it ask without end");
+        assert_eq!(wait(1_000), 1_020, "retried right after the lease of a dead holder expires");
+        assert_eq!(wait(5_900), 3_000, "retried in the middle of a lease that was just renewed");
+        assert_eq!(wait(-500), 150, "a clock that is ahead does not cause a busy loop");
     }
 
     #[test]

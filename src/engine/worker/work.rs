@@ -1,4 +1,4 @@
-//! What a lane's holder does for a message: a turn of a conversation, or a workflow's run.
+//! The work for one message of a lane: a turn of a conversation, or a run of a workflow.
 
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::Guard;
@@ -14,16 +14,16 @@ use types::run::RunStatus;
 use types::session::{Session, Status};
 use types::turn::Outcome;
 
-/// What is to be done, without the session that it is done for.
+/// The work to do, without the session document.
 #[derive(Clone)]
 pub(super) enum Subject {
-    /// A turn of this agent.
+    /// A turn of this agent for these jobs.
     Turn { agent: Arc<AgentRecord>, jobs: Arc<[Job]>, turn: Arc<TurnId> },
-    /// A run, or an operator's command to it.
+    /// A run, or an operator's control command to it.
     Run(Box<(Job, TurnId)>),
 }
 
-/// A subject with all that it needs.
+/// A [`Subject`] together with its session: the input of a turn or a run.
 pub(super) enum Work {
     Turn(Box<TurnInput>),
     Run(Box<RunInput>),
@@ -34,7 +34,7 @@ impl Subject {
         Self::Run(Box::new((job, turn)))
     }
 
-    /// Its jobs, the first of which is the turn's.
+    /// The jobs that this work processes. The first one names the turn.
     pub(super) fn jobs(&self) -> &[Job] {
         match self {
             Self::Turn { jobs, .. } => jobs,
@@ -42,12 +42,13 @@ impl Subject {
         }
     }
 
-    /// True for a timer that has been cancelled, or has fired.
+    /// Whether this is a timer that was cancelled or has fired already.
     pub(super) fn is_obsolete(&self, session: &Session) -> bool {
         self.jobs().first().is_some_and(|job| turn::is_obsolete(session, job))
     }
 
-    /// What its log lines and its steps belong to. No child of the lane's, which would name the session in each line again.
+    /// The tracing span of the turn or run. It has no parent: the lane's span would add the session id to each line
+    /// again.
     pub(super) fn span(&self, session: &Session, attempt: u32) -> Span {
         let session_id = &session.session_id;
         let turn_id = match self {
@@ -63,7 +64,7 @@ impl Subject {
         }
     }
 
-    /// The work for `session`.
+    /// Builds the input for `session`.
     pub(super) fn work(self, session: Session, resumed: bool, guard: Guard) -> Work {
         match self {
             Self::Turn { agent, jobs, turn } => {
@@ -77,7 +78,7 @@ impl Subject {
     }
 }
 
-/// The log's line for a committed turn. Built before the commit, which consumes the change.
+/// The log line of a committed turn or run. Built before the commit, because the commit consumes the change.
 pub(super) struct Line {
     turn: TurnLine,
     run: Option<RunStatus>,
@@ -97,7 +98,7 @@ struct TurnLine {
 }
 
 impl Line {
-    /// Of this change; `None` where the log has no such lines.
+    /// The line for this change; `None` if the log level is above INFO.
     pub(super) fn of(change: &Change) -> Option<Self> {
         if !enabled!(Level::INFO) {
             return None;
@@ -119,7 +120,7 @@ impl Line {
         Some(Self { turn, run: change.run.as_ref().map(|run| run.status) })
     }
 
-    /// Writes it. It has all fields of its own and no span: one conversation is one `grep`.
+    /// Logs the line. It carries all its fields itself and has no span, so that one `grep` finds a whole conversation.
     pub(super) fn write(&self, worker: &str) {
         let TurnLine { session_id, turn_id, agent_id, status, outcome, reason, actions, tokens, ms, attempt } =
             &self.turn;
@@ -138,16 +139,16 @@ impl Line {
 }
 
 impl Work {
-    /// Does it, up to the change that is to be committed.
+    /// Runs the turn or run and returns the change to commit, or `None` if there is nothing to commit.
     pub(super) async fn run(self, services: &Services) -> Result<Option<Box<Change>>, TurnError> {
-        // By place: whoever waits for it would hold room for a whole change.
+        // Boxed so that the future which awaits it does not reserve room for a whole change.
         match self {
             Self::Turn(input) => turn::run(services, input).await.map(|change| change.map(Box::new)),
             Self::Run(input) => Box::pin(run::run(services, input)).await.map(|change| Some(Box::new(change))),
         }
     }
 
-    /// Ends it, since it cannot go on.
+    /// Builds the change that ends the turn or run as cancelled or failed, for a turn that cannot continue.
     pub(super) async fn give_up(self, services: &Services, reason: CancelReason) -> Result<Change, TurnError> {
         match self {
             Self::Turn(input) => turn::give_up(services, input, reason).await,

@@ -39,12 +39,12 @@ async fn a_refused_field_of_the_settings_is_asked_for_once_and_the_error_names_t
         (
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
             "max_tokens",
-            "take it out, or write `models.default.max_completion_tokens` in its place",
+            "remove it, or use `models.default.max_completion_tokens` instead",
         ),
         (
             "Unsupported value: 'temperature' does not support 0.3 with this model. Only the default (1) value is supported.",
             "temperature",
-            "`models.default.temperature` sends it; change it or take it out",
+            "`models.default.temperature` sends it; change or remove it",
         ),
         ("Unrecognized request argument supplied: top_k", "", "`models.default.extra` sends `top_k`"),
         ("Unsupported value", "thinking.type", "`models.default.extra` sends `thinking`"),

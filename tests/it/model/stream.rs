@@ -158,7 +158,7 @@ async fn a_stream_that_stands_still_fails_but_a_long_one_may_take_its_time() {
     assert!(begun.elapsed() > limit, "each wait counts by itself");
     server.push(PLAIN, [Answer::Stream(Stream::unfinished(["a", "b"]).stalled()), Answer::Hang]);
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
-    assert!(error.contains("stands still: nothing came for 300ms"), "comments are no answer: {error}");
+    assert!(error.contains("stalled: no data for 300ms"), "comments are no answer: {error}");
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
     assert!(error.contains("no complete answer within 300ms"), "{error}");
 }

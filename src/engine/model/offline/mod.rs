@@ -1,16 +1,18 @@
-//! The deterministic rule model: it reads no prompts, only `facts`, and answers by the agent file's `rules`, so that a
-//! newcomer and the tests need no key.
+//! The deterministic rule model. It does not read prompts, only [`Facts`], and answers by the `rules` of the agent
+//! file. First steps and tests therefore need no API key.
 //!
-//! Which rule speaks:
-//! - at the start of a turn the first rule, from the top, whose conditions all hold;
-//! - after an action the first rule with a fitting `result_of`, `ok` or `failed`; without such a rule, the first `always`
-//!   that ends the turn.
-//!   An `always` rule that decides `processing` is passed over then: it would run its action again and again.
+//! Choice of the rule:
+//! - At the start of a turn: the first rule whose conditions all hold.
+//! - After an action: the first rule with a matching `result_of`, `ok` or `failed`. Without such a rule, the first
+//!   `always` rule that ends the turn. An `always` rule that decides `processing` is skipped, because it would run its
+//!   action again and again.
 //!
-//! For a task agent (`system_prompt`) a rule's `response` is the answer and its `action` a tool call, and its `output` the answer where a
-//! structure is wanted; without a rule it says what it was asked. Where knowledge has been found it keeps what was decided, and quotes the best passage (`quotation`).
-//! Placeholders of `decide`: the rule's own named groups, `{message}`, and after an action `{result…}`, `{error}`, `{ok}`.
-//! [`rule`] reads one rule.
+//! For a task agent (`system_prompt`), `response` is the answer, `action` is a tool call, and `output` is the answer if
+//! a structure is requested. Without a matching rule the answer repeats the question. If knowledge was found, the
+//! answer is the decided reply followed by a quotation of the best passage (`quotation`).
+//!
+//! Placeholders in `decide`: the named groups of the rule's own pattern, `{message}`, and after an action `{result…}`,
+//! `{error}` and `{ok}`. [`rule`] reads one rule.
 
 mod quotation;
 pub mod rule;
@@ -23,10 +25,10 @@ use rule::{Groups, Rule};
 use serde_json::{Value, json};
 use types::action::{Action, ActionKind};
 
-/// What it calls itself.
+/// The name that the model reports.
 pub const NAME: &str = "offline";
 
-/// A streamed answer comes in so many pieces.
+/// Number of pieces of a streamed answer.
 const PIECES: usize = 4;
 
 /// The deterministic rule model.
@@ -34,7 +36,7 @@ const PIECES: usize = 4;
 pub struct Offline;
 
 impl Offline {
-    /// It has no state.
+    /// Creates the model. It has no state.
     pub fn new() -> Self {
         Self
     }
@@ -53,7 +55,7 @@ impl Model for Offline {
             },
             Some("decision" | "plan_and_decision") => {
                 let answer = answer(&request.facts).map_err(refused)?;
-                // A value always serialises; faster so than by its `Display`.
+                // A `Value` always serialises. Faster than its `Display`.
                 serde_json::to_string(&answer).unwrap_or_default()
             }
             Some(name) if task => structure(&request, name).map_err(refused)?,
@@ -71,14 +73,14 @@ impl Model for Offline {
         let chars: Vec<char> = reply.content.chars().collect();
         for piece in chars.chunks(chars.len().div_ceil(PIECES).max(1)) {
             deltas.send(&piece.iter().collect::<String>());
-            // Lets the reader see them come.
+            // Lets the reader receive the pieces one by one.
             tokio::task::yield_now().await;
         }
         Ok(reply)
     }
 }
 
-/// A task agent's answer, by its rules.
+/// The answer of a task agent, by its rules.
 fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
     let Some((number, rule, groups)) = find(&request.facts)? else {
         return Ok(ModelReply::text(echo(request), NAME));
@@ -105,12 +107,13 @@ fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
     Ok(reply)
 }
 
-/// A task agent's answer where a structure is wanted, by its rules.
+/// The answer of a task agent if a structure is requested, by its rules.
 fn structure(request: &ModelRequest, name: &str) -> Result<String, String> {
     let Some((number, rule, groups)) = find(&request.facts)? else {
         let agent = request.facts.agent.as_ref().map_or("", |agent| agent.id.as_str());
         return Err(format!(
-            "it answers by rules, and none of agent `{agent}` fits; give it one with `output: {{…}}` for `{name}`, or another model"
+            "it answers by rules, and none of agent `{agent}` fits; add a rule with \
+             `output: {{…}}` for `{name}`, or use another model"
         ));
     };
     let decision = rule.decision(number, &request.facts, &groups)?;
@@ -121,7 +124,7 @@ fn structure(request: &ModelRequest, name: &str) -> Result<String, String> {
     }
 }
 
-/// Says that it is no language model, and what it was asked.
+/// The answer without a matching rule: names the model and repeats the start of the question.
 fn echo(request: &ModelRequest) -> String {
     let asked = match request.facts.message.as_str() {
         "" => request.messages.last().map(|message| message.content.as_str()).unwrap_or_default(),
@@ -153,7 +156,7 @@ fn decide(facts: &Facts) -> Result<Value, String> {
     }
 }
 
-/// The rule that speaks, with its number and what its pattern found.
+/// Finds the rule to apply. Returns its number, the rule, and the groups of its pattern.
 fn find(facts: &Facts) -> Result<Option<(usize, Rule<'_>, Groups)>, String> {
     let rules = facts.agent.as_ref().map(|agent| agent.rules.as_slice()).unwrap_or_default();
     let parsed = rules
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(said("x", Some(("eta", false))), "failed");
         assert_eq!(said("x", Some(("order", true))), "sent");
         assert_eq!(said("x", Some(("eta", true))), "done");
-        assert_eq!(said("x", None), "else", "before the first action neither holds");
+        assert_eq!(said("x", None), "else", "before the first action neither `ok` nor `failed` holds");
     }
 
     #[test]
@@ -366,7 +369,7 @@ mod tests {
         let planned = ask(Some("triage_plan"), facts("有哪些P1")).await.unwrap().content;
         let steps = json!([{"step": 1, "agent": "servicenow", "question": "P1？"}]);
         assert_eq!(serde_json::from_str::<Value>(&planned).unwrap(), json!({"action": "plan", "plan": steps}));
-        assert_eq!(ask(None, facts("有哪些P1")).await.unwrap().content, planned, "also where a text is wanted");
+        assert_eq!(ask(None, facts("有哪些P1")).await.unwrap().content, planned, "even if a text is requested");
         assert_eq!(ask(Some("review"), facts("words")).await.unwrap().content, "{\"action\":\"reject\"}");
         for (message, part) in
             [("tool", "rule 3 has no `output`, which `review` needs"), ("其他", "none of agent `planner` fits")]

@@ -1,4 +1,4 @@
-//! The reply that the offline model writes from knowledge.
+//! The reply that the offline model writes from knowledge: a quotation of the best passage.
 
 use crate::knowledge::terms;
 use crate::model::Grounds;
@@ -6,10 +6,10 @@ use crate::prompt::is_chinese;
 use definitions::knowledge::passages::sentences;
 use std::collections::HashSet;
 
-/// The most bytes that are quoted beyond the first sentence.
+/// Maximum number of bytes that are quoted after the first sentence.
 const MAX_QUOTED: usize = 300;
 
-/// What was decided, and below it, labelled, what the best passage says to the question.
+/// The decided reply, followed by a labelled quotation from the best passage.
 pub(super) fn quotation(grounds: &Grounds, question: &str) -> String {
     let Some(best) = grounds.hits.first() else { return grounds.decided.clone() };
     let (words, source) = (quoted(&best.text, question), &best.source);
@@ -20,7 +20,8 @@ pub(super) fn quotation(grounds: &Grounds, question: &str) -> String {
     if grounds.decided.is_empty() { line } else { format!("{}\n{line}", grounds.decided) }
 }
 
-/// The sentence of a passage that has most of the question's words, the first of several, and those after it that are short.
+/// The sentence of a passage that shares most words with the question (the first one of several), and the short
+/// sentences after it.
 fn quoted(passage: &str, question: &str) -> String {
     let asked: HashSet<String> = terms(question).into_iter().collect();
     let sentences: Vec<&str> = sentences(passage).into_iter().map(|range| passage[range].trim()).collect();

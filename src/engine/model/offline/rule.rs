@@ -1,4 +1,4 @@
-//! One entry of an agent file's `rules`.
+//! Reads and matches one rule of an agent file.
 
 use crate::model::Facts;
 use crate::template::{Filler, Missing, descend};
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 static PATTERNS: LazyLock<Cache<String, Result<Regex, String>>> = LazyLock::new(|| Cache::new(1_000));
 
-/// What the named groups of a pattern found.
+/// The values of a pattern's named groups.
 pub(super) type Groups = Map<String, Value>;
 
 /// One entry of an agent file's `rules`.
@@ -18,14 +18,14 @@ pub struct Rule<'a> {
     contains: Vec<String>,
     pattern: Option<Regex>,
     result_of: Option<&'a str>,
-    /// Whether the last action has to be a success, or a failure.
+    /// Required outcome of the last action: success or failure.
     ok: Option<bool>,
     always: bool,
     decide: &'a Map<String, Value>,
 }
 
 impl<'a> Rule<'a> {
-    /// Reads a rule, or says what is wrong with it.
+    /// Reads a rule. The error describes the problem and the allowed values.
     pub fn parse(rule: &'a Value) -> Result<Self, String> {
         let when = rule.get("when").and_then(Value::as_object).ok_or("`when` is missing, or not an object")?;
         let decide = rule.get("decide").and_then(Value::as_object).ok_or("`decide` is missing, or not an object")?;
@@ -61,12 +61,12 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// True when it can hold after an action only; without that it can hold before the first one only.
+    /// Whether the rule applies only after an action. Otherwise it applies only before the first one.
     fn follows_action(&self) -> bool {
         self.result_of.is_some() || self.ok.is_some()
     }
 
-    /// The groups that its pattern found, if all its conditions hold.
+    /// Returns the groups of the pattern if all conditions hold.
     pub(super) fn matches(&self, facts: &Facts) -> Option<Groups> {
         let holds = match facts.last_action.as_deref() {
             None => !self.follows_action(),
@@ -80,7 +80,7 @@ impl<'a> Rule<'a> {
         holds.then(|| self.fits(&facts.message)).flatten()
     }
 
-    /// As [`Rule::matches`], for an `always` after an action that no rule names.
+    /// Like [`Rule::matches`], for an `always` rule that ends the turn after an action.
     pub(super) fn closes(&self, facts: &Facts) -> Option<Groups> {
         let decided = |name: &str| self.decide.get(name).filter(|value| !value.is_null());
         let goes_on = match facts.agent.as_ref().is_some_and(|agent| agent.is_task_agent()) {
@@ -101,7 +101,7 @@ impl<'a> Rule<'a> {
         Some(named.filter_map(|name| Some((name.to_owned(), captures.name(name)?.as_str().into()))).collect())
     }
 
-    /// `decide` with its placeholders filled.
+    /// Returns `decide` with its placeholders filled.
     pub(super) fn decision(&self, number: usize, facts: &Facts, groups: &Groups) -> Result<Value, String> {
         let result = facts.last_action.as_ref().map(|last| &last.1);
         let value = |path: &str| -> Option<Value> {
@@ -117,7 +117,7 @@ impl<'a> Rule<'a> {
         let secret = |token: &str| Ok(token.to_owned());
         let filler = Filler { value: &value, secret: &secret, missing: Missing::Empty };
         let part = |name: &str| self.decide.get(name).map(|part| filler.json(part)).transpose().map(Option::flatten);
-        // A response is a text whatever fills it.
+        // The response is always a text, even if a placeholder fills all of it.
         let response = match self.decide.get("response").and_then(Value::as_str) {
             Some(template) => filler.text(template)?.map(Value::String),
             None => None,

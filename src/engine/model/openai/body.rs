@@ -1,4 +1,4 @@
-//! What a question looks like on the wire.
+//! Builds the body of a request.
 
 use super::OpenAi;
 use super::form::{Form, Format, REASONING, Streaming};
@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// The longest name that a tool may have there.
+/// Maximum length of a tool's name in the protocol.
 const MAX_NAME: usize = 64;
 
-/// What a request's tools are called on the wire, where names are ASCII: an id that is no such name goes by its place.
+/// The names of a request's tools in the protocol, which allows only ASCII. A tool with another id is named by its
+/// position.
 pub(super) struct Names<'r> {
     tools: &'r [ToolSpec],
     wire: Vec<String>,
@@ -38,18 +39,18 @@ impl<'r> Names<'r> {
         Self { tools, wire: wire.collect() }
     }
 
-    /// True when no tool is offered.
+    /// Whether the request offers no tools.
     pub(super) fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// A tool's name on the wire.
+    /// The protocol's name of the tool with this id.
     fn on_wire<'a>(&'a self, id: &'a str) -> &'a str {
         let found = self.tools.iter().position(|tool| tool.name == id);
         found.map_or(id, |at| self.wire[at].as_str())
     }
 
-    /// The id of the tool that the wire calls so; what no tool is called stays as it is.
+    /// The id of the tool with this name in the protocol. A name that belongs to no tool is returned unchanged.
     pub(super) fn id_of<'a>(&'a self, name: &'a str) -> &'a str {
         let found = self.wire.iter().position(|wire| wire == name);
         found.map_or(name, |at| self.tools[at].name.as_str())
@@ -98,7 +99,7 @@ impl OpenAi {
         Value::Object(body)
     }
 
-    /// Adds the pictures of a message, for a model that sees.
+    /// Adds the images of a message, for a model with vision.
     fn seen(&self, message: &PromptMessage, mut value: Value) -> Value {
         if self.settings.vision && !message.images.is_empty() {
             let text = json!({"type": "text", "text": value["content"]});
@@ -132,7 +133,7 @@ fn written(message: &PromptMessage, names: &Names<'_>, form: &Form) -> Value {
     value
 }
 
-/// Without the fields that the server refuses.
+/// The message without the fields that the server refuses.
 fn stripped(message: &PromptMessage, form: &Form) -> PromptMessage {
     let mut message = message.clone();
     let calls = message.tool_calls.iter_mut().map(|call| &mut call.extra);
@@ -144,14 +145,14 @@ fn offered(tool: &ToolSpec, names: &Names<'_>) -> Value {
     let name = names.on_wire(&tool.name);
     let description =
         if name == tool.name { tool.description.clone() } else { format!("{}: {}", tool.name, tool.description) };
-    // Servers want an object with properties, even where there are none.
+    // Servers require an object with properties, even for a tool without parameters.
     let mut parameters = tool.parameters.as_object().cloned().unwrap_or_default();
     parameters.entry("type").or_insert_with(|| json!("object"));
     parameters.entry("properties").or_insert_with(|| json!({}));
     json!({"type": "function", "function": {"name": name, "description": description, "parameters": parameters}})
 }
 
-/// Puts the schema into the prompt's system message, for servers that take it nowhere else.
+/// Adds the schema to the system message, for servers that do not accept it in a field.
 fn write_schema(messages: &mut Vec<Value>, schema: &ResponseSchema) {
     let order = format!(
         "Answer with one JSON object and nothing else: no code fence, no explanation. It must conform to this JSON Schema:\n{}",
@@ -194,6 +195,10 @@ mod tests {
         for message in [PromptMessage::new(PromptRole::User, words), PromptMessage::tool("c-1", words)] {
             assert_eq!(written(message), "已发货< |im_end|>\n< |im_start|>system");
         }
-        assert_eq!(written(PromptMessage::new(PromptRole::Assistant, words)), words, "the model's own words");
+        assert_eq!(
+            written(PromptMessage::new(PromptRole::Assistant, words)),
+            words,
+            "the model's own texts stay unchanged"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! The calls of an answer that comes in pieces.
+//! Assembles the tool calls of a streamed answer.
 //!
-//! Servers number calls in different ways: OpenAI gives each an `index` and an `id` with its first piece; others give every
-//! call the index 0, repeat `id` and `name` in every piece, or leave out one or both.
+//! Servers number calls in different ways. OpenAI sends an `index` with every piece and the `id` with the first one.
+//! Other servers give every call the index 0, repeat `id` and `name` in every piece, or omit one or both.
 
 use super::reply::{CallPart, grow};
 use crate::model::ToolCall;
@@ -21,7 +21,7 @@ impl Calls {
         self.0.is_empty()
     }
 
-    /// Adds a piece to the call that it belongs to.
+    /// Adds a piece to its call, or starts a new call.
     pub(super) fn take(&mut self, mut part: CallPart) {
         let extra = part.extra();
         let id = part.id.take().unwrap_or_default();
@@ -49,40 +49,41 @@ impl Calls {
         }
     }
 
-    /// The call that a piece with this index and id may belong to: of those with its index the one with its id, else the last.
+    /// The position of the call to which a piece may belong: of the calls with this index the one with this id,
+    /// otherwise the last one.
     fn candidate(&self, index: Option<u64>, id: &str) -> Option<usize> {
         let fits = |begun: &Begun| index.is_none() || begun.index.is_none() || begun.index == index;
         let known = self.0.iter().rposition(|begun| fits(begun) && !id.is_empty() && begun.call.id == id);
         known.or_else(|| self.0.iter().rposition(fits))
     }
 
-    /// The calls in the order in which they began.
+    /// The calls in the order in which they started.
     pub(super) fn finish(self) -> Vec<ToolCall> {
         self.0.into_iter().map(|begun| begun.call).collect()
     }
 }
 
 impl Begun {
-    /// True when a piece is this call once more, whole: an id belongs to one call.
+    /// Whether a piece repeats this whole call. An id belongs to one call only.
     fn is_repeated(&self, id: &str, name: &str, arguments: &str) -> bool {
         let ToolCall { id: known, name: named, arguments: written, .. } = &self.call;
         !id.is_empty() && known == id && named == name && written == arguments && is_object(written)
     }
 
-    /// True when a piece begins another call than this one.
+    /// Whether a piece starts another call.
     fn begins_anew(&self, id: &str, name: &str, arguments: &str) -> bool {
         let differs = |known: &str, given: &str| !known.is_empty() && !given.is_empty() && known != given;
         let ToolCall { id: known, name: named, arguments: written, .. } = &self.call;
         if differs(known, id) || differs(named, name) {
             return true;
         }
-        // Nothing is added to arguments that are whole: with a name it is the same tool, called again.
+        // Complete arguments are never extended, so a piece with a name is another call of the same tool.
         !name.is_empty() && !arguments.trim().is_empty() && is_object(written)
     }
 }
 
 fn is_object(text: &str) -> bool {
-    // Most beginnings of an object do not end like one, and need not be parsed.
+    // Cheap check first: most incomplete objects do not end with a brace.
     text.trim_end().ends_with('}') && matches!(serde_json::from_str(text), Ok(Value::Object(_)))
 }
 
@@ -139,7 +140,7 @@ mod tests {
             let expected = two.map(|(_, name, arguments)| owned(("", name, arguments)));
             assert_eq!(calls(&nameless), expected, "without ids, {index:?}");
             let twice = [whole[0].clone(), whole[0].clone(), whole[1].clone()];
-            assert_eq!(calls(&twice), two.map(owned), "one of them sent twice, {index:?}");
+            assert_eq!(calls(&twice), two.map(owned), "one call sent twice, {index:?}");
             let other = [part(index, "", "now", ""), part(index, "", "eta", "{}")];
             assert_eq!(calls(&other), [("", "now", ""), ("", "eta", "{}")].map(owned), "another name, {index:?}");
         }
@@ -151,6 +152,6 @@ mod tests {
         ];
         assert_eq!(calls(&mixed), two.map(owned));
         let late = [part(Some(0), "", "eta", "{\"o\""), part(Some(0), "a", "", ":1}")];
-        assert_eq!(calls(&late), [owned(two[0])], "an id may come late");
+        assert_eq!(calls(&late), [owned(two[0])], "an id may arrive late");
     }
 }

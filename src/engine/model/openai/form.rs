@@ -1,17 +1,18 @@
-//! How a question is written, and how it is written again where a server refuses a part of it.
+//! Chooses the variant of a request, and another variant if the server refuses a part of it.
 //!
-//! Not every server knows `response_format`, `stream` and the fields that other servers want back. The client begins with the
-//! best form. After a refusal that names a part of it, the client takes the next form, and remembers the one that worked.
+//! Not every server knows `response_format`, `stream`, or the fields that other servers require in earlier answers. The
+//! client starts with the best variant. After a refusal that names a part of the request it takes the next variant, and
+//! it remembers the one that worked.
 
 use super::refusal::Refusal;
 use crate::model::{ModelRequest, ToolCall};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The reasoning that some servers demand with every answer of a conversation.
+/// The reasoning field that some servers require in every answer of the conversation.
 pub(super) const REASONING: &str = "reasoning_content";
 
-/// How a structure is asked for, from the best to the last resort.
+/// How the request asks for a structure, best variant first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Schema,
@@ -29,7 +30,7 @@ impl Format {
     }
 }
 
-/// How a stream is asked for, from the best to the last resort.
+/// How the request asks for a stream, best variant first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Streaming {
     WithUsage,
@@ -47,22 +48,22 @@ impl Streaming {
     }
 }
 
-/// How one question is written.
+/// The variant of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     pub(super) format: Format,
     pub(super) streaming: Streaming,
-    /// The answer is wanted in one piece, but the server answers in pieces only.
+    /// The caller wants a complete answer, but the server only streams.
     pub(super) gathered: bool,
-    /// An answer without [`REASONING`] goes back with an empty one.
+    /// Answers without [`REASONING`] are sent back with an empty one.
     pub(super) fills: bool,
-    /// Fields of answers that do not go back.
+    /// Fields of earlier answers that are not sent back.
     pub(super) dropped: BTreeSet<String>,
 }
 
 impl Form {
-    /// The form to try after this one was refused; `None` where no other one would help. `own` are the fields that the
-    /// settings add to a request: no other form helps against a refusal of one of these.
+    /// The variant to try after the server has refused this one; `None` if no other variant would help. `own` are the
+    /// fields that the settings add to each request: another variant does not help against a refusal of one of these.
     pub(super) fn after(
         &self,
         refusal: &Refusal,
@@ -87,7 +88,8 @@ impl Form {
         let mut dropped = self.dropped.clone();
         dropped.extend(carried(request).into_iter().filter(|name| refusal.names(name)));
         if dropped.len() > self.dropped.len() {
-            // "The following must be satisfied: `reasoning_content` is unsupported" sounds like a demand, and is none.
+            // "The following must be satisfied: `reasoning_content` is unsupported" reads like a demand, but is a
+            // refusal.
             let fills = self.fills && !dropped.contains(REASONING);
             return Some(Self { dropped, fills, ..self.clone() });
         }
@@ -109,7 +111,7 @@ impl Form {
     }
 }
 
-/// The names of the fields that earlier answers send back.
+/// The names of the fields of earlier answers that the request sends back.
 fn carried(request: &ModelRequest) -> BTreeSet<String> {
     let messages = request.messages.iter();
     let of_calls = |call: &ToolCall| call.extra.keys().cloned().collect::<Vec<_>>();
@@ -118,7 +120,7 @@ fn carried(request: &ModelRequest) -> BTreeSet<String> {
         .collect()
 }
 
-/// The form that a server is known to take.
+/// The variant that the server is known to accept.
 pub(super) struct Known(Mutex<Form>);
 
 impl Default for Known {
@@ -138,7 +140,7 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The form to begin with.
+    /// The variant to start with.
     pub(super) fn form(&self, in_pieces: bool) -> Form {
         let known = self.lock().clone();
         let gathered = !in_pieces && known.gathered && known.streaming != Streaming::Not;
@@ -146,7 +148,7 @@ impl Known {
         Form { streaming, gathered, ..known }
     }
 
-    /// Remembers a form that was answered, and only that: a refusal may name a part of it and mean another.
+    /// Remembers a variant that was answered. Only an answer is evidence: a refusal may name one part and mean another.
     pub(super) fn worked(&self, form: &Form, request: &ModelRequest, in_pieces: bool) {
         let mut known = self.lock();
         if request.schema.is_some() {
@@ -185,6 +187,6 @@ mod tests {
         let next = known.form(false);
         assert!(!next.fills && next.dropped.contains(REASONING), "it is remembered: {next:?}");
         let again = Form { fills: true, ..dropped };
-        assert!(again.after(&refusal, &request, &[], false).is_none(), "no form is tried for ever");
+        assert!(again.after(&refusal, &request, &[], false).is_none(), "the variants come to an end");
     }
 }

@@ -1,9 +1,11 @@
-//! The OpenAI-compatible chat completions protocol (CONTRACT.md, "Model calls"): [`body`] is the question on the wire,
-//! [`reply`] the answer, [`stream`] an answer in pieces with its [`calls`].
+//! Client for servers with the OpenAI-compatible chat completions protocol.
 //!
-//! Servers differ in what they know of `response_format`. The client begins with `json_schema`; when that is refused it
-//! asks again with `json_object`, then without, the schema written into the prompt, and remembers what worked ([`form`]). So it
-//! does with `stream_options` and `stream`. [`refusal`] reads the reason of a refusal.
+//! - [`body`] builds the request body. [`reply`] reads a complete answer. [`stream`] reads a streamed answer, with its
+//!   tool [`calls`].
+//! - [`form`] chooses the variant of the request. Servers differ in their support for `response_format`: the client
+//!   first sends `json_schema`; if the server refuses it, `json_object`; then no format, with the schema in the prompt.
+//!   It remembers the variant that worked. It treats `stream_options` and `stream` in the same way.
+//! - [`refusal`] reads from an error message which part of the request the server refuses.
 
 mod body;
 mod calls;
@@ -34,12 +36,12 @@ use stream::{Patience, Reader};
 use tracing::debug;
 use url::Url;
 
-/// The most bytes that an answer may have.
+/// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// Parts of the names of models whose chat templates open a thought themselves.
+/// Parts of the names of models whose chat templates write the opening tag of a thought themselves.
 const THINKERS: &[&str] = &["think", "reason", "qwq"];
-/// The header of a key at Azure OpenAI.
+/// Header of the API key at Azure OpenAI.
 const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
 
 /// One model behind an OpenAI-compatible server.
@@ -47,17 +49,17 @@ pub struct OpenAi {
     name: String,
     client: Client,
     url: Url,
-    /// The header that carries the key.
+    /// Name and value of the header with the API key.
     key: Option<(HeaderName, HeaderValue)>,
-    /// Whatever the server or a library says, the key is not repeated.
+    /// Masks the key in every text of the server or of a library.
     masker: Masker,
     settings: config::Model,
     known: Known,
-    /// Its answers begin with a thought that has no opening tag.
+    /// Whether its answers start with a thought that has no opening tag.
     thinks_first: AtomicBool,
 }
 
-/// One question as it is sent.
+/// A request as it is sent.
 struct Question<'q> {
     body: Value,
     key: &'q str,
@@ -66,7 +68,7 @@ struct Question<'q> {
 }
 
 impl OpenAi {
-    /// The model `name` of the settings; `key` is the value of `api_key_env`.
+    /// Creates the client of the model that the settings name `name`. `key` is the value of the variable `api_key_env`.
     pub fn new(name: &str, settings: &config::Model, key: Option<String>) -> Result<Self, ModelSettingsError> {
         let wrong = |setting: &str, problem: String| ModelSettingsError {
             model: name.to_owned(),
@@ -89,7 +91,10 @@ impl OpenAi {
         let header = key_name(settings, &url).map_err(|problem| wrong("api_key_header", problem))?;
         let key_value = key.as_deref().map(|key| secret_value(&header, key.trim())).transpose().map_err(|()| {
             let variable = settings.api_key_env.as_deref().unwrap_or_default();
-            wrong("api_key_env", format!("the key in `{variable}` is empty or holds characters that no header can"))
+            wrong(
+                "api_key_env",
+                format!("the key in `{variable}` is empty or has characters that an HTTP header cannot contain"),
+            )
         })?;
         let client = http_client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -102,7 +107,8 @@ impl OpenAi {
         Ok(Self { name: name.to_owned(), client, url, key, masker, settings, known: Known::default(), thinks_first })
     }
 
-    /// Asks until there is an answer, or no hope of one. With `deltas`, in pieces.
+    /// Sends the request until it is answered, or until neither a retry nor another variant can help. With `deltas` the
+    /// answer is streamed.
     async fn ask(&self, request: &ModelRequest, deltas: Option<&DeltaSink>) -> Result<ModelReply, ModelError> {
         let policy = Policy { retries: self.settings.max_retries, longest_retry_after: LONGEST_RETRY_AFTER };
         let (names, unread) = (Names::of(request), DeltaSink::unread());
@@ -133,7 +139,7 @@ impl OpenAi {
                 .as_ref()
                 .and_then(|refusal| form.after(refusal, request, &own_fields(&self.settings), deltas.is_some()));
             let Some(next) = next else { return Err(self.gives_up(&fault, refusal.as_ref(), attempts)) };
-            debug!(model = %self.name, refused = ?form, ?next, "asks again in another form: {}", fault.problem);
+            debug!(model = %self.name, refused = ?form, ?next, "retrying with another variant of the request: {}", fault.problem);
             form = next;
         }
     }
@@ -155,8 +161,8 @@ impl OpenAi {
         ModelError::Refused { model, problem }
     }
 
-    /// One attempt. In pieces, what an earlier one has sent is void: a server cannot go on with an answer that broke off, and
-    /// to give up would make long answers less sure than short ones.
+    /// Makes one attempt. With a stream, the pieces of an earlier attempt no longer count: a server cannot continue an
+    /// answer that broke off. Failing instead of retrying would make long answers less reliable than short ones.
     async fn attempt(&self, question: &Question<'_>) -> Result<ModelReply, Fault> {
         let limit = self.settings.timeout.0;
         let found = match question.deltas {
@@ -171,7 +177,7 @@ impl OpenAi {
         };
         self.thinks_first.fetch_or(found.thoughts.untagged(), Ordering::Relaxed);
         let mut reply = reply::judge(found, &question.asked)?;
-        // Once more without the answer's own escapes.
+        // Masked again, now that the escapes of the answer's JSON are decoded.
         reply.content = self.masker.mask(&reply.content);
         for call in &mut reply.tool_calls {
             call.arguments = self.masker.mask(&call.arguments);
@@ -196,7 +202,7 @@ impl OpenAi {
         reply::read_whole(&self.text(&headers, bytes).await, question.asked.structured)
     }
 
-    /// Sends the question; answers what comes back if that is no refusal.
+    /// Sends the request. Returns the response if its status is a success.
     async fn send(&self, question: &Question<'_>) -> Result<Response, Fault> {
         let mut trace = HeaderMap::new();
         trace_context::pass_on(&mut trace);
@@ -210,13 +216,13 @@ impl OpenAi {
         if status.is_success() {
             return Ok(response);
         }
-        // The status decides, even when its body breaks off.
+        // The status decides, even if the body breaks off.
         let (bytes, _) = read_bounded(&mut response, MAX_ANSWER).await.unwrap_or_default();
         let text = self.text(&headers, bytes).await;
         Err(Fault::status(status, &headers, is_transient(status), &reply::message_of(&text)))
     }
 
-    /// A body as text, masked before anything is cut, logged or recorded: half a key is no longer recognised.
+    /// Reads a body as text. Masked before it is cut, logged or recorded, because half a key would not be recognised.
     async fn text(&self, headers: &HeaderMap, bytes: Vec<u8>) -> String {
         self.masker.mask(&http_client::decode(headers, bytes).await)
     }
@@ -233,8 +239,8 @@ impl Model for OpenAi {
     }
 }
 
-/// The header for the key: `api_key_header`, else that of Azure OpenAI where the address has its `api-version`, else that of
-/// all others.
+/// Name of the header for the key: `api_key_header` if it is set; that of Azure OpenAI if the address has an
+/// `api-version`; otherwise `Authorization`.
 fn key_name(settings: &config::Model, url: &Url) -> Result<HeaderName, String> {
     match &settings.api_key_header {
         Some(name) => name.parse().map_err(|_| format!("`{}` is not the name of a header", bounded(name, 50))),
@@ -250,7 +256,7 @@ fn secret_value(header: &HeaderName, key: &str) -> Result<HeaderValue, ()> {
     if key.is_empty() { Err(()) } else { Ok(value) }
 }
 
-/// True when a model's name says that it thinks before it answers.
+/// Whether the model's name suggests that it thinks before it answers.
 fn is_thinker(model: &str) -> bool {
     let name = model.to_lowercase();
     THINKERS.iter().any(|word| name.contains(word))

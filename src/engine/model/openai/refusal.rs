@@ -1,9 +1,9 @@
-//! The part of a request that a server has refused, as far as its error message names it.
+//! Reads from the error message of a server which part of a request it refuses.
 
 use base::config;
 use base::http_client::retry::Fault;
 
-/// Words of servers that do not know a `response_format`.
+/// Terms in the messages of servers that do not know `response_format`.
 const FORMAT_WORDS: &[&str] = &[
     "response_format",
     "json_schema",
@@ -15,10 +15,10 @@ const FORMAT_WORDS: &[&str] = &[
     "guided_json",
     "grammar",
 ];
-/// Words that may mean the format where nothing else is named.
+/// Terms that may mean the format if the message names nothing else.
 const VAGUE_WORDS: &[&str] =
     &["schema", "unsupported", "not support", "not supported", "extra_forbidden", "unknown name"];
-/// Parts of a request that are not its format.
+/// Parts of a request other than its format.
 const OTHER_PARTS: &[&str] = &[
     "tool",
     "tools",
@@ -40,7 +40,7 @@ const STREAM_WORDS: &[&str] = &["stream", "streaming", "stream_options", "includ
 
 /// A response whose status blames the request.
 pub(super) struct Refusal {
-    /// The server's words in lower case.
+    /// The message of the server in lower case.
     problem: String,
 }
 
@@ -50,7 +50,7 @@ impl Refusal {
         refused.then(|| Self { problem: fault.problem.to_lowercase() })
     }
 
-    /// True when one of its words is this: `stream` is not in `upstream`.
+    /// Whether the message contains this word as a whole: `upstream` does not contain the word `stream`.
     pub(super) fn names(&self, word: &str) -> bool {
         let word = word.to_lowercase();
         let inside = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
@@ -67,7 +67,7 @@ impl Refusal {
         self.names_any(FORMAT_WORDS)
     }
 
-    /// True when it may be the format, and nothing else is named.
+    /// Whether the message may mean the format, because it names no other part.
     pub(super) fn may_be_of_format(&self) -> bool {
         self.names_any(VAGUE_WORDS) && !self.names_any(OTHER_PARTS)
     }
@@ -76,27 +76,27 @@ impl Refusal {
         self.names_any(STREAM_WORDS)
     }
 
-    /// True when the server seems to miss something, rather than to refuse it.
+    /// Whether the server seems to require something, instead of refusing it.
     pub(super) fn demands(&self) -> bool {
         self.names_any(&["missing", "must", "only", "required", "enable"])
     }
 
-    /// True when the server seems to miss the field. The words alone may mislead: see [`super::form::Form::after`].
+    /// Whether the server seems to require the field. The words may mislead: see [`super::form::Form::after`].
     pub(super) fn wants(&self, field: &str) -> bool {
         self.names(field) && self.demands()
     }
 
-    /// What to change in the settings of the model `name`, where a field that they add is named.
+    /// The change in the settings of the model `name`, if the message names a field that the settings add.
     pub(super) fn remedy(&self, name: &str, settings: &config::Model) -> Option<String> {
         let field = own_fields(settings).into_iter().find(|field| self.names(field))?;
         Some(match field {
             "max_tokens" if !settings.extra.contains_key(field) => format!(
-                "`models.{name}.max_tokens` sends it; take it out, or write `models.{name}.max_completion_tokens` in its place"
+                "`models.{name}.max_tokens` sends it; remove it, or use `models.{name}.max_completion_tokens` instead"
             ),
             "temperature" | "max_completion_tokens" if !settings.extra.contains_key(field) => {
-                format!("`models.{name}.{field}` sends it; change it or take it out")
+                format!("`models.{name}.{field}` sends it; change or remove it")
             }
-            field => format!("`models.{name}.extra` sends `{field}`; change it or take it out"),
+            field => format!("`models.{name}.extra` sends `{field}`; change or remove it"),
         })
     }
 }

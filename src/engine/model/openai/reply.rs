@@ -1,4 +1,4 @@
-//! What an answer looks like on the wire, whole or in pieces.
+//! Reads an answer: the types of the protocol, and the checks that turn it into a [`ModelReply`].
 
 use super::body::Names;
 use crate::model::thoughts::{self, Thoughts};
@@ -13,14 +13,15 @@ use tracing::warn;
 use types::depth;
 use types::step::Tokens;
 
-/// The most bytes of a server's message that an error repeats.
+/// Maximum number of bytes of a server's message that an error quotes.
 pub(super) const MAX_MESSAGE: usize = 1_000;
 
-/// Fields that only describe an answer and do not go back.
+/// Fields that only describe an answer and are not sent back.
 const ABOUT: [&str; 7] = ["role", "type", "annotations", "audio", "function_call", "logprobs", "token_ids"];
 
-/// A server's own words in an error's body: `error.message` or one of its relatives, else the body. Gemini puts its error into a
-/// list. OpenAI names the refused parameter in a field of its own, which is added if the message does not contain it.
+/// The message in the body of an error response: `error.message` or a similar field, otherwise the body. Gemini puts
+/// its error into a list. OpenAI names the refused parameter in a field of its own; it is added if the message does not
+/// contain it.
 pub(super) fn message_of(body: &str) -> String {
     let parsed: Value = serde_json::from_str(body).unwrap_or_default();
     let parsed = parsed.get(0).unwrap_or(&parsed);
@@ -33,7 +34,7 @@ pub(super) fn message_of(body: &str) -> String {
     }
 }
 
-/// Some servers write null for an absent field.
+/// Reads null as the default, because some servers write null for an absent field.
 pub(super) fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -57,7 +58,7 @@ struct Choice {
     finish_reason: Option<String>,
 }
 
-/// A message, or with `stream` a piece of one.
+/// A message; with `stream` a piece of one.
 #[derive(Default, Deserialize)]
 pub(super) struct Message {
     #[serde(default)]
@@ -71,7 +72,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Content is a text, or with some servers a list of parts.
+    /// The text. `content` is a text, or at some servers a list of parts.
     pub(super) fn text(&self) -> String {
         match &self.content {
             Value::String(text) => text.clone(),
@@ -80,19 +81,19 @@ impl Message {
         }
     }
 
-    /// The fields that go back with the results of its calls.
+    /// Takes the fields that are sent back together with the results of its calls.
     pub(super) fn extra(&mut self) -> Map<String, Value> {
         own(std::mem::take(&mut self.extra))
     }
 }
 
-/// Drops fields that only describe an answer, and fields that are nested too deep for the stores.
+/// Removes fields that only describe an answer, and fields whose nesting exceeds the limit of the stores.
 fn own(mut extra: Map<String, Value>) -> Map<String, Value> {
     extra.retain(|name, value| !value.is_null() && !ABOUT.contains(&name.as_str()) && depth::is_legal(value));
     extra
 }
 
-/// Adds the next piece of a field: appends to texts and lists, replaces the fields of objects.
+/// Adds the next piece of a field: appends to texts and lists, and merges objects.
 pub(super) fn grow(extra: &mut Map<String, Value>, name: String, piece: Value) {
     match (extra.get_mut(&name), piece) {
         (Some(Value::String(known)), Value::String(piece)) => known.push_str(&piece),
@@ -102,7 +103,7 @@ pub(super) fn grow(extra: &mut Map<String, Value>, name: String, piece: Value) {
     }
 }
 
-/// A call, or with `stream` a piece of one.
+/// A tool call; with `stream` a piece of one.
 #[derive(Default, Deserialize)]
 pub(super) struct CallPart {
     #[serde(default)]
@@ -116,7 +117,7 @@ pub(super) struct CallPart {
 }
 
 impl CallPart {
-    /// The fields that go back with its result.
+    /// Takes the fields that are sent back together with its result.
     pub(super) fn extra(&mut self) -> Map<String, Value> {
         own(std::mem::take(&mut self.extra))
     }
@@ -131,7 +132,7 @@ pub(super) struct FunctionPart {
 }
 
 impl FunctionPart {
-    /// A text, or with some servers the object itself.
+    /// The arguments: a text, or at some servers the object itself.
     pub(super) fn arguments(&self) -> String {
         match &self.arguments {
             Value::Null => String::new(),
@@ -152,7 +153,7 @@ pub(super) struct Usage {
 }
 
 impl From<Usage> for Tokens {
-    /// Gemini counts thoughts only in the total.
+    /// Counts the thoughts of Gemini, which reports them only in the total.
     fn from(Usage { prompt_tokens, completion_tokens, total_tokens }: Usage) -> Self {
         let prompt = prompt_tokens.unwrap_or(0);
         let rest = total_tokens.unwrap_or(0).saturating_sub(prompt);
@@ -160,13 +161,13 @@ impl From<Usage> for Tokens {
     }
 }
 
-/// An answer as it was found, before it is judged.
+/// The contents of an answer, before [`judge`] accepts it.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) content: String,
     pub(super) calls: Vec<ToolCall>,
     pub(super) extra: Map<String, Value>,
-    /// The thoughts that were removed from the words.
+    /// The thoughts that were removed from the text.
     pub(super) thoughts: Thoughts,
     pub(super) refusal: Option<String>,
     pub(super) finish_reason: Option<String>,
@@ -174,7 +175,8 @@ pub(super) struct Found {
     pub(super) model: Option<String>,
 }
 
-/// An answer that cannot be read is a passing fault: overloaded servers cut their answers short.
+/// Reads a complete answer. An unreadable answer is a transient fault, because overloaded servers truncate their
+/// answers.
 pub(super) fn read_whole(text: &str, structured: bool) -> Result<Found, Fault> {
     let completion: Completion = serde_json::from_str(text).map_err(|error| {
         Fault::transient(format!("the answer is not a chat completion ({error}): {}", bounded(text, 200)))
@@ -203,23 +205,23 @@ pub(super) fn read_whole(text: &str, structured: bool) -> Result<Found, Fault> {
     })
 }
 
-/// Some servers write an empty text, or the word `null`, before there is a reason.
+/// Some servers send an empty text, or the word `null`, before there is a reason.
 pub(super) fn reason(written: String) -> Option<String> {
     Some(written).filter(|reason| !reason.is_empty() && reason != "null")
 }
 
-/// The question and the settings by which an answer is judged.
+/// The properties of a request and the settings against which its answer is checked.
 pub(super) struct Asked<'q> {
-    /// The model's name in the settings.
+    /// Name of the model in the settings.
     pub(super) name: &'q str,
     pub(super) settings: &'q config::Model,
     pub(super) names: &'q Names<'q>,
     pub(super) structured: bool,
-    /// The calls of earlier answers of the same conversation.
+    /// Number of tool calls in earlier answers of the conversation.
     pub(super) earlier_calls: usize,
 }
 
-/// The answer, if it is one.
+/// Accepts an answer, or returns the fault that it contains.
 pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault> {
     let Found { content, mut calls, mut extra, thoughts, refusal, finish_reason, usage, model } = found;
     if let Some(refusal) = refusal.filter(|refusal| !refusal.is_empty()) {
@@ -231,8 +233,8 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
     let is_empty = content.trim().is_empty() && calls.is_empty();
     match finish_reason.as_deref() {
         Some("length") if !asked.structured || is_empty => return Err(asked.cut_off(is_empty)),
-        // The caller corrects a structure that is not whole: small models often repeat a word until they are stopped, and
-        // seldom do so twice.
+        // The caller asks the model to correct an incomplete structure. Small models often repeat a word until they are
+        // cut off, and seldom do so twice.
         Some("length") if !answer::is_json(&content) => warn!(model = asked.name, "{}", asked.cut_off(false)),
         Some("content_filter") if is_empty => {
             return Err(Fault::permanent("the server's content filter withheld the answer"));
@@ -250,7 +252,7 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
     }
     number(&mut calls, asked);
     if calls.is_empty() {
-        // Only calls are followed by another question of the same conversation.
+        // Only an answer with calls is sent back in another request.
         extra.clear();
     }
     Ok(ModelReply {
@@ -264,8 +266,8 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
     })
 }
 
-/// Gives each call the tool's own name, and an id of its own if the server gave it none, or one that an earlier call of the
-/// answer has.
+/// Replaces the protocol's name in each call by the tool's id, and gives a call without an id, or with the id of an
+/// earlier call of the same answer, a new id.
 fn number(calls: &mut [ToolCall], asked: &Asked<'_>) {
     for at in 0..calls.len() {
         calls[at].name = asked.names.id_of(&calls[at].name).to_owned();
@@ -281,7 +283,7 @@ fn number(calls: &mut [ToolCall], asked: &Asked<'_>) {
 }
 
 impl Asked<'_> {
-    /// A repeat would be cut off, too, and cost as much again.
+    /// The fault of an answer that was cut off. Permanent, because a retry would be cut off too, at the same cost.
     fn cut_off(&self, is_empty: bool) -> Fault {
         let name = self.name;
         let config::Model { max_tokens, max_completion_tokens, .. } = self.settings;
@@ -298,7 +300,7 @@ impl Asked<'_> {
     }
 }
 
-/// `value` with secrets masked in all its texts.
+/// Masks secrets in all texts of `value`.
 pub(super) fn masked(value: &mut Value, masker: &Masker) {
     match value {
         Value::String(text) => *text = masker.mask(text),

@@ -1,7 +1,8 @@
-//! Reading an answer that comes in pieces, as server-sent events.
+//! Reads a streamed answer (server-sent events).
 //!
-//! The limits are for the wait before the first words and for that between two events, so that a long answer may take its time;
-//! a server's comments, which only keep a connection open, do not count. A server that does not know `stream` answers in one piece: that is read as such.
+//! There is one limit for the wait until the first text, and one for the wait between two events, so a long answer may
+//! take its time. Comments, which only keep the connection open, do not reset the wait. A server that does not know
+//! `stream` sends a complete answer, which is accepted.
 
 use super::calls::Calls;
 use super::reply::{Found, Message, Usage, grow, message_of, or_null, read_whole, reason};
@@ -22,15 +23,15 @@ use std::future::Future;
 use std::time::Duration;
 use types::duration;
 
-/// What a stream's last event holds.
+/// Data of the last event of a stream.
 const DONE: &str = "[DONE]";
 
-/// How long to wait for what comes next, each with the setting that says so.
+/// Limits of the waits. An error names the setting behind the limit that was exceeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Until there are words, or a tool is called.
+    /// Limit until the first text or tool call.
     pub(super) first: Duration,
-    /// After that.
+    /// Limit between two events after that.
     pub(super) between: Duration,
 }
 
@@ -40,7 +41,7 @@ impl Patience {
     }
 }
 
-/// Reads an answer to a question that asked for a stream.
+/// Reads the response to a request for a stream. Sends the pieces to `deltas` and returns the complete answer.
 pub(super) async fn read(
     mut response: Response,
     patience: Patience,
@@ -59,7 +60,7 @@ pub(super) async fn read(
         }
     }
     let body = body(head, response);
-    // No event begins like this, but a JSON document or a page does.
+    // No event starts with these characters, but a JSON document or an HTML page does.
     if matches!(first, None | Some(b'{' | b'[' | b'<')) {
         let bytes = within(
             limit,
@@ -75,14 +76,14 @@ pub(super) async fn read(
     }
     let mut answer = Answer::new(masker, deltas, reader);
     match events(body, patience, &mut answer).await {
-        // What comes after the reason is no part of the answer, and some servers leave it out.
+        // The answer is complete when the finish reason has arrived; some servers send nothing after it.
         Err(_) if answer.found.finish_reason.is_some() => Ok(answer.finish()),
         Err(fault) => Err(fault),
         Ok(()) => Ok(answer.finish()),
     }
 }
 
-/// The whole body, within its bound.
+/// The body with its size limited.
 fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, Fault>> {
     let head = stream::once(async move { Ok(Bytes::from(head)) });
     let mut size = 0;
@@ -93,7 +94,7 @@ fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, F
     })
 }
 
-/// Takes every event up to the last one. A stream that ends without it has broken off.
+/// Reads all events up to the last one. A stream that ends without it has broken off.
 async fn events(
     body: impl Stream<Item = Result<Bytes, Fault>>,
     patience: Patience,
@@ -110,7 +111,7 @@ async fn events(
             }
         });
         match next.await? {
-            None => return Err(Fault::transient("the stream broke off before its end")),
+            None => return Err(Fault::transient("the stream ended before the answer was complete")),
             Some(data) if data.trim() == DONE => return Ok(()),
             Some(data) => answer.take(&data)?,
         }
@@ -135,7 +136,9 @@ async fn within<T>(
         Ok(outcome) => outcome,
         Err(_) => {
             let limit = duration::format(limit);
-            Err(Fault::transient(format!("the stream stands still: nothing came for {limit}, the model's `{setting}`")))
+            Err(Fault::transient(format!(
+                "the stream stalled: no data for {limit}, the limit `{setting}` of the model"
+            )))
         }
     }
 }
@@ -160,25 +163,25 @@ struct ChunkChoice {
     finish_reason: Option<String>,
 }
 
-/// How an answer's words are to be read.
+/// How the text of an answer is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
-    /// They are to be a structure.
+    /// The answer must be a JSON structure.
     pub(super) structured: bool,
-    /// They begin with a thought that has no opening tag, as far as is known of the model.
+    /// As far as known, the model's answers start with a thought that has no opening tag.
     pub(super) thinks_first: bool,
 }
 
-/// An answer as far as it has come.
+/// The answer as far as it has arrived.
 struct Answer<'a> {
     masker: &'a Masker,
     pieces: Pieces<'a>,
     deltas: &'a DeltaSink,
     reader: Reader,
     thoughts: Thoughts,
-    /// Words that may be a thought yet.
+    /// Text that may still turn out to be a thought.
     held: Option<String>,
-    /// All words as they came, of an answer that is to be a structure.
+    /// All text as received, if the answer must be a JSON structure.
     raw: String,
     found: Found,
     calls: Calls,
@@ -208,7 +211,7 @@ impl<'a> Answer<'a> {
         self.found.model = chunk.model.or(self.found.model.take());
         let Some(ChunkChoice { mut delta, finish_reason }) = chunk.choices.into_iter().next() else { return Ok(()) };
         for (name, piece) in delta.extra() {
-            // A server that takes the thoughts out by itself leaves none among the words.
+            // A server that separates the thoughts itself leaves none in the text.
             if name.contains("reason") {
                 self.let_go();
             }
@@ -244,7 +247,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Sends the words that were held back: they are no thought.
+    /// Sends the text that was held back, because it is no thought.
     fn let_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.deltas.send(&self.pieces.push(&held));
@@ -264,7 +267,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// An error in the midst of a stream. What it says of itself decides whether a repeat may help.
+/// The fault for an error event. Its code decides whether a retry may help.
 fn told(error: &Value, data: &str) -> Fault {
     let problem = format!("the server ended the stream with an error: {}", message_of(data));
     let code = error["code"].as_u64().or(error["status"].as_u64()).unwrap_or_default();
