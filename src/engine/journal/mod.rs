@@ -5,9 +5,8 @@
 //! once. The operation itself runs at least once: it runs again, under the same idempotency key, only if the crash fell
 //! between its effect and its record.
 //!
-//! Two variants save writes. [`Journal::last_step`] leaves the record of a turn's last step to the commit.
-//! [`Journal::deferred_step`] is for an operation without an effect other than its result; its record is written a
-//! moment later, together with others. A [`Guard`] keeps a worker that has lost its lease from starting a step.
+//! [`Durability`] says when the record of a step is written: before the step returns, a moment later together with
+//! others, or with the commit. A [`Guard`] keeps a worker that has lost its lease from starting a step.
 //!
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
@@ -28,7 +27,7 @@ pub use error::{JournalError, StepError};
 use guard::Nobody;
 pub use guard::{Guard, Holding};
 pub use spending::Spending;
-pub use step::{Done, Label, Stepped};
+pub use step::{Done, Durability, Label, Stepped};
 use types::step::StepRecord;
 
 use base::clock::Clock;
@@ -210,7 +209,7 @@ impl Journal {
 
     /// Runs `operation`, or returns its recorded result if the step is recorded. `key` must be unique in the scope and
     /// must not change when code moves. The operation receives its idempotency key and must send it with its request.
-    /// The result is durable on return.
+    /// The argument `durability` decides when the result is durable.
     ///
     /// Fails without running the operation if the turn is cancelled, the lease is lost, the journal is halted, or the
     /// step is recorded with another input.
@@ -218,27 +217,8 @@ impl Journal {
         &self,
         key: &str,
         label: Label<'_>,
+        durability: Durability<'_, O>,
         input: &I,
-        operation: F,
-    ) -> Result<Stepped<O>, StepError<E>>
-    where
-        I: Serialize + ?Sized,
-        O: Serialize + DeserializeOwned,
-        F: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Done<O>, E>>,
-    {
-        self.last_step(key, label, input, |_| false, operation).await
-    }
-
-    /// Like [`Journal::step`], except for a result after which the turn does nothing else, which `is_last` decides.
-    /// Such a result is kept in memory and written by the commit. Nothing outside has seen it until then, so a repeated
-    /// turn may get another result.
-    pub async fn last_step<I, O, E, F, Fut>(
-        &self,
-        key: &str,
-        label: Label<'_>,
-        input: &I,
-        is_last: impl FnOnce(&O) -> bool,
         operation: F,
     ) -> Result<Stepped<O>, StepError<E>>
     where
@@ -248,8 +228,8 @@ impl Journal {
         Fut: Future<Output = Result<Done<O>, E>>,
     {
         let _under_way = self.turn.under_way.begin();
-        // The step may depend on deferred results, so these must be durable before it has an effect.
-        if !self.turn.deferred.is_empty() {
+        // An operation with an effect may depend on deferred results, so these must be durable before it starts.
+        if !matches!(durability, Durability::Deferred) && !self.turn.deferred.is_empty() {
             self.settle().await?;
         }
         let (step, output) = match self.attempt(key, label, input, operation).await? {
@@ -257,7 +237,18 @@ impl Journal {
             Attempted::Performed(step, output) => (step, output),
         };
         let (ok, ms, key, target) = (step.ok, step.ms, step.key.clone(), step.target.clone());
-        if is_last(&output) {
+        let is_last = match durability {
+            Durability::OnReturn => false,
+            Durability::Deferred => {
+                lock(&self.turn.recorded).insert(key.clone(), Arc::clone(&step));
+                if self.turn.deferred.push(step) >= MAX_DEFERRED {
+                    self.settle().await?;
+                }
+                return Ok(Stepped { output, ok, ms, key, target });
+            }
+            Durability::WithCommitIf(is_last) => is_last(&output),
+        };
+        if is_last {
             lock(&self.turn.notes).push(step);
             return Ok(Stepped { output, ok, ms, key, target });
         }
@@ -270,36 +261,6 @@ impl Journal {
             }
             Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
         }
-    }
-
-    /// Like [`Journal::step`], for an operation that has no effect other than its result, for example a model call. The
-    /// result can be used immediately and is written soon after, together with others. It is durable once
-    /// [`Journal::settle`] has returned. Until then nothing that follows from it may become visible outside, and no
-    /// [`Journal::step`] starts.
-    pub async fn deferred_step<I, O, E, F, Fut>(
-        &self,
-        key: &str,
-        label: Label<'_>,
-        input: &I,
-        operation: F,
-    ) -> Result<Stepped<O>, StepError<E>>
-    where
-        I: Serialize + ?Sized,
-        O: Serialize + DeserializeOwned,
-        F: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Done<O>, E>>,
-    {
-        let _under_way = self.turn.under_way.begin();
-        let (step, output) = match self.attempt(key, label, input, operation).await? {
-            Attempted::Repeated(stepped) => return Ok(stepped),
-            Attempted::Performed(step, output) => (step, output),
-        };
-        let (ok, ms, key, target) = (step.ok, step.ms, step.key.clone(), step.target.clone());
-        lock(&self.turn.recorded).insert(key.clone(), Arc::clone(&step));
-        if self.turn.deferred.push(step) >= MAX_DEFERRED {
-            self.settle().await?;
-        }
-        Ok(Stepped { output, ok, ms, key, target })
     }
 
     /// Writes the deferred steps. On return every step so far is durable.

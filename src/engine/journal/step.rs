@@ -51,3 +51,24 @@ pub struct Stepped<O> {
     /// Target of the call: the name of a model, the target of an action, …
     pub target: String,
 }
+
+/// When the result of a step becomes durable.
+pub enum Durability<'a, O> {
+    /// Before the step returns. For an operation with an effect outside of the turn.
+    OnReturn,
+    /// Soon after the step returns, together with other steps, and at the latest when
+    /// [`Journal::settle`](super::Journal::settle) returns. For an operation whose only effect is its result, such as a
+    /// model call. Until the result is durable nothing that follows from it may become visible outside, and no step with
+    /// another durability starts.
+    Deferred,
+    /// With the commit if the function returns true for the result, else before the step returns. For a result after
+    /// which the turn does nothing else: nothing outside has seen it, so a repeated turn may get another one.
+    WithCommitIf(Box<dyn FnOnce(&O) -> bool + Send + 'a>),
+}
+
+impl<'a, O> Durability<'a, O> {
+    /// [`Durability::WithCommitIf`].
+    pub fn with_commit_if(is_last: impl FnOnce(&O) -> bool + Send + 'a) -> Self {
+        Self::WithCommitIf(Box::new(is_last))
+    }
+}

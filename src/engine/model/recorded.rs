@@ -2,7 +2,7 @@
 //! like any other result, so that a turn which has continued without an answer does the same when it is repeated.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
-use crate::journal::{Done, Journal, JournalError, Label, StepError, Stepped};
+use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError, Stepped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::convert::Infallible;
@@ -47,14 +47,14 @@ pub async fn ask(
 /// Calls `model` unless the step is recorded, and returns the text. `target` is the name in the settings; of several
 /// models the record has the one that answered. `input` is the data on which the prompt depends, not the rendered
 /// prompt, so that a prompt file may be edited while turns are in flight. If `is_last` returns true for the answer, the
-/// commit writes its record ([`Journal::last_step`]).
+/// commit writes its record ([`Durability::WithCommitIf`]).
 pub async fn ask_last(
     journal: &Journal,
     key: &str,
     (target, model): (&str, &dyn Model),
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
-    is_last: impl FnOnce(&str) -> bool,
+    is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
@@ -70,7 +70,7 @@ pub async fn say_last(
     (target, model): (&str, &dyn Model),
     input: &(impl Serialize + ?Sized),
     (mut request, deltas): (ModelRequest, DeltaSink),
-    is_last: impl FnOnce(&str) -> bool,
+    is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
@@ -84,18 +84,18 @@ async fn said<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     (key, target): (&str, &str),
     input: &(impl Serialize + ?Sized),
     answer: impl FnOnce(String) -> Fut,
-    is_last: impl FnOnce(&str) -> bool,
+    is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
     let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
-    let step = journal.last_step(key, label, input, ends, |idempotency_key| async move {
+    let step = journal.step(key, label, Durability::with_commit_if(ends), input, |idempotency_key| async move {
         Ok::<_, Infallible>(done(answer(idempotency_key).await, |reply| Outcome::Content(reply.content)))
     });
     text(recorded(step.await)?)
 }
 
 /// Calls `model`, which may call tools, unless the step is recorded, and streams the answer to `deltas`. A recorded
-/// step streams nothing. The answer can be used before its record is durable ([`Journal::deferred_step`]).
+/// step streams nothing. The answer can be used before its record is durable ([`Durability::Deferred`]).
 pub async fn converse(
     journal: &Journal,
     key: &str,
@@ -133,7 +133,7 @@ async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     answer: impl FnOnce(String) -> Fut,
 ) -> Result<Stepped<Spoken>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
-    let step = journal.deferred_step(key, label, input, |idempotency_key| async move {
+    let step = journal.step(key, label, Durability::Deferred, input, |idempotency_key| async move {
         let spoken = |ModelReply { content, tool_calls, extra, tokens, .. }| {
             Outcome::Spoken(Spoken { content, tool_calls, extra, tokens })
         };

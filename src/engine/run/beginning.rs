@@ -3,7 +3,7 @@
 use super::conversation;
 use crate::execution::stored::StoredDefinitions;
 use crate::execution::{Services, TurnError};
-use crate::journal::{Done, Journal, Label, StepError};
+use crate::journal::{Done, Durability, Journal, Label, StepError};
 use crate::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
 use serde::{Deserialize, Serialize};
 use storage::store::StoreError;
@@ -57,7 +57,7 @@ pub(super) async fn begin(
 ) -> Result<Result<Begun, String>, TurnError> {
     let label = Label { kind: BEGIN, target: workflow_id };
     let work = |_| async move { settle(services, workflow_id, query, session).await.map(Done::ok) };
-    let beginning: Beginning = match Box::pin(journal.step(BEGIN, label, workflow_id, work)).await {
+    let beginning: Beginning = match Box::pin(journal.step(BEGIN, label, Durability::OnReturn, workflow_id, work)).await {
         Ok(stepped) => stepped.output,
         Err(StepError::Journal(error)) => return Err(error.into()),
         Err(StepError::Operation(Unable::Pin(PinError::Unfit(problem)))) => return Ok(Err(problem)),

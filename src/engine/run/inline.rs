@@ -8,7 +8,7 @@ use super::speech::Output;
 use super::work::{Unended, Working, work};
 use crate::execution::speech::Speech;
 use crate::execution::{CancelReason, Services, TurnError};
-use crate::journal::{Done, Guard, Journal, Label, StepError};
+use crate::journal::{Done, Durability, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
@@ -174,7 +174,7 @@ impl Inline<'_> {
             asking: Arc::clone(&self.asking),
         };
         let label = Label { kind: "run", target: self.workflow_id };
-        let step = journal.step(END, label, END, |_| async {
+        let step = journal.step(END, label, Durability::OnReturn, END, |_| async {
             let RunEnd { outcome, usage, event } = work(services, self.outlet(), begun, working).await?;
             let (output, failure) = match outcome {
                 Ok(output) => (Some(output), None),

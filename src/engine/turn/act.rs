@@ -6,7 +6,7 @@ use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
 use crate::action::{ActionResult, skill, tool};
 use crate::execution::TurnError;
-use crate::journal::{Done, Label, StepError, Stepped};
+use crate::journal::{Done, Durability, Label, StepError, Stepped};
 use crate::model::ModelError;
 use crate::run::{Inline, InlineEnd, Suspended};
 use crate::turn::flow;
@@ -27,7 +27,7 @@ impl Turn<'_> {
         let key = format!("{iteration}/act");
         let label = Label { kind, target: &action.target };
         let journal = self.journal.clone();
-        let step = journal.step(&key, label, action, |idempotency_key| async move {
+        let step = journal.step(&key, label, Durability::OnReturn, action, |idempotency_key| async move {
             let result = if action.kind == ActionKind::Skill {
                 skill::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
             } else {

@@ -6,7 +6,7 @@ use crate::action::ActionResult;
 use crate::action::outcome::{self, Called};
 use crate::action::system::Operation;
 use crate::execution::{CancelReason, TurnError};
-use crate::journal::{Done, Label, StepError, Stepped};
+use crate::journal::{Done, Durability, Label, StepError, Stepped};
 use base::http_client::bounded;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
@@ -128,7 +128,7 @@ impl Turn<'_> {
         let (http, journal) = (&self.services.http, self.journal.clone());
         let label = Label { kind: "handoff", target: event };
         let input = (event, summary);
-        let step = journal.step(key, label, &input, |idempotency_key| async move {
+        let step = journal.step(key, label, Durability::OnReturn, &input, |idempotency_key| async move {
             let begun = Instant::now();
             let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
             outcome::of_result(Called { kind: "handoff", target: event, known: true }, &result, begun.elapsed());

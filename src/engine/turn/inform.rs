@@ -7,7 +7,7 @@ use super::placeholder::is_placeholder;
 use super::prompt::{self, KnowledgeReply};
 use super::state::Turn;
 use crate::execution::{CancelReason, TurnError};
-use crate::journal::{Done, Label, StepError, Stepped};
+use crate::journal::{Done, Durability, Label, StepError, Stepped};
 use crate::knowledge::index::Index;
 use crate::knowledge::{Hit, library};
 use crate::model::delta::deltas;
@@ -72,7 +72,7 @@ impl Turn<'_> {
         };
         let key = format!("{iteration}/knowledge");
         let stepped: Stepped<Vec<Hit>> =
-            match journal.last_step(&key, label, &(message, decided), |_| true, search).await {
+            match journal.step(&key, label, Durability::with_commit_if(|_| true), &(message, decided), search).await {
                 Ok(stepped) => stepped,
                 Err(StepError::Journal(error)) => return Err(error.into()),
                 Err(StepError::Operation(never)) => match never {},

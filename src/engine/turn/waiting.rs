@@ -6,7 +6,7 @@
 use super::handoff::TIMEOUT_INDEX;
 use super::state::Turn;
 use crate::execution::{CancelReason, TurnError};
-use crate::journal::{Done, Journal, Label, StepError};
+use crate::journal::{Done, Durability, Journal, Label, StepError};
 use crate::prompt::is_chinese;
 use crate::run::{self, LEFT, Suspended, UNANSWERED};
 use crate::workflow::Question;
@@ -98,7 +98,7 @@ impl Turn<'_> {
         let journal = call.journal.scope(&call.prefix);
         // Of questions that wait side by side, the one that was recorded first is asked.
         let key_of_step = paused_key(asked);
-        let step = journal.step(&key_of_step, label, &asked, |_| async { Ok::<_, Infallible>(Done::ok(paused)) });
+        let step = journal.step(&key_of_step, label, Durability::OnReturn, &asked, |_| async { Ok::<_, Infallible>(Done::ok(paused)) });
         let Paused { question, .. } = match Box::pin(step).await {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),

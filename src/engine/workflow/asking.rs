@@ -1,7 +1,7 @@
 //! Asking the user in the middle of a flow. The flow stays where it asks, its turn ends with the question, and the turn of the
 //! next message repeats it over its journal: the question is answered then, and it goes on.
 
-use crate::journal::{Done, Journal, JournalError, Label, StepError};
+use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
@@ -207,7 +207,7 @@ impl Asking {
         let reply = self.reply(&journal.full_key(key));
         let said = reply.map(|reply| question.chosen(&reply.text)).unwrap_or_default();
         let label = Label { kind: "ask", target: key };
-        let step = journal.step(key, label, &question.text, |_| async { Ok::<_, Infallible>(Done::ok(said)) });
+        let step = journal.step(key, label, Durability::OnReturn, &question.text, |_| async { Ok::<_, Infallible>(Done::ok(said)) });
         match step.await {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error),

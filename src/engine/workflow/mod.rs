@@ -12,7 +12,7 @@ pub use asking::Question;
 pub use function::IntoFlow;
 
 use crate::action::params;
-use crate::journal::{Done, Journal, JournalError, Label, StepError};
+use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError};
 use crate::model::delta::{Deltas, deltas};
 use crate::model::{Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, recorded};
 use asking::Asking;
@@ -122,7 +122,7 @@ impl FlowContext {
         let key = &own_key(key);
         let label = Label { kind: "flow", target: key };
         let work = |idempotency_key| async move { operation(idempotency_key).await.map(Done::ok) };
-        match self.journal.step(key, label, input, work).await {
+        match self.journal.step(key, label, Durability::OnReturn, input, work).await {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(error)) => Err(FlowError::failed(error)),

@@ -6,7 +6,7 @@ use super::wire::Wire;
 use crate::conformance::kit::grant;
 use crate::support::backend::embedded;
 use base::clock::Clock;
-use engine::journal::{Done, Guard, Journal, JournalError, Label, StepError};
+use engine::journal::{Done, Durability, Guard, Journal, JournalError, Label, StepError};
 use std::convert::Infallible;
 use std::sync::Arc;
 use storage::store::Store;
@@ -28,9 +28,9 @@ async fn after_a_step_whose_record_failed_none_of_the_attempt_begins() {
     let journal = journal(&inner).await;
     let label = Label { kind: "tool", target: "t" };
     let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
-    let failed = journal.step("a", label, "a", answer).await;
+    let failed = journal.step("a", label, Durability::OnReturn, "a", answer).await;
     assert!(matches!(failed, Err(StepError::Journal(JournalError::Store(_)))));
-    let begun = journal.step("b", label, "b", answer).await;
+    let begun = journal.step("b", label, Durability::OnReturn, "b", answer).await;
     assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "nothing more begins");
     assert_eq!(inner.steps("s", "m-1").await.unwrap().len(), 1, "the next attempt begins from it");
 }
@@ -41,9 +41,9 @@ async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
     let journal = journal(&inner).await;
     let label = Label { kind: "model", target: "m" };
     let answer = async |_| Ok::<_, Infallible>(Done::ok("好".to_owned()));
-    journal.deferred_step("a", label, "a", answer).await.unwrap();
+    journal.step("a", label, Durability::Deferred, "a", answer).await.unwrap();
     let (end, ends) = tokio::sync::oneshot::channel();
-    let under_way = journal.deferred_step("b", label, "b", async |key| {
+    let under_way = journal.step("b", label, Durability::Deferred, "b", async |key| {
         ends.await.unwrap();
         answer(key).await
     });
@@ -55,7 +55,7 @@ async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
     let (ended, failed) = tokio::join!(under_way, fails);
     ended.expect("what is under way comes to its end");
     assert!(matches!(failed, Err(JournalError::Store(_))), "{failed:?}");
-    let begun = journal.deferred_step("c", label, "c", answer).await;
+    let begun = journal.step("c", label, Durability::Deferred, "c", answer).await;
     assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "nothing more begins");
     let refused = journal.settle().await;
     assert!(matches!(refused, Err(JournalError::Halted)), "{refused:?}");

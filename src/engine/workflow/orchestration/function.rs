@@ -4,7 +4,7 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::part::{Part, Told};
 use super::task_agent;
-use crate::journal::{Done, Label, StepError};
+use crate::journal::{Done, Durability, Label, StepError};
 use crate::model::delta::Deltas;
 use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
 use async_trait::async_trait;
@@ -76,7 +76,7 @@ pub(super) async fn run(
 /// Records the output of a function, or reads it back: a repeated run continues with the recorded output.
 async fn returned(part: &Part, id: &str, input: &str, output: String) -> Result<Arc<str>, Failure> {
     let (journal, label) = (part.journal(), Label { kind: "flow", target: id });
-    let step = journal.deferred_step(RETURNED, label, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });
+    let step = journal.step(RETURNED, label, Durability::Deferred, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });
     match step.await {
         Ok(stepped) => Ok(stepped.output.into()),
         Err(StepError::Journal(error)) => Err(error.into()),

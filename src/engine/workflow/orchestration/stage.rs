@@ -6,7 +6,7 @@ use super::part::{Part, Told};
 use super::pinned::Runnable;
 use super::workflow::{self, Output};
 use super::{function, task_agent};
-use crate::journal::{Done, Label, StepError};
+use crate::journal::{Done, Durability, Label, StepError};
 use definitions::workflow::definition::{Shape, Stage, Target};
 use definitions::workflow::scope::Scope;
 use std::borrow::Cow;
@@ -97,7 +97,7 @@ async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
     let label = Label { kind: "stage", target: part.path() };
     let unknown = || RunFailure { path: part.path().to_owned(), cause: "it failed".into(), attempts: 1 };
     let journal = part.journal();
-    let step = journal.step(FAILED, label, FAILED, |_| async {
+    let step = journal.step(FAILED, label, Durability::OnReturn, FAILED, |_| async {
         Ok::<_, Infallible>(Done { ok: false, ..Done::ok(failure.unwrap_or_else(unknown)) })
     });
     match Box::pin(step).await {

@@ -7,7 +7,7 @@ use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
 use super::part::{Part, Told};
 use crate::action::{ActionResult, tool};
-use crate::journal::{Done, Label, StepError};
+use crate::journal::{Done, Durability, Label, StepError};
 use crate::model::delta::{Deltas, deltas};
 use crate::model::paced::Paced;
 use crate::model::recorded::{self, Spoken};
@@ -117,7 +117,7 @@ impl<'a> Conversation<'a> {
         let (services, agent) = (self.part.services(), &self.agent.config);
         let (journal, asked) = (self.part.journal(), (&call.name, &call.arguments));
         let label = Label { kind: "tool", target: &call.name };
-        let run = journal.step(step, label, &asked, |idempotency_key| async move {
+        let run = journal.step(step, label, Durability::OnReturn, &asked, |idempotency_key| async move {
             let result = match params(asked.1) {
                 Ok(params) => {
                     let action = Action { kind: ActionKind::Tool, target: asked.0.clone(), params };
