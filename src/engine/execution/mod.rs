@@ -27,110 +27,112 @@ use storage::store::{Store, StoreError};
 use thiserror::Error;
 use types::timestamp::Timestamp;
 
-/// The most bytes of a reason's detail, which the session document carries.
+/// Limit in bytes on [`CancelReason::detail`], which is stored in the session document.
 const MAX_DETAIL: usize = 1_000;
 
 /// The reason of a turn that a budget has ended.
 pub(crate) const TOKEN_BUDGET: &str = "token_budget";
 
-/// What turns work with; one per process.
+/// Everything that the turns of a process share: connections, registries and settings.
 pub struct Services {
-    /// Where events go.
+    /// Publishes events and jobs.
     pub queue: Arc<dyn Queue>,
-    /// Where journal, plans and agents are.
+    /// Holds sessions, journals, plans and definitions.
     pub store: Arc<dyn Store>,
     /// Models by name.
     pub models: Models,
-    /// All prompts.
+    /// Prompt templates by name.
     pub prompts: Prompts,
-    /// Plans as prompts show them.
+    /// Cache of the texts that plans contribute to prompts.
     pub shown: ShownPlans,
-    /// Calls skills and tools.
+    /// HTTP client for skills, tools and handoff endpoints.
     pub http: HttpCaller,
-    /// Functions registered as tools.
+    /// Rust functions registered as tools.
     pub tools: Tools,
-    /// Functions registered as flows.
+    /// Rust functions registered as flows.
     pub flows: Flows,
-    /// What agents answer from.
+    /// Search indexes over the agents' knowledge files.
     pub knowledge: Library,
-    /// Workflows and task agents.
+    /// Finds workflows and task agents by id and hash.
     pub definitions: Arc<StoredDefinitions>,
-    /// The most that a run of a workflow may take.
+    /// Upper bounds for every workflow run.
     pub limits: WorkflowLimits,
-    /// The tokens that agents may use.
+    /// Token budgets of the agents, and the tokens that they have used.
     pub budgets: Arc<Budgets>,
-    /// The setting retention.turns: so long a flow that waits has its steps.
+    /// The setting `retention.turns`: how long the steps of a turn are kept. A waiting flow cannot continue without
+    /// its steps.
     pub keep_turns: Duration,
-    /// What turns and their worker go by.
+    /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }
 
 impl Services {
-    /// Where journals are kept, and the clock of their times.
+    /// The store and the clock with which journals are opened.
     pub(crate) fn place(&self) -> (Arc<dyn Store>, Clock) {
         (Arc::clone(&self.store), self.clock.clone())
     }
 }
 
-/// Which turn it is.
+/// Identity of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnId {
-    /// What its records go under: the id of its first job, unless an earlier turn has that.
+    /// Key of the turn's record and steps: the id of its first job, unless an earlier turn already uses that id.
     pub id: String,
-    /// When the stream took that job.
+    /// Time at which the queue stored that job.
     pub at: Timestamp,
 }
 
-/// Why a turn did not come to its end.
+/// Why a turn has no change to commit.
 #[derive(Debug, Error)]
 pub enum TurnError {
-    /// Queue or store are away: the turn is repeated later, and no attempt is counted.
+    /// The queue or the store is unreachable. The turn is repeated later, and the attempt does not count.
     #[error("{0}")]
     Infrastructure(String),
-    /// The lane of another session is full, and the turn has to publish a job there: the turn is repeated later, and no attempt
-    /// is counted.
+    /// The turn must publish a job to another session's lane, and that lane is full. The turn is repeated later, and
+    /// the attempt does not count.
     #[error("{0}")]
     NoRoom(String),
-    /// The journal does not match the code that repeats it: repeating is of no use.
+    /// The journal does not match the code that replays it. Another attempt would fail in the same way.
     #[error("{0}")]
     Replay(String),
-    /// Another worker that believed to hold the lane has taken the turn another way, and was first: the turn is repeated,
-    /// over what that one has recorded.
+    /// Another worker, which also believed that it held the lease, recorded a different step first. The turn is
+    /// repeated and replays that worker's steps.
     #[error("{0}")]
     Overtaken(String),
-    /// The store refuses or cannot read something of this turn, or the queue what it says: repeated, as an attempt.
+    /// The store refuses or cannot read data of this turn, or the queue refuses an event of it. The turn is repeated,
+    /// and the attempt counts.
     #[error("{0}")]
     Failed(String),
-    /// The lane is somebody else's by now: nothing more of this turn may be seen.
+    /// Another worker has taken over the lane. This worker must not publish or write anything else for the turn.
     #[error("the lane was taken over")]
     Lost,
-    /// An operator cancels the turn: it is given up.
+    /// An operator has cancelled the turn. The worker ends it with [`give_up`](crate::turn::give_up).
     #[error("the turn is cancelled")]
     Cancelled,
 }
 
-/// Why a turn has to be cancelled: `reason`, `reason: detail` on the wire.
+/// Why a turn is cancelled. On the wire `word`, or `word: detail`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelReason {
-    /// One of the words of CONTRACT.md.
+    /// Machine-readable reason, one of those listed in `docs/contract/nats.md`.
     pub word: &'static str,
-    /// More, for operators.
+    /// Explanation for operators; may be empty.
     pub detail: String,
 }
 
 impl CancelReason {
-    /// A reason with detail; an empty one is left out.
+    /// Creates a reason, and cuts `detail` to its limit. `detail` may be empty.
     pub fn new(word: &'static str, detail: impl Into<String>) -> Self {
         Self { word, detail: bounded(&detail.into(), MAX_DETAIL) }
     }
 
-    /// No model has answered, or none was to be asked.
+    /// Reason for a model call that failed: `token_budget` if a budget is spent, else `model_unavailable`.
     pub fn of_model(error: &ModelError) -> Self {
         let word = if matches!(error, ModelError::Spent { .. }) { TOKEN_BUDGET } else { "model_unavailable" };
         Self::new(word, error.to_string())
     }
 
-    /// An operator has said so.
+    /// Reason for an operator's command, with the operator's name and the text that they gave.
     pub fn operator(reason: Option<&str>, by: Option<&str>) -> Self {
         Self::new("operator", [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": "))
     }

@@ -6,22 +6,23 @@ use std::time::Duration;
 use storage::queue::{From, Queue, QueueError};
 use types::event::{Event, ReplyKind, StepEvent};
 
-/// How long the stream may take to come to the mark.
+/// Timeout for each event on the way to the mark.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is wanted of a session's events, up to a `mark` that is on its stream.
+/// Reads a session's events from the start of its stream up to `mark`, and returns those that `wanted` selects. Fails
+/// if the stream is silent for longer than the timeout.
 pub(crate) async fn read_back<T>(
     queue: &dyn Queue,
     mark: &StepEvent,
     wanted: impl Fn(Event) -> Option<T>,
 ) -> Result<Vec<T>, TurnError> {
-    // A session may have any number of events: as long as they come, they are read.
-    let late = |_| TurnError::Infrastructure("the events do not come".into());
+    // The timeout applies to each event, not to all of them: a session may have any number of events.
+    let late = |_| TurnError::Infrastructure("timed out reading the session's events from the queue".into());
     let opened = tokio::time::timeout(PATIENCE, queue.events(&mark.session_id, From::After(0))).await;
     let mut stream = opened.map_err(late)??;
     let mut found = Vec::new();
     loop {
-        let ended = || QueueError::Unavailable("the stream of events has ended".into());
+        let ended = || QueueError::Unavailable("the stream of events ended before the expected mark".into());
         let event = tokio::time::timeout(PATIENCE, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
         match Event::decode(event.event_type, &event.payload) {
             Ok(Event::Step(step)) if step == *mark => return Ok(found),
@@ -31,7 +32,7 @@ pub(crate) async fn read_back<T>(
     }
 }
 
-/// More than a greeting, an interim message or the promise of a human.
+/// True for a real reply: anything but a greeting, an interim text or a handoff text.
 pub(crate) fn is_answer(kind: ReplyKind) -> bool {
     !matches!(kind, ReplyKind::Greeting | ReplyKind::Interim | ReplyKind::Handoff)
 }

@@ -1,4 +1,4 @@
-//! What a plan gives to the prompts of all its turns, as text: made once for each plan.
+//! Texts that a plan contributes to the prompts of its turns. They are rendered once for each plan and cached.
 
 use super::Services;
 use crate::action::tool::{Tools, described};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 use types::agent::{AgentConfig, Skill, Tool};
 use types::plan::Plan;
 
-/// So many plans are kept.
+/// Capacity of the cache, in plans.
 const PLANS: u64 = 1_000;
 
-/// See the module.
+/// The texts of one plan, by their names in the prompts.
 pub(crate) struct Shown(Vec<(&'static str, SharedText)>);
 
 impl Shown {
@@ -30,13 +30,13 @@ impl Shown {
         Self(texts.into_iter().map(|(name, text)| (name, text.into())).collect())
     }
 
-    /// The texts by their names in the prompts.
+    /// Iterates over the names and texts.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, SharedText)> {
         self.0.iter().cloned()
     }
 }
 
-/// The plans used last, by the hash of their configuration.
+/// Cache of the texts of recently used plans, by the hash of their agent file.
 pub struct ShownPlans(Cache<String, (Weak<Plan>, Arc<Shown>)>);
 
 impl Default for ShownPlans {
@@ -46,9 +46,10 @@ impl Default for ShownPlans {
 }
 
 impl ShownPlans {
-    /// What the plan gives, with the flows of its agent.
+    /// Returns the texts of `plan`, with the flows of `agent`. Renders them on a cache miss.
     pub(crate) fn of(&self, plan: &Arc<Plan>, agent: &AgentConfig, services: &Services) -> Arc<Shown> {
-        // By its place in memory, which is all of it: there is no other plan as long as this one is kept.
+        // Compares addresses instead of contents. The weak reference keeps the allocation, so no other plan can get
+        // its address.
         let same = |(known, _): &(Weak<Plan>, _)| known.as_ptr() == Arc::as_ptr(plan);
         if let Some((_, shown)) = self.0.get(&plan.hash).filter(same) {
             return shown;
@@ -59,7 +60,7 @@ impl ShownPlans {
     }
 }
 
-/// Skills without their calls: the model has no use for addresses and headers.
+/// Skills as the model sees them. Without their HTTP calls: URLs and headers are no use to the model.
 pub(crate) fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
     let seen = skills.iter().map(|skill| {
         let function = functions.params(&skill.id).filter(|_| skill.http.is_none());
@@ -69,6 +70,7 @@ pub(crate) fn skills_seen(skills: &[Skill], functions: &Tools) -> Value {
     seen.collect()
 }
 
+/// Tools as the model sees them, without their HTTP calls.
 pub(crate) fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
     let seen = tools.iter().map(|tool| {
         let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
@@ -78,7 +80,7 @@ pub(crate) fn tools_seen(tools: &[Tool], functions: &Tools) -> Value {
     seen.collect()
 }
 
-/// A flow with typed params is shown with them, any other by its id alone.
+/// Flows as the model sees them: a flow with typed params as an object with its schema, any other flow as its id.
 pub(crate) fn flows_seen(ids: &[String], flows: &Flows) -> Value {
     let seen = ids.iter().map(|id| match flows.params(id) {
         Some(schema) => {

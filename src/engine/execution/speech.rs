@@ -1,8 +1,9 @@
-//! What a turn says while it is made: pieces of a text as `chunk` replies, of which the whole follows them (CONTRACT.md, "Reply").
+//! Streaming replies: a turn publishes a text as `chunk` replies while the model writes it, and the whole text after
+//! them. `docs/contract/nats.md` describes the format.
 //!
-//! A turn has one such text at a time. A stream of pieces that takes another one's place names it, and so does a whole text that
-//! is not the one whose pieces were said; so whoever shows them knows at any moment what stands. That holds for a turn
-//! that is repeated, too: what has been said of it is read back first.
+//! A turn has one open chunk stream at a time. A new stream, or a whole text that does not continue the open stream,
+//! names the open stream in `supersedes`. So a channel always knows which text counts. A repeated turn first reads
+//! its published chunks back, so that this also holds across attempts.
 
 use super::read_back::is_answer;
 use crate::journal::Guard;
@@ -16,7 +17,7 @@ use storage::queue::Queue;
 use tracing::debug;
 use types::event::{EventType, OutEvent, Reply, ReplyKind};
 
-/// See the module. Shared by all that speaks in a turn.
+/// The open chunk stream of a turn. All parts of the turn that publish chunks share it.
 pub(crate) struct Speech {
     clock: Clock,
     said: Mutex<Said>,
@@ -24,46 +25,47 @@ pub(crate) struct Speech {
 
 #[derive(Default)]
 struct Said {
-    /// What all pieces have in common; its id is what theirs begin with.
+    /// Template of all chunks. Its id is the prefix of their ids.
     voice: Option<Reply>,
-    /// The text whose end is not there yet.
+    /// The chunk stream whose whole text has not been published yet.
     open: Option<Open>,
 }
 
-/// A text as far as it has been said.
+/// A chunk stream and its text so far.
 struct Open {
     stream_id: String,
     text: String,
 }
 
 impl Open {
-    /// A stream begins and ends with a word, a whole text as its model wrote it.
+    /// True if `text` starts with the streamed text. White space at the start of `text` does not count, since a
+    /// stream starts with a word.
     fn begins(&self, text: &str) -> bool {
         text.trim_start().starts_with(&self.text)
     }
 }
 
-/// How a whole text stands to the pieces that were said before it.
+/// How a whole text relates to the open chunk stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// They are its beginning.
+    /// The stream whose chunks are the beginning of the text.
     pub(crate) stream_id: Option<String>,
-    /// They are another text's.
+    /// The stream whose chunks belong to another text, which this one replaces.
     pub(crate) supersedes: Option<String>,
 }
 
 impl Speech {
-    /// Without texts so far.
+    /// Creates it without an open stream.
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, said: Mutex::default() }
     }
 
-    /// What is said from now on is said like `voice`.
+    /// Sets the template of the following chunks.
     pub(crate) fn speak(&self, voice: Reply) {
         self.said().voice = Some(voice);
     }
 
-    /// A piece of the text, to be published.
+    /// Returns the event of a chunk, or `None` before [`Turn::speaking`] was called.
     pub(crate) fn chunk(&self, delta: &Delta) -> Option<OutEvent> {
         let mut said = self.said();
         let voice = said.voice.clone()?;
@@ -87,12 +89,12 @@ impl Speech {
         })
     }
 
-    /// True when what has been said is the beginning of `text`.
+    /// True if the open stream is the beginning of `text`.
     pub(crate) fn is_of(&self, text: &str) -> bool {
         self.said().open.as_ref().is_some_and(|open| open.begins(text))
     }
 
-    /// The text is whole, or another one takes its place.
+    /// Closes the open stream, because the whole text `text` follows it or replaces it.
     pub(crate) fn end(&self, text: &str) -> Ended {
         match self.said().open.take() {
             None => Ended::default(),
@@ -101,7 +103,7 @@ impl Speech {
         }
     }
 
-    /// Takes over what this turn has said before.
+    /// Adopts a reply that an earlier attempt of this turn has published.
     pub(crate) fn recall(&self, reply: &Reply) {
         let mut said = self.said();
         match &reply.stream_id {
@@ -119,7 +121,7 @@ impl Speech {
 }
 
 impl Said {
-    /// Answers the stream whose place this one takes, if it takes one.
+    /// Appends a piece to its stream. Returns the stream that this one supersedes, if it is a new one.
     fn goes_on(&mut self, stream_id: &str, piece: &str) -> Option<String> {
         if let Some(open) = self.open.as_mut().filter(|open| open.stream_id == stream_id) {
             open.text.push_str(piece);
@@ -130,7 +132,7 @@ impl Said {
     }
 }
 
-/// Says the pieces of an answer as they come.
+/// Publishes the pieces of a model's answer as chunks.
 pub(crate) struct Voice {
     pub(crate) speech: Arc<Speech>,
     pub(crate) queue: Arc<dyn Queue>,
@@ -138,7 +140,8 @@ pub(crate) struct Voice {
 }
 
 impl Voice {
-    /// Returns at the answer's end. A piece that cannot be published ends its stream, not the turn: the whole text follows.
+    /// Publishes all pieces, and returns at the end of the answer. If a chunk cannot be published, the rest is not
+    /// published as chunks; the whole text still follows.
     pub(crate) async fn say(&self, pieces: Deltas) {
         let mut paced = Paced::new(pieces);
         let mut heard = true;
@@ -154,7 +157,7 @@ impl Voice {
             return false;
         }
         let (session_id, published) = (chunk.session_id.clone(), self.queue.emit([chunk].into()).await);
-        published.inspect_err(|problem| debug!(session_id, "the text is said when it is whole: {problem}")).is_ok()
+        published.inspect_err(|problem| debug!(session_id, "chunk not published: {problem}")).is_ok()
     }
 }
 
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!(said(&speech, "b", 1, "说").supersedes, None);
         assert!(speech.is_of("后说完") && !speech.is_of("先"));
         assert_eq!(speech.end("\n后说完"), Ended { stream_id: Some("b".into()), supersedes: None });
-        assert_eq!(speech.end("再说"), Ended::default(), "it ends once");
+        assert_eq!(speech.end("再说"), Ended::default(), "a stream is closed once");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Workflows and task agents by id: those of the store, then those that come with the program, which need no apply.
+//! Lookup of workflows and task agents by id: first in the store, then among the built-in ones, which need no
+//! registration.
 
 use crate::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use storage::store::{self, Listed, Store, StoreError};
 use tracing::error;
 
-/// The compiled-in workflows by id.
+/// The built-in workflows by id.
 static WORKFLOWS: LazyLock<BTreeMap<String, Arc<WorkflowRecord>>> = LazyLock::new(|| {
     let good = read::builtin().into_iter().filter_map(|(path, workflow)| {
         let workflow = workflow.inspect_err(|problem| error!("{}: {problem}", path.display())).ok()?;
@@ -19,7 +20,7 @@ static WORKFLOWS: LazyLock<BTreeMap<String, Arc<WorkflowRecord>>> = LazyLock::ne
     good.collect()
 });
 
-/// The compiled-in agents by id.
+/// The built-in agents by id.
 static AGENTS: LazyLock<BTreeMap<String, Arc<AgentRecord>>> = LazyLock::new(|| {
     let good = load::builtin().into_iter().filter_map(|(path, agent)| {
         let agent = agent.inspect_err(|problem| error!("{}: {problem}", path.display())).ok()?;
@@ -28,17 +29,18 @@ static AGENTS: LazyLock<BTreeMap<String, Arc<AgentRecord>>> = LazyLock::new(|| {
     good.collect()
 });
 
-/// The ids of the workflows that come with the program.
+/// Returns the ids of the built-in workflows.
 pub fn builtin_workflows() -> impl Iterator<Item = String> {
     WORKFLOWS.keys().cloned()
 }
 
-/// The workflow of that id: as registered last, or as it comes with the program.
+/// Returns the workflow with this id: the registered one, else the built-in one.
 pub async fn workflow(store: &dyn Store, id: &str) -> store::Result<Option<Arc<WorkflowRecord>>> {
     Ok(store.workflow(id).await?.or_else(|| WORKFLOWS.get(id).cloned()))
 }
 
-/// The hash of what runs under an id: that of the workflow, else that of a task agent by itself (O-03).
+/// Returns the hash of the definition that a run of `id` executes: a workflow, else a task agent as a workflow of one
+/// stage.
 pub async fn runs(store: &dyn Store, id: &str) -> store::Result<Option<String>> {
     if let Some(workflow) = workflow(store, id).await? {
         return Ok(Some(workflow.hash.clone()));
@@ -47,8 +49,8 @@ pub async fn runs(store: &dyn Store, id: &str) -> store::Result<Option<String>> 
     Ok(agent.filter(|agent| agent.config.is_task_agent()).map(|agent| agent.hash.clone()))
 }
 
-/// All of them that can be read, by id. A stored one goes before that of the program even when it cannot be read: the program's
-/// own does not run instead.
+/// Returns all workflows, sorted by id. A stored workflow hides the built-in one with its id even if it is
+/// unreadable, since the built-in one must not run instead.
 pub async fn workflows(store: &dyn Store) -> store::Result<Listed<WorkflowRecord>> {
     let Listed { good, damaged } = store.workflows().await?;
     let mut by_id = WORKFLOWS.clone();
@@ -57,7 +59,7 @@ pub async fn workflows(store: &dyn Store) -> store::Result<Listed<WorkflowRecord
     Ok(Listed { good: by_id.into_values().collect(), damaged })
 }
 
-/// All agents that are applied, by id, and after them the task agents that come with the program.
+/// Returns all applied agents, sorted by id, followed by the built-in task agents.
 pub async fn agents(store: &dyn Store) -> store::Result<Listed<AgentRecord>> {
     let mut agents = store.agents().await?;
     let read = agents.good.iter().map(|agent| agent.id().to_owned());
@@ -67,20 +69,21 @@ pub async fn agents(store: &dyn Store) -> store::Result<Listed<AgentRecord>> {
     Ok(agents)
 }
 
-/// See the module.
+/// The definitions that runs use: those of a store, and the built-in ones.
 pub struct StoredDefinitions {
     store: Arc<dyn Store>,
-    /// Ids and hashes of versions that the store surely has.
+    /// Ids and hashes of versions that are known to be in the store.
     kept: Mutex<HashSet<(String, String)>>,
 }
 
 impl StoredDefinitions {
-    /// Those that runs on `store` see.
+    /// Creates the lookup over `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, kept: Mutex::default() }
     }
 
-    /// Makes sure that the store has what a run begins with: a program of another version has other definitions in it.
+    /// Stores the versions of all definitions of a run. Durable on return. A worker of another Turnwheel version,
+    /// with other built-in definitions, can then continue the run.
     pub async fn keep(&self, pinned: &Pinned) -> store::Result<()> {
         let (workflows, agents) = pinned.definitions();
         for workflow in workflows {
@@ -108,11 +111,11 @@ impl StoredDefinitions {
     }
 }
 
-/// One that cannot be read does not become readable by waiting: the run that names it fails.
+/// Converts a store error. An unreadable definition fails the run, because waiting does not make it readable.
 fn why(error: &StoreError) -> PinError {
     match error {
         StoreError::Damaged { .. } => {
-            PinError::Unfit(format!("{error}; put it again, or run the version that wrote it"))
+            PinError::Unfit(format!("{error}; apply it again, or run the version of Turnwheel that wrote it"))
         }
         StoreError::Unavailable(_) | StoreError::Refused(_) => PinError::Unavailable(error.to_string()),
     }

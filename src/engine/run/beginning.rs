@@ -1,4 +1,5 @@
-//! What a run begins with, recorded as its first step: whoever repeats it begins alike, whatever is registered meanwhile.
+//! The start of a run: its definitions and input, recorded as the first step. A repeated run starts from this record,
+//! even if other definitions have been registered since.
 
 use super::conversation;
 use crate::execution::stored::StoredDefinitions;
@@ -10,24 +11,24 @@ use storage::store::StoreError;
 use types::session::{Entry, Role, transcript};
 use types::step::StepRecord;
 
-/// The step's key in the run's journal.
+/// Key of the first step in the run's journal.
 pub(crate) const BEGIN: &str = "begin";
-/// What stands before the request when a conversation goes before it (O-30).
+/// Separates the request from the conversation before it.
 const REQUEST: &str = "\n\n当前请求: ";
 
-/// What a run has begun with: the output of its step `begin`.
+/// Output of a run's step `begin`: its definitions and its input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beginning {
-    /// The definitions.
+    /// Ids and hashes of the definitions.
     pub manifest: Manifest,
-    /// What stages see as `{query}`.
+    /// Value of `{query}` in stages: the conversation and the request.
     pub input: String,
-    /// What conditions see of it (OP-O20).
+    /// Value of `{query}` in the conditions of the outermost workflow: the request alone.
     pub request: String,
 }
 
 impl Beginning {
-    /// Of a run whose steps these are, if it has begun; `prefix` is that of its record.
+    /// Reads it from the steps of a run with the key prefix `prefix`. Returns `None` if the run has not started.
     pub fn of(steps: &[StepRecord], prefix: &str) -> Option<Self> {
         let key = if prefix.is_empty() { BEGIN.to_owned() } else { format!("{prefix}/{BEGIN}") };
         let begin = steps.iter().find(|step| step.key == key)?;
@@ -35,20 +36,20 @@ impl Beginning {
     }
 }
 
-/// A run that has begun.
+/// A run that has started, with its definitions loaded.
 pub(super) struct Begun {
     pub(super) beginning: Beginning,
     pub(super) pinned: Pinned,
 }
 
-/// Why a run does not begin.
+/// Why a run cannot start.
 enum Unable {
     Pin(PinError),
     Store(StoreError),
 }
 
-/// Settles what the run of `workflow_id` begins with; an error in words when it cannot run. `session` is the one whose
-/// conversation goes before the request.
+/// Records or replays the step `begin` of a run of `workflow_id`. The conversation of `session` goes before the
+/// query. The inner error is for people: the workflow cannot run.
 pub(super) async fn begin(
     services: &Services,
     journal: &Journal,
@@ -69,7 +70,7 @@ pub(super) async fn begin(
     Ok(load(services, &beginning.manifest).await?.map(|pinned| Begun { beginning, pinned }))
 }
 
-/// The definitions of a run that has begun; an error in words when one is gone.
+/// Loads the definitions of a run that has started. The inner error is for people: a definition no longer exists.
 pub(super) async fn load(services: &Services, manifest: &Manifest) -> Result<Result<Pinned, String>, TurnError> {
     match Pinned::load(services.definitions.as_ref(), &services.flows, manifest).await {
         Ok(pinned) => Ok(Ok(pinned)),
@@ -78,6 +79,7 @@ pub(super) async fn load(services: &Services, manifest: &Manifest) -> Result<Res
     }
 }
 
+/// Resolves the definitions as of now, stores their versions, and builds the input.
 async fn settle(
     services: &Services,
     workflow_id: &str,
@@ -95,8 +97,8 @@ async fn settle(
     Ok(Beginning { manifest: pinned.manifest(), input, request: query.to_owned() })
 }
 
-/// The request with the conversation before it, one line for each entry. Further lines of an entry are indented, so that
-/// no text can pose as another speaker's.
+/// Puts the conversation before the request, one line for each entry. Continuation lines of an entry are indented, so
+/// that no text can imitate another speaker.
 fn with_history(history: &[Entry], query: &str) -> String {
     if history.is_empty() {
         return query.to_owned();

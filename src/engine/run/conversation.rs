@@ -1,9 +1,9 @@
-//! A run in a lane of its own as a part of its session's conversation: its query and its output enter the session's history.
+//! The result of a run in its own lane becomes part of its session's conversation.
 //!
-//! Only the holder of the session's lane may write the history. So a run that has its output publishes a `resume` job onto
-//! that lane, `resume-<run_id>`, and the job's turn adds both entries: in the order of the lane, durably, and once, since the
-//! job's id is the same however often the run is repeated. A run that begins before that turn reads the missing entries from
-//! the runs' records.
+//! Only the lease holder of the session's lane may write the history. So a completed run publishes a `resume` job
+//! with the id `resume-<run_id>` on that lane, and the job's turn adds the query and the output as two entries. They
+//! are added in lane order and only once, because the job's id is the same in every attempt of the run. A run that
+//! starts before that turn takes the missing entries from the records of the session's runs.
 
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
@@ -15,21 +15,22 @@ use types::job::{Job, JobBody};
 use types::run::{RunQuery, RunRecord, RunStatus};
 use types::session::{Entry, Role, Session, history};
 
-/// How many of a session's runs may have ended without being in its history yet.
+/// Number of recent runs of a session that are checked for missing entries.
 const RECENT: usize = 20;
 
-/// The id of the job that tells a session of its run.
+/// Id of the job that adds a run to its session's history.
 fn job_id(run_id: &str) -> String {
     format!("resume-{run_id}")
 }
 
-/// True for the job that tells a session of a run: the one job but a user's message that a session may begin with.
+/// True for the job that adds a run to its session's history. Besides a user's message, only this job may start a new
+/// session.
 pub(crate) fn is_notice(job: &Job) -> bool {
     matches!(&job.body, JobBody::Resume { run_id, .. } if job.job_id == job_id(run_id))
 }
 
-/// Publishes the job that tells the session of a run with its output. Durable on return. The run's steps are durable by then, so a
-/// repeat of the run comes to the same output.
+/// Publishes the job that adds the run to its session's history. Durable on return. The run's steps must be durable,
+/// so that a repeat of the run has the same output. Does nothing if the run has no session.
 pub(super) async fn tell(services: &Services, guard: &Guard, run: &RunRecord, output: &str) -> Result<(), TurnError> {
     let Some(session_id) = run.origin_session.clone().filter(|session_id| *session_id != run.run_id) else {
         return Ok(());
@@ -52,25 +53,25 @@ pub(super) async fn tell(services: &Services, guard: &Guard, run: &RunRecord, ou
     let publish = Publish { session_id: session_id.clone(), msg_id, payload: job.encode() };
     match services.queue.publish(publish).await {
         Ok(_) => Ok(()),
-        // The run ends once the session's worker has made room in its lane.
+        // The run is repeated until the session's lane has room.
         Err(problem @ QueueError::Full(_)) => {
-            Err(TurnError::NoRoom(format!("the run cannot enter the history of session `{session_id}`: {problem}")))
+            Err(TurnError::NoRoom(format!("run result not added to the history of session `{session_id}`: {problem}")))
         }
-        // The run has its output all the same; the next run of the session still finds it by its record.
+        // The run still completes. The next run of the session finds the result in the run's record.
         Err(problem @ (QueueError::TooLarge { .. } | QueueError::Refused(_))) => {
-            warn!(run_id = run.run_id, "the run does not enter the history of its session: {problem}");
+            warn!(run_id = run.run_id, "run result not added to the history of its session: {problem}");
             Ok(())
         }
         Err(problem @ QueueError::Unavailable(_)) => Err(problem.into()),
     }
 }
 
-/// The most bytes of each text of a job that has to fit into `max_payload`. In JSON a byte may take six.
+/// Limit in bytes on each text of a job that has to fit into `max_payload`. One byte takes up to six bytes in JSON.
 fn most_text(max_payload: usize) -> usize {
     history::MAX_TEXT.min(max_payload / 16)
 }
 
-/// A session's conversation, with the queries and outputs of completed runs that its history does not have yet.
+/// Returns a session's history, followed by the queries and outputs of completed runs that are not in it yet.
 pub(super) async fn history(store: &dyn Store, session_id: &str) -> Result<Vec<Entry>, StoreError> {
     let origin_session = Some(session_id.to_owned());
     let query = RunQuery { origin_session, status: Some(RunStatus::Completed), by_end: true, ..RunQuery::default() };
@@ -83,7 +84,7 @@ pub(super) async fn history(store: &dyn Store, session_id: &str) -> Result<Vec<E
     Ok(entries)
 }
 
-/// True when the history has the run, or has had it: entries older than its oldest one have left it.
+/// True if the history has the run's entries, or had them: the history drops its oldest entries.
 fn is_told(run: &RunRecord, session: Option<&Session>) -> bool {
     let Some(session) = session else { return run.lane != run.run_id };
     let oldest = session.history.first().map(|entry| entry.at);

@@ -1,5 +1,5 @@
-//! Which recorded steps of an earlier turn a run goes on with: all but failures when it is resumed, those before a stage
-//! when it is restarted from there.
+//! Selection of the recorded steps with which a run continues: all except failures if it is resumed, and those before
+//! a stage if it is restarted from that stage.
 
 use super::beginning::BEGIN;
 use crate::workflow::orchestration::dynamic::order;
@@ -8,13 +8,13 @@ use definitions::workflow::node::Node;
 use std::sync::Arc;
 use types::step::StepRecord;
 
-/// The last segment of the key under which an attempt of a stage has failed.
+/// Last segment of the key of a stage's recorded failure.
 const FAILED: &str = "failed";
 
-/// Finds the workflow that a stage names.
+/// Looks up the workflow that a stage references by id.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
 
-/// The steps of a run, whose keys begin with `prefix` in its turn, under keys of its own.
+/// Selects the steps of a run from those of its turn, and removes the run's `prefix` from their keys.
 pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     if prefix.is_empty() {
         return steps;
@@ -26,8 +26,8 @@ pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     steps.into_iter().filter_map(own).collect()
 }
 
-/// What a resumed run goes on with: everything, but how the stage at `path` and those around it have failed, and the model
-/// calls that failed without being tried again since.
+/// Selects the steps with which a resumed run continues: all, except the failures of the stage at `path` and of the
+/// stages around it, and except failed model calls that have not been retried since.
 pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
     let is_around = |stage: &str| {
@@ -38,14 +38,15 @@ pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
         let mut place = key.split('/').map(without_attempt);
         failed.iter().all(|segment| place.next().is_some_and(|found| found == *segment))
     };
-    // Attempts whose failure stays: with a slash at their end.
+    // Key prefixes, with a slash at the end, of the attempts whose failure is kept.
     let failures = steps.iter().filter(|step| step.kind == "stage" && !step.ok);
     let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED)).filter(|stage| !is_around(stage));
     let attempts: Vec<String> = attempts.map(str::to_owned).collect();
     let stays = |step: &StepRecord| match step.kind.as_str() {
         _ if step.ok => true,
         "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED) == Some(attempt.as_str())),
-        // What a function has gone on without stays, unless it failed by it.
+        // A function may have continued without the model's answer, so its failed calls are kept, unless the function
+        // failed, too.
         "model" => {
             let asked_by_function = !step.key.ends_with("/model") && !is_within(&step.key);
             asked_by_function || attempts.iter().any(|attempt| step.key.starts_with(attempt.as_str()))
@@ -55,12 +56,13 @@ pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     steps.into_iter().filter(stays).collect()
 }
 
-/// True when both are the same stage; one around a loop has no iteration.
+/// True if both segments name the same stage. `stage` may lack the iteration, since the key of a stage that contains
+/// a loop has none.
 fn names(stage: &str, failed: &str) -> bool {
     stage == failed || failed.strip_prefix(stage).is_some_and(|rest| rest.starts_with('['))
 }
 
-/// What a run begins with that repeats another one of `workflow` from the stage `from` on.
+/// Selects the steps with which a restart from the stage `from` starts: those that do not depend on that stage.
 pub(super) fn restarted(
     steps: Vec<StepRecord>,
     workflow: &Workflow,
@@ -75,7 +77,7 @@ pub(super) fn restarted(
     steps.into_iter().filter(before).collect()
 }
 
-/// Why `from` names no stage of `workflow`, if it does not.
+/// Checks that `from` names a stage of `workflow`. The error is for people.
 pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
     let path = segments(from);
     let rest = match path.first() {
@@ -88,7 +90,7 @@ pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), 
     let mut here = Some((Arc::new(workflow.clone()), workflow.id.clone()));
     for segment in rest {
         let Some((workflow, name)) = here else {
-            return Err(format!("`{from}`: there is nothing within the stage before `{}`", segment.id));
+            return Err(format!("`{from}`: the stage before `{}` has no stages within", segment.id));
         };
         if let Shape::Dynamic(dynamic) = &workflow.shape {
             let deeper = path.last().is_some_and(|last| !std::ptr::eq(last, segment));
@@ -102,14 +104,14 @@ pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), 
         here = inner(&stage.runnable, lookup).map(|inner| (inner, stage.id.clone()));
         match &here {
             Some((inner, _)) => within_loop(inner, segment)?,
-            None if segment.iteration.is_some() => return Err(format!("stage `{}` runs no loop", segment.id)),
+            None if segment.iteration.is_some() => return Err(format!("stage `{}` is not a loop", segment.id)),
             None => {}
         }
     }
     Ok(())
 }
 
-/// Why `segment` names no iteration of `workflow`, which runs there, if it names one.
+/// Checks the iteration in `segment`, which names a stage that runs `workflow`.
 fn within_loop(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), String> {
     match (&workflow.shape, segment.iteration) {
         (_, None) => Ok(()),
@@ -117,11 +119,12 @@ fn within_loop(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), String>
         (Shape::Loop { max_iterations, .. }, Some(_)) => {
             Err(format!("the loop in `{}` has the iterations 1 to {max_iterations}", segment.id))
         }
-        (_, Some(_)) => Err(format!("stage `{}` runs no loop", segment.id)),
+        (_, Some(_)) => Err(format!("stage `{}` is not a loop", segment.id)),
     }
 }
 
-/// `outer_loop~2[3]`: a stage, its second attempt, the third iteration of the loop in it.
+/// Segment of a path or key, such as `outer_loop~2[3]`: a stage, its second attempt, and the third iteration of its
+/// loop.
 struct Segment<'k> {
     id: &'k str,
     iteration: Option<u32>,
@@ -142,7 +145,7 @@ fn segments(path: &str) -> Vec<Segment<'_>> {
     path.split('/').map(parse).collect()
 }
 
-/// A segment without its attempt.
+/// Removes the attempt from a segment.
 fn without_attempt(segment: &str) -> String {
     match segment.split_once('~') {
         Some((id, rest)) => format!("{id}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit())),
@@ -150,21 +153,22 @@ fn without_attempt(segment: &str) -> String {
     }
 }
 
-/// True for the segment with which the keys of a root loop begin.
+/// True for the first segment of the keys of a loop that is the outermost workflow.
 fn is_root(workflow: &Workflow, segment: &Segment<'_>) -> bool {
     matches!(workflow.shape, Shape::Loop { .. }) && segment.id == workflow.id && segment.iteration.is_some()
 }
 
-/// What a run's steps are looked at with.
+/// Context for the comparison of keys.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     lookup: Lookup<'a>,
-    /// How often a dynamic workflow in it has asked its user.
+    /// How often a dynamic workflow of the run has asked the user.
     clarified: u32,
 }
 
-/// True for the key of a step that does not depend on the stage `from`, which runs in `workflow`: by position in a
-/// pipeline, by iteration in a loop, by the order of nodes in a dynamic workflow; branches are independent of one another.
+/// True for the key of a step that does not depend on the stage `from` of `workflow`. The order is that of the stages
+/// in a pipeline, of the iterations in a loop, and of the nodes in a dynamic workflow. Branches do not depend on each
+/// other.
 fn comes_before(workflow: &Workflow, seen: Seen<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
     let (Some(at), Some(wanted)) = (key.first(), from.first()) else { return false };
     if matches!(workflow.shape, Shape::Dynamic(_)) {
@@ -289,10 +293,10 @@ mod tests {
         assert!(check(&again, &lookup, "again[2]/y/z").is_ok() && check(&again, &lookup, "y").is_ok());
         let wrong = check(&again, &lookup, "again[2]/y/other").unwrap_err();
         assert!(wrong.contains("`y` has no stage `other`; it has: z"), "{wrong}");
-        assert!(check(&again, &lookup, "x/y").unwrap_err().contains("nothing within"));
+        assert!(check(&again, &lookup, "x/y").unwrap_err().contains("no stages within"));
         assert_eq!(check(&again, &lookup, "again[11]").unwrap_err(), "the loop in `again` has the iterations 1 to 10");
         for no_loop in ["x[1]", "y[1]/z"] {
-            assert!(check(&again, &lookup, no_loop).unwrap_err().contains("runs no loop"), "{no_loop}");
+            assert!(check(&again, &lookup, no_loop).unwrap_err().contains("is not a loop"), "{no_loop}");
         }
     }
 
@@ -327,7 +331,7 @@ mod tests {
             "other/ask",
         ];
         assert_eq!(keys(&kept), expected);
-        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "a cancelled run has only not tried again");
+        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "only model calls without a retry are dropped");
         let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
         assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
     }

@@ -1,4 +1,4 @@
-//! How runs end: their records, their last events, their usage and their duration.
+//! The end of a run: its final record, the id of its last event, its usage and its execution time.
 
 use crate::execution::CancelReason;
 use crate::journal::Journal;
@@ -10,22 +10,23 @@ use types::session::history;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 
-/// The most bytes of an output in a run's record; its steps have all of it.
+/// Limit in bytes on the output in a run's record. The run's steps have the whole output.
 const MAX_OUTPUT: usize = 256 * 1024;
 
-/// Why a run that waited is cancelled: its user has left it, or has not answered before the question's `until`.
+/// Cancel reason of a waiting flow or run: the user has left it, or a message went to another agent.
 pub(crate) const LEFT: &str = "left";
-/// See [`LEFT`].
+/// Cancel reason of a waiting flow or run: the user has not answered before the question's `until`.
 pub(crate) const UNANSWERED: &str = "unanswered";
 
-/// The status of a run that ends for this reason without an output: a user or an operator cancels it, all else fails it.
+/// Status of a run that ends without output for this reason: `cancelled` if a user or an operator caused it, else
+/// `failed`.
 pub(super) fn status_of(reason: &CancelReason) -> RunStatus {
     let by_people = ["operator", LEFT, UNANSWERED].contains(&reason.word);
     if by_people { RunStatus::Cancelled } else { RunStatus::Failed }
 }
 
-/// How long workers have executed a run that was begun `at` that time. A run that another worker began counts up to its last
-/// recorded step: the time without a worker counts against no limit.
+/// Execution time so far of a run that started at `at`. For a repeated turn it extends to the last recorded step,
+/// because time without a worker must not count against the run's timeout.
 pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duration {
     match resumed {
         true => journal.recorded().iter().map(|step| at.until(step.at)).max().unwrap_or_default(),
@@ -33,33 +34,35 @@ pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duratio
     }
 }
 
-/// The model calls and tokens of the recorded steps. Steps do not show how many stages have begun.
+/// Sums the model calls and tokens of recorded steps. `stages` is 0, since steps do not show how many stages have
+/// started.
 pub(super) fn used(steps: &[StepRecord]) -> RunUsage {
     let calls = steps.iter().filter(|step| step.tokens.is_some() || step.kind == "model");
     let tokens = steps.iter().filter_map(|step| step.tokens).map(|tokens| tokens.prompt + tokens.completion).sum();
     RunUsage { stages: 0, model_calls: u64::try_from(calls.count()).unwrap_or(0), tokens }
 }
 
-/// The id of the event that ends a run once more, in a turn that has resumed it.
+/// Id of the last event in a turn that has resumed the run.
 pub(super) fn again(event_id: &str, turn_id: &str) -> String {
     format!("{event_id}@{turn_id}")
 }
 
-/// The id of the last event of a run, which is of this kind.
+/// Id of the last event of a run that has ended with an event of this kind.
 pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
     let event_id = format!("{}/{}", run.run_id, kind.as_str());
-    // The first turn of a run in a lane of its own has the run's id.
+    // The first turn of a run in its own lane has the run's id, so a different turn id means that the run was
+    // resumed.
     let goes_on = run.lane == run.run_id && run.turn_id != run.run_id;
     if goes_on { again(&event_id, &run.turn_id) } else { event_id }
 }
 
-/// The record of a run that ends now, with its output.
+/// Final record of a completed run. Cuts the output to its limit.
 pub(super) fn completed(record: RunRecord, (output, usage): (&str, RunUsage), now: Timestamp) -> RunRecord {
     let output = Some(history::cut(output, MAX_OUTPUT).into_owned());
     RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(now), ..record }
 }
 
-/// The record of a run that ends now, with its failure.
+/// Final record of a failed run.
 pub(super) fn failed(record: RunRecord, (failure, usage): (RunFailure, RunUsage), now: Timestamp) -> RunRecord {
     RunRecord { status: RunStatus::Failed, error: Some(failure), usage, ended_at: Some(now), ..record }
 }

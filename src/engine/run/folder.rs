@@ -1,8 +1,9 @@
-//! The files of `workflows_dir`: registered when a process starts that runs or lists workflows.
+//! Registration of the files of `workflows_dir`, when a process that runs or lists workflows starts.
 //!
-//! On a cluster a process registers only workflows that the store does not have. It cannot know whether its file or the stored
-//! definition is newer: in a rolling upgrade an old process that restarts has the older file, and a definition may have been
-//! put by hand. So the stored definition stays, the process logs a difference, and `turnwheel workflows apply` replaces it.
+//! On a cluster a process registers only workflows that the store does not have. It cannot know whether its file or
+//! the stored definition is newer: in a rolling upgrade a restarted old process has the older file, and an operator
+//! may have applied another definition. So the stored definition stays, and the process logs a difference. `turnwheel
+//! workflows apply` replaces the stored definition.
 
 use crate::execution::stored::builtin_workflows;
 use base::config::Settings;
@@ -14,33 +15,34 @@ use std::sync::Arc;
 use storage::store::{Store, StoreError};
 use tracing::{error, info, warn};
 
-/// The workflows that agents may route to, as far as they are known without a store: those that come with the program, and
-/// those of `workflows_dir`, also the bad ones that have an id.
+/// Returns the ids of the workflows that are known without a store: the built-in ones and those of `workflows_dir`.
+/// Files with errors are included if their id can be read.
 pub fn known_ids(settings: &Settings) -> Vec<String> {
     let of_folder =
         files(&settings.workflows_dir).into_iter().filter_map(|(_, workflow)| Some(workflow.ok()?.id().to_owned()));
     builtin_workflows().chain(of_folder).collect()
 }
 
-/// What workflows may name on `store`, beside the `flows` registered in Rust.
+/// Returns everything that a workflow may reference: the agents and workflows of `store`, the built-in ones, and the
+/// Rust `flows`.
 pub async fn runnables(store: &dyn Store, flows: Vec<String>) -> Result<KnownRunnables, StoreError> {
     let (agents, workflows) = futures::try_join!(store.agents(), store.workflows())?;
     let known = KnownRunnables::new(flows).with_builtin().with_agents(agents.good.iter().map(Arc::as_ref));
     Ok(known.with_workflows(workflows.good.iter().map(|workflow| Arc::clone(&workflow.workflow))))
 }
 
-/// Whether a file replaces a workflow of its id that the store has with other content.
+/// Whether a file replaces a stored workflow with the same id and other content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// It stays as it is: for the processes of a cluster.
+    /// The stored workflow stays. Used on a cluster.
     Stays,
-    /// The file replaces it: for `turnwheel dev`, whose folder is the truth.
+    /// The file replaces the stored workflow. Used by `turnwheel dev`, where the files are authoritative.
     IsReplaced,
 }
 
-/// Registers every good file of `workflows_dir`; a bad one is reported by name and does not stop the others (OP-O18).
+/// Registers all valid files of `workflows_dir`. Logs an error for each invalid file, and continues with the others.
 ///
-/// `flows` are registered in Rust, `models` those that stages may name.
+/// `flows` are the ids of the flows registered in Rust, `models` the model names that stages may use.
 pub async fn register_folder(
     settings: &Settings,
     store: &dyn Store,
@@ -53,7 +55,7 @@ pub async fn register_folder(
     }
     let known = match runnables(store, flows).await {
         Ok(known) => known.with_models(models),
-        Err(problem) => return warn!("the files of workflows_dir are not registered: {problem}"),
+        Err(problem) => return warn!("files of `workflows_dir` not registered: {problem}"),
     };
     for (path, workflow) in checked(read, &known) {
         let (id, hash) = match &workflow {
@@ -70,12 +72,12 @@ pub async fn register_folder(
         match store.put_workflow(workflow).await {
             Ok(true) => info!(workflow_id = id, hash, "workflow registered"),
             Ok(false) => {}
-            Err(problem) => warn!(workflow_id = id, "the workflow is not registered: {problem}"),
+            Err(problem) => warn!(workflow_id = id, "workflow not registered: {problem}"),
         }
     }
 }
 
-/// True when the store has no workflow of that id; a difference is logged.
+/// True if the store has no workflow with this id. Logs a warning if it has one with other content.
 async fn is_new(store: &dyn Store, path: &Path, workflow: &WorkflowRecord) -> bool {
     let (workflow_id, file) = (workflow.id(), path.display());
     match store.workflow(workflow_id).await {
@@ -84,14 +86,15 @@ async fn is_new(store: &dyn Store, path: &Path, workflow: &WorkflowRecord) -> bo
             if known.hash != workflow.hash {
                 warn!(
                     workflow_id,
-                    "{file} is not registered: the store has another version, of {}; `turnwheel workflows apply {file}` replaces it",
+                    "{file} not registered: the store has a different version, of {}; \
+                     replace it with `turnwheel workflows apply {file}`",
                     known.updated_at
                 );
             }
             false
         }
         Err(problem) => {
-            warn!(workflow_id, "{file} is not registered: {problem}");
+            warn!(workflow_id, "{file} not registered: {problem}");
             false
         }
     }
@@ -101,7 +104,8 @@ fn files(folder: &Path) -> Vec<read::Loaded> {
     if folder.is_dir() { read::read_paths(&[folder.to_owned()]) } else { Vec::new() }
 }
 
-/// Those that can work among one another and with what is known: one that names a bad one is bad itself.
+/// Checks the references of the workflows to each other and to `known`. A workflow that references an invalid one
+/// becomes invalid, too, so the check repeats until nothing changes.
 fn checked(read: Vec<read::Loaded>, known: &KnownRunnables) -> Vec<read::Loaded> {
     let (mut good, mut bad): (Vec<(PathBuf, WorkflowRecord)>, Vec<read::Loaded>) = (Vec::new(), Vec::new());
     for (path, workflow) in read {

@@ -1,5 +1,5 @@
-//! A workflow within a session's turn: what a FLOW action runs that names one. Its steps are the turn's, its events go to
-//! the session's stream, and its output is the turn's final text.
+//! Runs of workflows within a session's turn, for FLOW actions. The run's steps are in the turn's journal, its events
+//! go to the session's stream, and its output is the turn's final text.
 
 use super::beginning::{self, Begun};
 use super::ending::{active, completed, failed, status_of, used};
@@ -21,62 +21,63 @@ use types::run::{RunQuery, RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::timestamp::Timestamp;
 
-/// The key of the step that says how the run has ended: it is told only when it is sure.
+/// Key of the step that records how the run has ended. It is durable before the last event is published.
 const END: &str = "end";
-/// Runs of one turn that are looked at when it is given up.
+/// Limit on the runs that are ended with an abandoned turn, for each status.
 const RUNS: usize = 20;
 
-/// What a FLOW action runs, and where.
+/// A workflow that a FLOW action runs, and the turn in which it runs.
 pub(crate) struct Inline<'t> {
     pub(crate) session_id: &'t str,
-    /// The turn that began it.
+    /// The turn that started the run.
     pub(crate) turn_id: &'t str,
     pub(crate) channel: &'t str,
     pub(crate) user_id: &'t str,
     pub(crate) epoch: u64,
-    /// An earlier holder began the turn in hand.
+    /// True if an earlier attempt started the current turn.
     pub(crate) resumed: bool,
     pub(crate) guard: &'t Guard,
-    /// The turn's, within its budget.
+    /// The models, limited by the turn's token budget.
     pub(crate) models: Models,
-    /// The journal of the turn that began it.
+    /// The journal of the turn that started the run.
     pub(crate) journal: Journal,
-    /// Where in it the run's steps are: `<iteration>/<target>`.
+    /// Key prefix of the run's steps in that journal: `<iteration>/<target>`.
     pub(crate) prefix: String,
     pub(crate) workflow_id: &'t str,
     pub(crate) query: &'t str,
-    /// When it was begun.
+    /// When the run started.
     pub(crate) began_at: Timestamp,
-    /// When the turn in hand was begun.
+    /// When the current turn started.
     pub(crate) begun_at: Timestamp,
-    /// What says its output while it is made.
+    /// Publishes the output in chunks while the model writes it.
     pub(crate) speech: Arc<Speech>,
-    /// Whom it may ask.
+    /// The questions that the run puts to the user.
     pub(crate) asking: Arc<Asking>,
-    /// What it did before it waited for the answer that is there now.
+    /// State from before the run waited for the answer that it now continues with.
     pub(crate) before: Suspended,
 }
 
-/// What a run that waits has to know when it goes on.
+/// State of a waiting run that it needs to continue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Suspended {
-    /// Its events so far: by then the stream may have lost them.
+    /// The events published so far, as returned by [`sink::brief`]. The stream may no longer have them when the
+    /// answer arrives.
     pub(crate) told: Vec<String>,
-    /// How long it has run, without the time that it waited.
+    /// Execution time so far in milliseconds, without the time spent waiting.
     pub(crate) active_ms: u64,
 }
 
-/// How a run within a turn ends, or does not.
+/// How a call of a run within a turn ends.
 pub(crate) enum InlineEnd {
-    /// With its output.
+    /// The run has completed with this output.
     Said(String),
-    /// What the model reads in place of an output.
+    /// The run has failed. The model reads this error.
     Failed(String),
-    /// It has asked the user.
+    /// The run waits for the user's answer.
     Waits(Suspended),
 }
 
-/// How a run has ended, as a step's output.
+/// Output of the step that records how the run has ended.
 #[derive(Serialize, Deserialize)]
 struct End {
     output: Option<String>,
@@ -86,12 +87,13 @@ struct End {
 }
 
 impl Inline<'_> {
-    /// Its id, the same however often the turn is repeated.
+    /// The run's id. It is the same in every attempt of the turn.
     pub(crate) fn run_id(&self) -> String {
         let digest = md5::compute(format!("{}/{}/{}", self.session_id, self.turn_id, self.prefix));
         format!("r{digest:x}")
     }
 
+    /// Execution time of the run, in this turn and in earlier ones.
     fn elapsed(&self, journal: &Journal) -> Duration {
         Duration::from_millis(self.before.active_ms) + active(journal, self.begun_at, self.resumed)
     }
@@ -105,7 +107,8 @@ impl Inline<'_> {
         }
     }
 
-    /// Runs it to its output, to what the model reads in place of one, or to a question.
+    /// Executes the run until it completes, fails or asks the user. On return its record is stored and its events are
+    /// published.
     pub(crate) async fn run(&self, services: &Services) -> Result<InlineEnd, TurnError> {
         let journal = self.journal.scope(&self.prefix);
         let begun = beginning::begin(services, &journal, self.workflow_id, (self.query, None)).await?;
@@ -153,7 +156,7 @@ impl Inline<'_> {
         Ok(outcome)
     }
 
-    /// Executes it unless its end is on record.
+    /// Executes the workflow as one step, so that a run with a recorded end is not executed again.
     async fn end(
         &self,
         services: &Services,
@@ -190,6 +193,7 @@ impl Inline<'_> {
         }
     }
 
+    /// Publishes an event of the run. Durable on return.
     async fn tell(&self, services: &Services, event: &RunEvent) -> Result<(), TurnError> {
         if !self.guard.holds().await? {
             return Err(TurnError::Lost);
@@ -223,8 +227,8 @@ impl Inline<'_> {
     }
 }
 
-/// Ends the runs within a turn that is given up, and answers what is to be told of it once the turn is committed. One whose
-/// end is on record has ended so.
+/// Ends the runs within an abandoned turn. Returns their last events, to be published after the turn's commit. A run
+/// whose end is recorded ends as recorded.
 pub(crate) async fn break_off(
     services: &Services,
     (session_id, turn_id, epoch): (&str, &str, u64),
@@ -233,7 +237,7 @@ pub(crate) async fn break_off(
     let mut told = Vec::new();
     for status in [RunStatus::Running, RunStatus::Waiting] {
         let origin_session = Some(session_id.to_owned());
-        // Runs of their own that belong to the session are in lanes of their own.
+        // Selects the runs within the session's turns. The session's other runs have their own lanes.
         let lane = Some(session_id.to_owned());
         let query = RunQuery { origin_session, lane, status: Some(status), limit: RUNS, ..RunQuery::default() };
         let found = services.store.runs(query).await?;
@@ -245,19 +249,20 @@ pub(crate) async fn break_off(
     Ok(told)
 }
 
-/// Ends the run of a flow that waits and is left, and answers what is to be told of it once that is committed.
+/// Ends the run of an abandoned waiting flow. Returns its last event, to be published after the commit.
 pub(crate) async fn abandon(
     services: &Services,
     run_id: &str,
     (epoch, reason): (u64, &CancelReason),
 ) -> Result<Vec<OutEvent>, TurnError> {
     match services.store.run(run_id).await? {
-        // One that has ended by this very turn is told again, under the same id.
+        // If an earlier attempt of this turn has ended the run, its event is published again with the same id.
         Some(run) => Ok(vec![end_of(services, run, (epoch, reason)).await?]),
         None => Ok(Vec::new()),
     }
 }
 
+/// Stores the final record of a run as recorded, else as ended for `reason`, and returns its last event.
 async fn end_of(
     services: &Services,
     run: RunRecord,

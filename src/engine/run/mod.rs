@@ -1,12 +1,18 @@
-//! A run job, from the lane's grant to the change that the commit writes: as [`crate::turn`] is for a turn.
+//! Workflow runs: the handling of a run job, from the acquisition of the lease to the [`Change`] that the commit
+//! writes, as [`crate::turn`] does it for a session's jobs.
 //!
-//! The way through: [`run`] takes over what an [`earlier`] turn has recorded when the run is resumed or restarted, settles
-//! what it begins with ([`beginning`], over the [`stored`] definitions), and executes the workflow ([`mod@work`]); its events go through a
-//! [`sink`]. [`inline`] runs a workflow within a session's turn, for a FLOW action; its output is [`speech`] that reaches the
-//! user meanwhile. [`give_up`] ends a run that cannot continue, and [`ending`] has how runs end. A run in a lane of its own
-//! that belongs to a session becomes a part of its [`conversation`]. [`folder`] has the files of `workflows_dir`.
+//! A run in its own lane takes this path:
 //!
-//! A run's last event is published after its end is durable, by the commit's outbox: whoever commits decides how it ends.
+//! - [`run`] handles the job, and [`give_up`] ends a run that cannot continue.
+//! - [`earlier`] selects the recorded steps with which a resumed or restarted run continues.
+//! - [`beginning`] records the definitions and the input as the first step. It finds the definitions in [`stored`].
+//! - [`mod@work`] executes the workflow, and [`sink`] publishes its events.
+//! - [`ending`] makes the final record, and [`conversation`] adds the result to the session's history.
+//!
+//! [`inline`] runs a workflow within a session's turn, for a FLOW action, and [`speech`] publishes its output in
+//! chunks. [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of `workflows_dir`.
+//!
+//! The last event of a run is in the outbox of the commit, so it is published only after the end is durable.
 
 mod beginning;
 mod conversation;
@@ -52,35 +58,36 @@ use types::timestamp::Timestamp;
 use types::turn::{Outcome, TurnRecord};
 use work::{Unended, Working, work};
 
-/// Steps taken over from an earlier turn in one write.
+/// Number of steps copied from an earlier turn in one write.
 const COPIED: usize = 200;
 
-/// What a run starts from.
+/// Input of [`run`] and [`give_up`].
 #[derive(Clone)]
 pub struct RunInput {
-    /// Its lane as the holder knows it.
+    /// The run's internal session, as the lease holder read it.
     pub session: Session,
-    /// The job.
+    /// The job, usually one of the type `run`.
     pub job: Job,
-    /// Which turn of the lane it is.
+    /// Identity of this turn of the run's lane.
     pub turn: TurnId,
-    /// An earlier holder began the turn.
+    /// True if an earlier attempt started this turn, so its journal may contain steps.
     pub resumed: bool,
-    /// Whether it may still act.
+    /// Checks that this worker still holds the lease, and that the turn is not cancelled.
     pub guard: Guard,
 }
 
-/// Runs a job in a run's lane, up to the change that is to be committed.
+/// Handles a job of a run's lane and returns the change to commit.
 pub async fn run(services: &Services, input: Box<RunInput>) -> Result<Change, TurnError> {
     let turn = RunTurn::open(services, input);
     match turn.asked() {
         Some(asked) => Box::pin(turn.run(&asked)).await,
-        // An operator's command comes after the run that it is for.
+        // Any other job, such as an operator's command, arrives after the run has ended.
         None => Ok(turn.change(Outcome::Noop, None, Ended::default())),
     }
 }
 
-/// Ends a run that cannot go on, whatever it has published so far.
+/// Ends a run that cannot continue, as failed or cancelled. Does not replay the journal. Does nothing if the run has
+/// already ended.
 pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelReason) -> Result<Change, TurnError> {
     let turn = RunTurn::open(services, input);
     let Some(asked) = turn.asked() else { return Ok(turn.change(Outcome::Noop, None, Ended::default())) };
@@ -88,7 +95,7 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     if !turn.may_run(&asked, known.as_ref()) {
         return Ok(turn.change(Outcome::Noop, None, Ended::default()));
     }
-    warn!(run_id = turn.run_id(), turn_id = turn.turn_id(), %reason, "the run is given up");
+    warn!(run_id = turn.run_id(), turn_id = turn.turn_id(), %reason, "run abandoned");
     let record = turn.record(&asked, known.as_ref(), String::new());
     let steps = services.store.steps(turn.run_id(), turn.turn_id()).await?;
     let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
@@ -103,7 +110,7 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     Ok(turn.change(Outcome::Cancelled, Some(&journal), ended))
 }
 
-/// What a run job asks for.
+/// Fields of a run job.
 #[derive(Clone, Copy)]
 struct Asked<'j> {
     workflow_id: &'j str,
@@ -115,16 +122,16 @@ struct Asked<'j> {
     from_stage: Option<&'j str>,
 }
 
-/// How a turn of a run's lane ends.
+/// Outcome of a turn of a run's lane.
 #[derive(Default)]
 struct Ended {
     record: Option<RunRecord>,
     outbox: Vec<OutEvent>,
-    /// Why the turn counts as cancelled.
+    /// Why the turn has the outcome `cancelled`.
     reason: Option<String>,
 }
 
-/// One turn of a run's lane in hand.
+/// A running turn of a run's lane.
 struct RunTurn<'a> {
     services: &'a Services,
     session: Session,
@@ -169,7 +176,7 @@ impl<'a> RunTurn<'a> {
         }
     }
 
-    /// The run goes on where it was: no other run is repeated.
+    /// True if the job resumes this run. False for a new run and for a restart of another run.
     fn goes_on(&self, asked: &Asked<'_>) -> bool {
         asked.from_run == Some(self.run_id())
     }
@@ -178,7 +185,7 @@ impl<'a> RunTurn<'a> {
         let store = &self.services.store;
         let known = store.run(self.run_id()).await?;
         if !self.may_run(asked, known.as_ref()) {
-            debug!(run_id = self.run_id(), "the run has ended already");
+            debug!(run_id = self.run_id(), "job ignored, the run has already ended");
             return Ok(self.change(Outcome::Noop, None, Ended::default()));
         }
         let record = self.record(asked, known.as_ref(), String::new());
@@ -207,21 +214,21 @@ impl<'a> RunTurn<'a> {
         })
     }
 
-    /// A run ends once; only one that has failed or was cancelled goes on, when it is resumed.
+    /// True if the run has not ended, or this turn ended it, or the job resumes it after a failure or a cancellation.
     fn may_run(&self, asked: &Asked<'_>, known: Option<&RunRecord>) -> bool {
         let Some(known) = known else { return true };
         let may_go_on = matches!(known.status, RunStatus::Failed | RunStatus::Cancelled) && self.goes_on(asked);
         known.status == RunStatus::Pending || known.turn_id == self.turn_id() || may_go_on
     }
 
-    /// Why the run is not to begin: it was cancelled while it waited on the queue.
+    /// Returns the cause if the run was cancelled before it started.
     fn cancelled_before(&self, known: Option<&RunRecord>) -> Option<String> {
         let known = known.filter(|known| known.status == RunStatus::Cancelled && known.started_at.is_none())?;
         let cause = known.error.as_ref().map_or("cancelled", |error| &error.cause);
         (known.turn_id == self.turn_id()).then(|| cause.to_owned())
     }
 
-    /// The end of a run that was cancelled before it began.
+    /// Builds the change for a run that was cancelled before it started.
     fn never_begun(&self, asked: &Asked<'_>, record: RunRecord, cause: String) -> Change {
         let outbox = vec![self.last_event(asked, broken_off(self.run_id(), &cause))];
         let reason = Some(cause.clone());
@@ -231,7 +238,7 @@ impl<'a> RunTurn<'a> {
         self.change(Outcome::Cancelled, None, Ended { record, outbox, reason })
     }
 
-    /// The run's record while it runs.
+    /// Builds the run's record with the status `running`.
     fn record(&self, asked: &Asked<'_>, known: Option<&RunRecord>, hash: String) -> RunRecord {
         let known_or = |of: fn(&RunRecord) -> Option<Timestamp>| known.and_then(of);
         RunRecord {
@@ -261,7 +268,7 @@ impl<'a> RunTurn<'a> {
         asked.channel.filter(|channel| !channel.is_empty()).unwrap_or("default").to_owned()
     }
 
-    /// Where its events go.
+    /// Address of the run's events.
     fn outlet(&self, asked: &Asked<'_>) -> Outlet {
         Outlet {
             channel: self.channel(asked),
@@ -271,8 +278,9 @@ impl<'a> RunTurn<'a> {
         }
     }
 
-    /// Records the steps of the turn that this one goes on from, under its own id; what it began with at last, so that it is
-    /// clear that all are there.
+    /// Copies the recorded steps with which a resumed or restarted run continues into this turn's journal. Durable on
+    /// return. The step `begin` is written last, so its presence shows that the copy is complete. The inner error
+    /// fails the run.
     async fn take_over(&self, asked: &Asked<'_>, known: Option<&RunRecord>) -> Result<Result<(), String>, TurnError> {
         let (Some(from_run), store) = (asked.from_run, &self.services.store) else { return Ok(Ok(())) };
         let is_begin = |step: &StepRecord| step.key == BEGIN;
@@ -280,7 +288,7 @@ impl<'a> RunTurn<'a> {
             return Ok(Ok(()));
         }
         let source = if self.goes_on(asked) { known.cloned() } else { store.run(from_run).await? };
-        let Some(source) = source else { return Ok(Err(format!("there is no run `{from_run}` any more"))) };
+        let Some(source) = source else { return Ok(Err(format!("run `{from_run}` no longer exists"))) };
         let steps = store.steps(&source.lane, &source.turn_id).await?;
         let steps = earlier::of_run(steps, &source.prefix);
         let mut steps = match (self.goes_on(asked), asked.from_stage) {
@@ -305,10 +313,10 @@ impl<'a> RunTurn<'a> {
         Ok(Ok(()))
     }
 
-    /// Those of `steps` that come before a stage.
+    /// Selects the `steps` that do not depend on `stage`. The inner error fails the run.
     async fn before(&self, steps: Vec<StepRecord>, stage: &str) -> Result<Result<Vec<StepRecord>, String>, TurnError> {
         let Some(beginning) = Beginning::of(&steps, "") else {
-            return Ok(Err("what it began with is not on record any more".to_owned()));
+            return Ok(Err("its first step, which has its definitions, is no longer stored".to_owned()));
         };
         let pinned = match beginning::load(self.services, &beginning.manifest).await? {
             Ok(pinned) => pinned,
@@ -359,7 +367,7 @@ impl<'a> RunTurn<'a> {
         })
     }
 
-    /// The end of a run that cannot begin.
+    /// Builds the change for a run that cannot start.
     fn failed(&self, asked: &Asked<'_>, record: RunRecord, problem: String) -> Change {
         let outbox = vec![self.last_event(asked, broken_off(self.run_id(), &problem))];
         let reason = CancelReason::new("failed", problem.clone()).to_string();
@@ -368,7 +376,8 @@ impl<'a> RunTurn<'a> {
         self.change(Outcome::Cancelled, None, Ended { record, outbox, reason: Some(reason) })
     }
 
-    /// The event that ends the run. A run that goes on may end a second time, in the same way.
+    /// Builds the run's last event. After a resume its id contains the turn's id, because the run has already
+    /// published a last event.
     fn last_event(&self, asked: &Asked<'_>, event: RunEvent) -> OutEvent {
         let event_id = match self.goes_on(asked) {
             true => again(&event.event_id, self.turn_id()),
@@ -382,8 +391,8 @@ impl<'a> RunTurn<'a> {
         Purse::of_run(&self.services.budgets, journal.clone())
     }
 
-    /// Steps that were taken over from an earlier turn counted there. A turn that begins has no others; one that is repeated has
-    /// made its own since.
+    /// Excludes copied steps from this turn's usage, because the earlier turn has already counted them. Without
+    /// `has_own` all recorded steps are copies; else only those from before this turn's start.
     fn disregard_earlier(&self, journal: &Journal, has_own: bool) {
         if self.asked().is_some_and(|asked| asked.from_run.is_some()) {
             let begun_at = if has_own { self.begun_at } else { Timestamp::from_millis(i64::MAX) };

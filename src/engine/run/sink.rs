@@ -1,4 +1,5 @@
-//! Where a run's events go: onto the stream of its session, or its own; each once, also when the run is repeated.
+//! Publication of a run's events on the stream of its session, or on the run's own stream. Each event is published
+//! once, even if the run is repeated.
 
 use super::speech::Output;
 use crate::execution::read_back::read_back;
@@ -14,25 +15,26 @@ use storage::queue::Queue;
 use types::event::{Event, EventType, OutEvent, StepEvent};
 use types::session::history;
 
-/// The key of the step event that marks the end of what is read back.
+/// Key of the step event that marks the end of the events to read back.
 const MARK: &str = "resumed";
-/// Room in a payload's limit for its headers.
+/// Bytes of the queue's payload limit that are reserved for headers.
 const HEADERS: usize = 4 * 1024;
-/// No event is larger, whatever the queue takes: a run's last one goes through its lane's document.
+/// Limit in bytes on an event, whatever the queue accepts: a run's last event is stored in its lane's session
+/// document.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// A run's place among the streams of events.
+/// The stream on which a run's events are published, and the ids that they carry.
 #[derive(Clone)]
 pub(super) struct Outlet {
     pub(super) channel: String,
-    /// The session that asked for the run, or the run.
+    /// Id of the session that asked for the run, else of the run.
     pub(super) stream: String,
     pub(super) run_id: String,
     pub(super) turn_id: String,
 }
 
 impl Outlet {
-    /// An event as it is published. One that the queue would not take loses its texts.
+    /// Builds the message for an event. If the event exceeds the queue's limit, its texts are cut or removed.
     pub(super) fn publication(&self, event: &RunEvent, limit: usize) -> OutEvent {
         OutEvent {
             channel: self.channel.clone(),
@@ -56,7 +58,7 @@ fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
     data.insert("truncated".into(), Value::Bool(true));
     data.insert("bytes".into(), bytes.len().into());
     if let Some(snapshot) = &mut event.snapshot {
-        // Escaped, a byte takes six at most.
+        // An escaped byte takes up to six bytes.
         snapshot.content = history::cut(&snapshot.content, limit / 8).into_owned();
         snapshot.tool_calls = None;
     }
@@ -66,13 +68,14 @@ fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
     serde_json::to_vec(&event).unwrap_or_default()
 }
 
-/// What a run has published before.
+/// Events that a run has published in earlier attempts and turns.
 #[derive(Clone, Default)]
 pub(super) struct Published {
+    /// Ids of the events on the stream.
     ids: HashSet<String>,
-    /// What was told before the run waited, as [`brief`] has it.
+    /// Events published before the run waited, as returned by [`brief`].
     told: HashSet<String>,
-    /// By step, the last stream of its answer's pieces.
+    /// Last chunk stream of each step.
     streams: HashMap<String, String>,
 }
 
@@ -81,7 +84,7 @@ impl Published {
         self.ids.contains(&event.event_id) || self.told.contains(&brief(&event.event_id))
     }
 
-    /// Takes in what was told before, as [`brief`] has it.
+    /// Adds events that were published before the run waited, as returned by [`brief`].
     pub(super) fn recall(&mut self, told: &[String]) {
         self.told.extend(told.iter().cloned());
     }
@@ -95,7 +98,8 @@ impl Published {
     }
 }
 
-/// What of a run is on the stream, up to a mark that is put there now: the stream's own window for repeats ends.
+/// Publishes a mark on the stream, and reads back the run's events before it. The queue drops repeated messages only
+/// within its duplicate window, so a repeated run must know which events are already on the stream.
 pub(super) async fn published(
     services: &Services,
     outlet: &Outlet,
@@ -130,21 +134,23 @@ pub(super) async fn published(
     Ok(published)
 }
 
-/// See the module.
+/// Publishes a run's events on the queue, except those that were already published.
 pub(super) struct QueueSink {
     queue: Arc<dyn Queue>,
     outlet: Outlet,
     guard: Guard,
     published: Published,
-    /// What went through here, as [`brief`] has it, but for pieces of answers: they never come again.
+    /// Events seen in this attempt, as returned by [`brief`]. Without chunks, whose ids are never repeated.
     told: Mutex<HashSet<String>>,
-    /// By step, the stream of its answer's pieces that is told.
+    /// Current chunk stream of each step.
     streams: Mutex<HashMap<String, String>>,
+    /// Publishes the run's output as chunks to the user.
     said: Option<Output>,
+    /// The error of a failed publication. The trait [`EventSink`] passes it on as a text only.
     problem: Mutex<Option<TurnError>>,
 }
 
-/// An event's id, shorter: what a run that waits remembers of those that it has told.
+/// Short digest of an event's id. A waiting run stores one for each published event.
 pub(super) fn brief(event_id: &str) -> String {
     format!("{:.16}", format!("{:x}", md5::compute(event_id)))
 }
@@ -161,14 +167,15 @@ impl QueueSink {
         Self { queue, outlet, guard, published, told, streams, said, problem }
     }
 
-    /// What the run has told so far, in this turn and those before it.
+    /// Returns the digests of all events that the run has published, in this turn and in earlier ones, as returned by
+    /// [`brief`].
     pub(super) fn told(&self) -> Vec<String> {
         let mut told: Vec<_> = self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
         told.sort_unstable();
         told
     }
 
-    /// Notes that the run tells this; true when nobody has seen it yet.
+    /// Records an event. Returns true if it has not been published yet.
     fn is_fresh(&self, event: &RunEvent) -> bool {
         if event.delta.is_none() {
             self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(brief(&event.event_id));
@@ -176,7 +183,7 @@ impl QueueSink {
         !self.published.has(event)
     }
 
-    /// What a publication came to that failed with this `problem`.
+    /// Returns the error of the failed publication whose text is `problem`.
     pub(super) fn why(&self, problem: String) -> TurnError {
         let known = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take();
         known.unwrap_or(TurnError::Infrastructure(problem))
@@ -201,7 +208,8 @@ impl QueueSink {
 }
 
 impl QueueSink {
-    /// A stream that takes the place of another one, here or of an earlier worker, names it.
+    /// Sets `supersedes` on the first piece of a stream that replaces another stream of the same step, from this
+    /// worker or an earlier one.
     fn note_stream(&self, event: &mut RunEvent) {
         let (Some(delta), Some(step_id)) = (&mut event.delta, &event.step_id) else { return };
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,14 +1,14 @@
-//! What a run within a turn says to the user while it says it: pieces of the answer that will be its output.
+//! Chunks for the user from a run within a turn: the pieces of the answer that becomes the run's output.
 
 use crate::execution::speech::Speech;
 use crate::workflow::orchestration::event::RunEvent;
 use std::sync::Arc;
 use types::event::OutEvent;
 
-/// See the module.
+/// Selects the events whose pieces belong to the run's output, and converts them to chunks.
 pub(super) struct Output {
     speech: Arc<Speech>,
-    /// Paths of the stages whose answer is the output.
+    /// Paths of the stages whose answer becomes the output.
     stages: Vec<String>,
 }
 
@@ -17,8 +17,8 @@ impl Output {
         Self { speech, stages }
     }
 
-    /// The piece of the output that an event has, if it has one. What is said before a tool is called is taken for one, too,
-    /// until what comes after takes its place.
+    /// Returns the chunk for an event with a piece of the output. Text that a model writes before a tool call is
+    /// streamed as well; the stream of the next answer supersedes it.
     pub(super) fn piece(&self, event: &RunEvent) -> Option<OutEvent> {
         let delta = event.delta.as_ref().filter(|_| self.stages.contains(&event.path))?;
         self.speech.chunk(delta)

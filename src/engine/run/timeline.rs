@@ -1,4 +1,4 @@
-//! What has happened in a run, for those who look at it: its steps are repeated over the definitions that it began with.
+//! Timelines of stored runs: replays a run's steps over the definitions with which it started.
 
 use super::{Beginning, earlier};
 use crate::action::http::{HttpCaller, SecretFill};
@@ -16,11 +16,11 @@ use tracing::debug;
 use types::run::RunRecord;
 use types::run_outcome::RunFailure;
 
-/// Nothing is called: a step that is not recorded does not run. It takes a while to be made.
+/// Never sends a request, since only recorded steps are replayed. Shared, because a client is slow to build.
 static HTTP: LazyLock<Option<HttpCaller>> = LazyLock::new(|| HttpCaller::new(SecretFill::none(), &[]).ok());
 
-/// The stages of a run as far as they have been begun; none before it has begun, or when what it began with is gone.
-/// `flows` are those registered in Rust.
+/// Returns the stages that a run has started, in order. Empty if the run has not started, or if its steps or
+/// definitions no longer exist. `flows` are the flows registered in Rust.
 pub async fn of(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Result<Vec<TimelineEntry>> {
     if run.turn_id.is_empty() {
         return Ok(Vec::new());
@@ -33,7 +33,7 @@ pub async fn of(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Resul
         Ok(pinned) => pinned,
         Err(PinError::Unavailable(problem)) => return Err(StoreError::Unavailable(problem)),
         Err(PinError::Unfit(problem)) => {
-            debug!(run_id = run.run_id, "the run has no timeline: {problem}");
+            debug!(run_id = run.run_id, "no timeline, definitions not found: {problem}");
             return Ok(Vec::new());
         }
     };
@@ -46,7 +46,8 @@ pub async fn of(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Resul
     Ok(entries)
 }
 
-/// A failure that may be tried again is no step: the run's record has it.
+/// Marks the failed stage and the stages around it. A failure is not always a recorded step, so it comes from the
+/// run's record.
 fn note(entry: &mut TimelineEntry, failure: &RunFailure) {
     let Some(within) = failure.path.strip_prefix(&entry.path) else { return };
     if entry.status == StageStatus::Running && (within.is_empty() || within.starts_with(['/', '['])) {

@@ -1,4 +1,4 @@
-//! Executing a workflow, in a lane of its own or within a turn.
+//! Execution of a workflow, for a run in its own lane and for a run within a turn.
 
 use super::beginning::Begun;
 use super::sink::{self, Outlet, Published};
@@ -13,39 +13,41 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::run_outcome::RunUsage;
 
-/// What a workflow is executed with.
+/// Input of [`work`], apart from the definitions.
 pub(super) struct Working<'w> {
     pub(super) run_id: &'w str,
     pub(super) journal: Journal,
     pub(super) models: Models,
     pub(super) guard: &'w Guard,
-    /// What is on the stream already.
+    /// Events that are already on the stream.
     pub(super) published: Published,
-    /// Within a turn, what its user is told.
+    /// For a run within a turn: publishes the output as chunks to the user.
     pub(super) said: Option<Output>,
-    /// How much of its time is used up.
+    /// Execution time that the run has already used.
     pub(super) elapsed: Duration,
     pub(super) asking: Arc<Asking>,
 }
 
-/// Why a workflow has not come to its end.
+/// Why a workflow has not ended.
 pub(super) enum Unended {
+    /// The turn cannot continue.
     Turn(TurnError),
-    /// It waits for an answer. What it has told so far, as [`sink::brief`] has it, and used.
+    /// The workflow waits for an answer. Carries its published events, as returned by [`sink::brief`], and its usage
+    /// so far.
     Waits(Vec<String>, RunUsage),
 }
 
 impl Unended {
-    /// Of a run in a lane of its own, which has nobody to ask.
+    /// The turn's error, for a run in its own lane. Such a run cannot ask a user, so it never waits.
     pub(super) fn of_own(self) -> TurnError {
         match self {
             Self::Turn(error) => error,
-            Self::Waits(..) => TurnError::Failed("it waits for an answer that nobody can give".to_owned()),
+            Self::Waits(..) => TurnError::Failed("the run waits for an answer, but it belongs to no turn".to_owned()),
         }
     }
 }
 
-/// Executes a workflow. On return all events but the last one are published.
+/// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
 pub(super) async fn work(
     services: &Services,
     outlet: Outlet,
@@ -59,7 +61,7 @@ pub(super) async fn work(
     let means = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
     let start = RunStart::new(run_id, pinned, &beginning.input, journal, (means, sink.clone(), limits));
     let start = start.asked(&beginning.request).since(elapsed).asking(asking);
-    // Of no type that whoever waits for it would have in its own.
+    // Boxed so that the execution does not enlarge the futures of all callers.
     match execute(start).boxed().await {
         Ok(end) => Ok(end),
         Err(RunError::Journal(error)) => Err(Unended::Turn(error.into())),

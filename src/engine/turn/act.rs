@@ -1,4 +1,4 @@
-//! Executing an action as a step of the journal.
+//! Execution of the decision's action, as steps of the turn's journal.
 
 use super::state::Turn;
 use super::waiting::{FlowCall, FlowEnd};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use types::action::{Action, ActionKind};
 
 impl Turn<'_> {
-    /// Runs a SKILL or TOOL once and answers its result as the model reads it.
+    /// Runs a SKILL or TOOL action as one step, and returns its result for the model.
     pub(super) async fn act(&mut self, iteration: u32, action: &Action) -> Result<Value, TurnError> {
         let kind = if action.kind == ActionKind::Skill { "skill" } else { "tool" };
         let (services, agent) = (self.services, Arc::clone(&self.agent));
@@ -47,7 +47,8 @@ impl Turn<'_> {
         Ok(json!(stepped.output))
     }
 
-    /// Applies a silent operation to the session; `handoff` is none of them. The error is for the model to read.
+    /// Applies a SYSTEM operation to the session, except `handoff`, which the caller executes. The error is for the
+    /// model.
     pub(super) fn system(&mut self, iteration: u32, operation: Operation, action: &Action) -> Result<(), String> {
         let done = match operation {
             Operation::CloseConversation => {
@@ -61,7 +62,7 @@ impl Turn<'_> {
         done
     }
 
-    /// Records an action whose steps do not show how it ended, and reports it.
+    /// Records the outcome of a SYSTEM or FLOW action in the journal, the turn's record and the metrics.
     pub(super) fn note_action(
         &mut self,
         key: &str,
@@ -84,7 +85,7 @@ impl Turn<'_> {
         self.journal.note(key, Label { kind, target }, action, (Done { ok, ..Done::ok(output) }, ms));
     }
 
-    /// Runs a flow to its final text, or to a question; an inner error is for the model to read.
+    /// Runs a FLOW action until it completes, asks the user or fails.
     pub(super) async fn flow(&mut self, iteration: u32, action: &Action) -> Result<FlowEnd, TurnError> {
         let call = FlowCall {
             action: action.clone(),
@@ -101,7 +102,7 @@ impl Turn<'_> {
         self.call_flow(call).await
     }
 
-    /// Runs a flow from its beginning, over its recorded steps, and records a step with its outcome.
+    /// Calls a flow from its start, replaying its recorded steps, and records a step with the outcome.
     pub(super) async fn call_flow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         self.settle().await?;
         let (key, action, begun) = (call.key.clone(), call.action.clone(), Instant::now());
@@ -144,7 +145,8 @@ impl Turn<'_> {
             biased;
             outcome = runnable.run(context) => Some(outcome),
             () = call.asking.left(&call.journal, outer) => None,
-            // A flow that waits without a step does not look.
+            // The journal checks for a cancellation only in steps, so a flow that waits outside of a step is stopped
+            // here.
             () = call.journal.broken_off(outer) => return Err(TurnError::Cancelled),
         };
         if !matches!(outcome, Some(Err(_))) {
@@ -160,7 +162,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Runs a workflow within the turn.
+    /// Runs the workflow that a FLOW action names, within the turn.
     async fn workflow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         let speech = self.speaking(&call.prefix).await?;
         let inline = Inline {

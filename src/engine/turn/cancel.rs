@@ -1,4 +1,4 @@
-//! Ending a turn as `cancelled` (OP-E2).
+//! Cancellation of a turn.
 
 use super::state::Turn;
 use crate::execution::{CancelReason, TOKEN_BUDGET, TurnError};
@@ -14,14 +14,16 @@ use types::step::StepRecord;
 use types::turn::Outcome;
 
 impl Turn<'_> {
-    /// Cancels the turn: pending timers go, and the user gets one apology unless they were answered.
+    /// Ends the turn with the status `cancelled`. Cancels all timers, and apologises to the user unless this turn has
+    /// already replied to them.
     pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Change, TurnError> {
-        warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "the turn is cancelled");
+        warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "turn cancelled");
         if self.messages().next().is_some() && self.entries.is_empty() {
             self.remember_user();
         }
         self.reason = Some(reason.to_string());
-        // From `typing` and `processing` it is one step; from elsewhere `processing` lies between.
+        // `cancelled` is reachable from `processing` and `typing` only; from any other status the way leads through
+        // `processing`.
         if !self.is_cancelled() && self.status().check(Status::Cancelled).is_err() {
             self.transition(Status::Processing);
         }
@@ -35,7 +37,7 @@ impl Turn<'_> {
         self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))
     }
 
-    /// Counts what earlier attempts have used: a turn that is given up reads nothing else of its journal.
+    /// Adds the tokens and actions of earlier attempts to this turn. [`super::give_up`] does not replay the journal.
     pub(super) async fn count_recorded(&mut self) -> Result<(), TurnError> {
         match self.services.store.steps(&self.session.session_id, self.turn_id()).await {
             Ok(steps) => {
@@ -44,13 +46,13 @@ impl Turn<'_> {
                 steps.iter().filter(acted).for_each(|step| self.acted(&step.target));
             }
             Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
-            // It may be why the turn is given up.
-            Err(error) => warn!(turn_id = self.turn_id(), "what the turn has used is not counted: {error}"),
+            // Unreadable steps may be the reason for which the turn is abandoned, so they must not fail it again.
+            Err(error) => warn!(turn_id = self.turn_id(), "tokens of earlier attempts not counted: {error}"),
         }
         Ok(())
     }
 
-    /// Ends the runs of workflows that the turn has begun.
+    /// Ends the workflow runs that the turn has started, and queues their last events.
     pub(super) async fn break_off_runs(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
         let turn = (self.session.session_id.as_str(), self.turn_id(), self.session.epoch);
         let told = run::break_off(self.services, turn, reason).await?;
@@ -67,7 +69,8 @@ impl Turn<'_> {
             .map_or_else(|_| "抱歉，系统暂时无法处理，请稍后再试。".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// The language to speak without a model: that of the user's words, else of the agent's name and procedure.
+    /// True if fixed texts to the user must be in Chinese. The user's words decide; if they have no letters, the
+    /// agent's name and SOP do.
     pub(super) fn speaks_chinese(&self) -> bool {
         let words = self.typed_text();
         if words.chars().any(char::is_alphabetic) {

@@ -1,4 +1,4 @@
-//! Operator commands (OP-E2, OP-E11, OP-E19).
+//! Turns for an operator's control command.
 
 use super::handoff::HANDOFF_TIMEOUT;
 use super::state::Turn;
@@ -10,7 +10,7 @@ use types::session::{Session, Status};
 use types::turn::Outcome;
 
 impl Turn<'_> {
-    /// Does what the operator says.
+    /// Executes a control command. `name` selects timers for `cancel_timers`; `why` is recorded as the reason.
     pub(super) async fn control(
         mut self: Box<Self>,
         command: Command,
@@ -41,14 +41,15 @@ impl Turn<'_> {
         }
     }
 
-    /// True when the lane has handled nothing after the message `seq`, and neither a timer nor a flow waits in the session.
+    /// True if the lane has processed no message after `seq`, and the session has neither a timer nor a waiting flow.
+    /// Housekeeping closes only such sessions.
     pub(super) fn is_left_alone(&self, seq: u64) -> bool {
         let Session { last_seq, timers, waiting, .. } = &self.session;
         *last_seq == seq && timers.is_empty() && waiting.is_none()
     }
 
-    /// Cancels the timers of this name, or all. What ends a human's hold, or the wait for an answer, is no follow-up: it goes
-    /// only when it is named.
+    /// Cancels the timers with this name, or without a name all follow-up timers. The timeouts of a handoff and of a
+    /// waiting flow are cancelled only by name.
     fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Change, TurnError> {
         let meant = |timer: &str| name.map_or(![HANDOFF_TIMEOUT, FLOW_TIMEOUT].contains(&timer), |name| timer == name);
         let timers = self.session.timers.iter().filter(|timer| meant(&timer.name));

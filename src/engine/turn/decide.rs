@@ -1,4 +1,5 @@
-//! Asking the model: one decision, or phase 1's plan with its first decision, with corrections (OP-E16).
+//! Model calls of the decision loop: phase 1 returns the plan with the first decision, phase 2 one decision. An
+//! invalid answer goes back to the model for correction.
 
 use super::decision::{self, Decision, NextStatus, PlanDraft};
 use super::iterate::Loop;
@@ -12,24 +13,24 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::{debug, warn};
 
-/// How often an invalid answer is sent back with what is wrong with it.
+/// Number of corrections that the model may make before the turn is cancelled.
 const MAX_CORRECTIONS: u32 = 2;
 
-/// The step of a turn's first decision, whether phase 1 makes it or phase 2. It is one step, so that two workers that both
-/// believe to hold the lane cannot each go a way of its own: the first record is the turn's way.
+/// Key of a turn's first decision, in phase 1 and in phase 2. With one key, two workers that both believe that they
+/// hold the lease cannot take different paths: the first record decides.
 const FIRST: &str = "0/decide";
 
-/// One question, whatever it asks for.
+/// One model call of the decision loop, for any type of answer.
 struct Question<'k, I> {
     key: &'k str,
     messages: Arc<Vec<PromptMessage>>,
     schema: ResponseSchema,
-    /// What the question depends on.
+    /// Input of the step: a replay fails if its hash differs from the recorded one.
     input: I,
     facts: Facts,
 }
 
-/// What a decision depends on.
+/// Step input of a decision in phase 2.
 #[derive(Serialize)]
 struct DecisionInput<'d> {
     hash: &'d str,
@@ -38,10 +39,11 @@ struct DecisionInput<'d> {
     note: Option<&'d str>,
 }
 
+/// The model's answer. The inner error cancels the turn.
 type Answer<T> = Result<Result<T, CancelReason>, TurnError>;
 
 impl Turn<'_> {
-    /// Phase 2: the next decision.
+    /// Phase 2: asks the model for the next decision.
     pub(super) async fn decide(&mut self, iteration: u32, state: &Loop) -> Answer<Decision> {
         let message = self.message_text();
         let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
@@ -74,7 +76,7 @@ impl Turn<'_> {
             input: DecisionInput { hash: &hash, message: &message, results: &state.results, note: state.note },
             facts,
         };
-        // Of a decision that ends the turn nobody sees anything before the commit: it is written with that.
+        // A decision that ends the turn has no visible effect before the commit, so the commit writes its step.
         let ends = |decision: &Decision| {
             decision.action.is_none() && matches!(decision.next_status, NextStatus::Typing | NextStatus::Ready)
         };
@@ -85,7 +87,7 @@ impl Turn<'_> {
         Ok(answer)
     }
 
-    /// Phase 1: parses the configuration into a plan and makes the turn's first decision (E-09).
+    /// Phase 1: asks the model for a plan of the agent's configuration together with the turn's first decision.
     pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
         let message = self.message_text();
         let conversation = prompt::conversation(&self.session);
@@ -108,7 +110,7 @@ impl Turn<'_> {
         self.ask(question, decision::parse_plan_and_decision, |_| false).await
     }
 
-    /// True when phase 1 is on record for this turn.
+    /// True if phase 1 is recorded for this turn.
     pub(super) fn has_planned(&self) -> bool {
         self.journal.is_recorded(FIRST) && self.journal.has(FIRST, &(self.plan_input(), ""))
     }
@@ -117,7 +119,8 @@ impl Turn<'_> {
         json!({ "hash": self.agent.hash, "message": self.message_text() })
     }
 
-    /// An answer that `ends` the turn, and needed no correction, is left to the commit; all else is on record on return.
+    /// Asks the model and parses its answer, with corrections. On return the step is durable, except for an answer
+    /// that `ends` the turn and needed no correction: the commit writes that step.
     async fn ask<T, I: Serialize>(
         &mut self,
         question: Question<'_, I>,
@@ -135,7 +138,7 @@ impl Turn<'_> {
             let key = if correction == 0 { key.to_owned() } else { format!("{key}/correct[{correction}]") };
             let request =
                 ModelRequest::new(Arc::clone(&messages)).with_schema(schema.clone()).with_facts(facts.clone());
-            // What the question depends on, and what was wrong with the answer before.
+            // Step input: the question's own input, and the error in the previous answer.
             let asked = (&input, problem.as_str());
             let mut own = None;
             let is_last = |content: &str| {

@@ -1,4 +1,5 @@
-//! What a model may decide (E-16), and how its answer is read. Every error is a text that goes back to the model.
+//! Decisions of the model, their JSON Schemas and their parsers. Every parse error is a text that the model reads in
+//! a correction.
 
 use super::placeholder::is_placeholder;
 use crate::model::answer::{kind, object};
@@ -12,59 +13,60 @@ use types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
 /// The system operation that hands the conversation to a human.
 pub const HANDOFF: &str = "handoff";
 
-/// Where a decision takes the turn.
+/// How the turn continues after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NextStatus {
-    /// There is more to do.
+    /// Continue with another iteration.
     Processing,
-    /// Reply, then end.
+    /// Send the response and end the turn.
     Typing,
-    /// End without a reply.
+    /// End the turn without a response.
     Ready,
-    /// Reply, then hand to a human.
+    /// Send the response and hand the conversation to a human.
     Transferred,
 }
 
-/// One decision, normalised (OP-E16).
+/// One decision of the model, checked and normalised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Where it takes the turn.
+    /// How the turn continues.
     pub next_status: NextStatus,
-    /// The one thing to do, if any.
+    /// The action to execute before the turn continues.
     #[serde(default)]
     pub action: Option<Action>,
-    /// Said to the user; always there for `typing` and `transferred`, unless a FLOW speaks in its place.
+    /// Text for the user. Always present for `typing` and `transferred`, except with a FLOW action, whose flow
+    /// replies itself.
     #[serde(default)]
     pub response: Option<String>,
-    /// For the log only.
+    /// The model's explanation, for the log only.
     #[serde(default)]
     pub reasoning: Option<String>,
 }
 
-/// What phase 1 made of the configuration (E-11); what it left out stays as configured.
+/// The model's draft of a plan. A field that the model left out keeps the value of the agent file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanDraft {
-    /// The name that the agent goes by.
+    /// Name that the agent uses towards users.
     pub name: Option<String>,
-    /// Its tone.
+    /// Tone of the agent's texts.
     pub tone: Option<String>,
-    /// Said once to every session.
+    /// First reply to a new session.
     pub greeting: Option<String>,
-    /// The procedure, rewritten.
+    /// The procedure (SOP), rewritten by the model.
     pub sop: Option<String>,
-    /// Follow-ups as the model wrote them, not yet checked.
+    /// Follow-up timers as the model wrote them. The planner checks them.
     pub timers: Vec<Value>,
-    /// Rules, consolidated.
+    /// The constraints, consolidated by the model.
     pub constraints: Option<String>,
 }
 
-/// Reads the answer of phase 2.
+/// Parses the model's answer in phase 2. The error is a text for the model.
 pub fn parse_decision(content: &str) -> Result<Decision, String> {
     decision(&object(content)?)
 }
 
-/// Reads the answer of phase 1.
+/// Parses the model's answer in phase 1. The error is a text for the model, and names the problems of both parts.
 pub fn parse_plan_and_decision(content: &str) -> Result<(PlanDraft, Decision), String> {
     let answer = object(content)?;
     let part = |name: &str| match answer.get(name) {
@@ -81,13 +83,13 @@ pub fn parse_plan_and_decision(content: &str) -> Result<(PlanDraft, Decision), S
     }
 }
 
-/// The schema of phase 2's answer. Not strict, since params are free-form.
+/// The schema of the answer in phase 2. It is not strict, because the params of an action are free-form.
 pub fn decision_schema() -> ResponseSchema {
     static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(decision_json_schema()));
     ResponseSchema { name: "decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
 }
 
-/// The schema of phase 1's answer.
+/// The schema of the answer in phase 1.
 pub fn plan_and_decision_schema() -> ResponseSchema {
     static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(plan_and_decision_json_schema()));
     ResponseSchema { name: "plan_and_decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
@@ -151,7 +153,7 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
         Some(Value::Array(timers)) => timers.clone(),
         Some(other) => return Err(format!("`plan.timers` has to be a list or null, but is {}", kind(other))),
     };
-    // The planner uses the configuration's text in place of a placeholder.
+    // For a placeholder the planner uses the text of the agent file.
     let field = |name: &str| Ok::<_, String>(optional_text(plan, name, "plan.")?.filter(|text| !is_placeholder(text)));
     Ok(PlanDraft {
         name: field("name")?,
@@ -166,10 +168,10 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
 fn decision(answer: &Map<String, Value>) -> Result<Decision, String> {
     let next_status = next_status(answer);
     let action = action(answer.get("action"));
-    // A model that is held to a structure may think within its texts.
+    // A model with structured output may put its thoughts into the text fields.
     let response = optional_text(answer, "response", "").map(|text| text.map(|text| thoughts::without(&text)));
     let response = response.map(|text| text.filter(|text| !text.trim().is_empty())).and_then(written);
-    // All that is wrong in one text: each question back to the model costs a call.
+    // Reports all errors together, because each correction costs a model call.
     let errors: Vec<String> =
         [next_status.as_ref().err().cloned(), action.as_ref().err().cloned(), response.as_ref().err().cloned()]
             .into_iter()
@@ -178,16 +180,16 @@ fn decision(answer: &Map<String, Value>) -> Result<Decision, String> {
     let (Ok(next_status), Ok(action), Ok(response)) = (next_status, action, response) else {
         return Err(errors.join("; "));
     };
-    // Nothing depends on the reasoning, so nothing can be wrong with it.
+    // The reasoning is only logged, so a value of another type is ignored, not refused.
     let reasoning = answer.get("reasoning").and_then(Value::as_str).map(str::to_owned);
     normalised(Decision { next_status, action, response, reasoning })
 }
 
-/// OP-E16: what can be understood in one way only is put right, the rest is an error.
+/// Repairs a decision whose meaning is unambiguous, and refuses any other inconsistent one.
 fn normalised(mut decision: Decision) -> Result<Decision, String> {
     let is = |decision: &Decision, kind| decision.action.as_ref().is_some_and(|action| action.kind == kind);
     if is(&decision, ActionKind::Flow) {
-        // A flow takes over and speaks for itself (E-24).
+        // A flow takes over the turn and replies itself.
         decision.response = None;
         return Ok(decision);
     }
@@ -259,7 +261,7 @@ fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
     Ok(Some(Action { kind: kind_of_action, target, params }))
 }
 
-/// Refuses a placeholder as a response.
+/// Refuses a response that is a placeholder.
 fn written(response: Option<String>) -> Result<Option<String>, String> {
     match response {
         Some(text) if is_placeholder(&text) => {
@@ -270,7 +272,7 @@ fn written(response: Option<String>) -> Result<Option<String>, String> {
     }
 }
 
-/// Null and empty text are the same as none.
+/// Returns a text field, or `None` if it is missing, null or blank.
 fn optional_text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<String>, String> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),

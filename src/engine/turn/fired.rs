@@ -1,4 +1,4 @@
-//! A timer that fires (E-35, OP-E12, OP-E21).
+//! Turns for a timer that fires.
 
 use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
@@ -16,12 +16,12 @@ use types::session::{Session, Status};
 use types::timer::Timer;
 use types::turn::Outcome;
 
-/// The timer that a job fires: none of an older generation, and none that the document no longer has.
+/// Returns the timer that a job fires, or `None` if the timer has been cancelled or belongs to an older generation.
 fn armed<'s>(session: &'s Session, timer_id: &str, generation: u64) -> Option<&'s Timer> {
     session.timers.iter().find(|timer| timer.timer_id == timer_id && timer.generation == generation)
 }
 
-/// True for the job of a timer that has been cancelled, or has fired: it does nothing, however often it is begun.
+/// True for the job of a timer that has been cancelled or has already fired. Its turn does nothing.
 pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
     match &job.body {
         JobBody::Timer { timer_id, generation, .. } => armed(session, timer_id, *generation).is_none(),
@@ -30,7 +30,7 @@ pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
 }
 
 impl Turn<'_> {
-    /// Fires a timer of the current generation; an older one, or one that the document no longer has, does nothing.
+    /// Fires a timer. Does nothing if the timer has been cancelled or belongs to an older generation.
     pub(super) async fn fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
         let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
             return self.nothing();
@@ -41,7 +41,7 @@ impl Turn<'_> {
         if timer.name == FLOW_TIMEOUT && self.session.waiting.is_some() {
             return Box::pin(self.unanswered()).await;
         }
-        // Whoever talks to a human, or is asked something, is not to be disturbed.
+        // A follow-up must not interrupt a handoff, or a flow that waits for the user's answer.
         if self.status() == Status::Transferred || self.session.waiting.is_some() {
             return self.nothing();
         }
@@ -62,7 +62,7 @@ impl Turn<'_> {
         self.iterate(plan, Some(first), false).await
     }
 
-    /// A message without an action: said without asking the model.
+    /// Publishes the message of a timer without an action. No model is asked.
     fn follow_up(mut self: Box<Self>, text: &str) -> Result<Change, TurnError> {
         self.transition(Status::Typing);
         self.reply(ReplyKind::Timer, "timer", text);
@@ -71,7 +71,7 @@ impl Turn<'_> {
         self.finish(Outcome::Answered, timers)
     }
 
-    /// The timer that this turn is for, if it is a timer's.
+    /// Returns the id of the timer if this is a timer's turn.
     pub(super) fn fired_timer(&self) -> Option<&str> {
         match self.jobs.first().map(|job| &job.body) {
             Some(JobBody::Timer { timer_id, .. }) => Some(timer_id),
@@ -83,7 +83,8 @@ impl Turn<'_> {
         self.fired_timer().map_or(TimerChange::Keep, |timer_id| TimerChange::Remove(vec![timer_id.to_owned()]))
     }
 
-    /// The plan that the session last ran with. A timer never plans: without one the configuration itself serves.
+    /// Returns the cached plan, or one made from the agent file without a model. The turn of a timer never asks the
+    /// model for a plan.
     async fn current_plan(&self) -> Result<Arc<Plan>, TurnError> {
         let cached = self.services.store.plan(&self.agent.config.id, &self.agent.hash).await?;
         Ok(cached.unwrap_or_else(|| Arc::new(planner::unplanned(&self.agent, self.services.clock.now()))))

@@ -1,4 +1,4 @@
-//! Handing the conversation to a human, and what happens while one has it (E-22, OP-E11).
+//! Handoff of the conversation to a human, and the turns while the human has it.
 
 use super::iterate::End;
 use super::state::Turn;
@@ -19,20 +19,21 @@ use types::session::{Entry, Handoff, Role, Status, transcript};
 use types::timer::{NewTimer, timer_id};
 use types::turn::Outcome;
 
-/// The name of the timer that ends a hold.
+/// Name of the timer that ends a handoff of the mode `hold`.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
 
-/// The most bytes of a summary, which the session document carries while a human has the conversation.
+/// Limit in bytes on a summary. The session document stores it during the handoff.
 const MAX_SUMMARY: usize = 8 * 1024;
 
-/// The key of a human's reply in its turn.
+/// Journal key of a human's reply, the last part of its `reply_id`.
 pub const HUMAN_REPLY: &str = "human";
 
-/// The position of that timer, or the one of a flow that waits, among those that a turn arms.
+/// Index in the timer id of [`HANDOFF_TIMEOUT`] and of a waiting flow's timeout. Follow-up timers count from 0.
 pub(super) const TIMEOUT_INDEX: usize = usize::MAX;
 
 impl Turn<'_> {
-    /// The response first, then the handoff (or another action that the decision names, and the handoff).
+    /// Publishes the response, executes the decision's action if it is not the handoff itself, and calls the handoff
+    /// endpoint.
     pub(super) async fn transfer(
         &mut self,
         iteration: u32,
@@ -50,7 +51,7 @@ impl Turn<'_> {
             summary = action.params.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
             match Operation::of(&action) {
                 Some(Operation::Handoff) => self.acted(&action.target),
-                // A handoff ends the turn: no model reads the results.
+                // The handoff ends the turn, so the model never reads the result.
                 _ => drop(self.execute(iteration, state, &action).await?),
             }
         }
@@ -66,7 +67,8 @@ impl Turn<'_> {
         Ok(End::Transferred)
     }
 
-    /// `hold` stays `transferred` until released or timed out, `notify` is `ready` at once.
+    /// Ends the turn after a handoff. In the mode `hold` the session stays `transferred` until an operator releases
+    /// it or the timer fires; in the mode `notify` it becomes `ready` immediately.
     pub(super) fn finish_transfer(mut self: Box<Self>) -> Result<Change, TurnError> {
         let config = &self.agent.config.handoff;
         let timers = match config.mode() {
@@ -87,12 +89,13 @@ impl Turn<'_> {
         self.finish(Outcome::Transferred, TimerChange::Replace(timers))
     }
 
-    /// True while a human has the conversation and this turn's agent is the one that handed it over, in the mode `hold`.
+    /// True if a message during a handoff goes to the human: this turn's agent is the one that handed off, in the
+    /// mode `hold`.
     pub(super) fn is_held(&self) -> bool {
         !self.moved && self.agent.config.handoff.mode() == HandoffMode::Hold
     }
 
-    /// A user's message while a human has the conversation: recorded and forwarded, the agent is silent.
+    /// Handles a user's message during a handoff: forwards it to the service desk, without a reply from the agent.
     pub(super) async fn forward(mut self: Box<Self>) -> Result<Change, TurnError> {
         let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
         for index in 0..self.jobs.len() {
@@ -103,7 +106,8 @@ impl Turn<'_> {
         self.finish(Outcome::Transferred, TimerChange::Keep)
     }
 
-    /// What a human says to the user. It is sent also when the conversation was taken back meanwhile: it has been said.
+    /// Publishes a human's reply to the user. It is published even if the conversation has been released in the
+    /// meantime.
     pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<String>) -> Result<Change, TurnError> {
         let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
         self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
@@ -111,7 +115,7 @@ impl Turn<'_> {
         self.finish(Outcome::Answered, TimerChange::Keep)
     }
 
-    /// Takes the conversation back.
+    /// Ends the handoff. Does nothing if the session is not `transferred`.
     pub(super) fn release(mut self: Box<Self>) -> Result<Change, TurnError> {
         if self.status() != Status::Transferred {
             return self.nothing();
@@ -121,7 +125,8 @@ impl Turn<'_> {
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }
 
-    /// Posts to the desk's endpoint, if there is one.
+    /// Posts to the agent's handoff endpoint, as a step. The inner error is the endpoint's. Does nothing if the agent
+    /// has no endpoint.
     async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<Result<(), String>, TurnError> {
         let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(Ok(())) };
         let body = self.packet(key, event, summary);
@@ -148,14 +153,14 @@ impl Turn<'_> {
     fn packet(&self, key: &str, event: &str, summary: &str) -> Value {
         let index = key.strip_prefix("forward[").and_then(|rest| rest.trim_end_matches(']').parse::<usize>().ok());
         let job = &self.jobs[index.unwrap_or(0).min(self.jobs.len() - 1)];
-        // A handoff is about all messages of its turn.
+        // A forwarded message is posted alone; a handoff includes all messages of its turn.
         let said: Vec<_> = match index {
             Some(_) => job.user_message().into_iter().collect(),
             None => self.messages().collect(),
         };
         let text = said.iter().map(|message| message.words()).collect::<Vec<_>>().join("\n");
         let attachments: Vec<_> = said.iter().flat_map(|message| &message.attachments).collect();
-        // A repeat of the call has the same body: the times of this turn's entries are not those of its first attempt.
+        // Every attempt must post the same body, so the entries of this turn get the turn's start time.
         let said = self.entries.iter().map(|entry| Entry { at: self.started_at(), ..entry.clone() });
         let history: Vec<_> = self.session.history.iter().cloned().chain(said).collect();
         let mut packet = json!({
@@ -174,7 +179,7 @@ impl Turn<'_> {
         packet
     }
 
-    /// The last things said, for a human to read at a glance.
+    /// Summary for the human if the model wrote none: the last six entries of the conversation.
     fn summary(&self) -> String {
         let all: Vec<_> = self.session.history.iter().chain(&self.entries).collect();
         let last = &all[all.len().saturating_sub(6)..];

@@ -1,6 +1,8 @@
-//! The reply from what the agent's knowledge says (E-20, OP-E20): a search for the user's message, and if it has hits, one
-//! more question to the model. Without knowledge, a hit or an answer the reply is as decided; without a budget for it there is
-//! none.
+//! Replies from the agent's knowledge.
+//!
+//! The turn searches the knowledge for the user's message. If the search has hits, the model writes a new reply from
+//! them. The decided response stays if the agent has no knowledge, the search finds nothing, or the model fails or
+//! returns no text. If the token budget is spent, the turn is cancelled.
 
 use super::iterate::Loop;
 use super::placeholder::is_placeholder;
@@ -17,18 +19,18 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use tracing::warn;
 
-/// What came of it, or why the turn is to be cancelled.
+/// The text, `None` to keep the decided response, or the reason for which the turn must be cancelled.
 type Written<T> = Result<Result<Option<T>, CancelReason>, TurnError>;
 
-/// A reply that knowledge has gone into.
+/// A reply written from knowledge.
 pub(super) struct Informed {
     pub(super) text: String,
-    /// The sources that it was written from, the best first, each once.
+    /// Names of the source files without duplicates, the best hit first.
     pub(super) sources: Vec<String>,
 }
 
 impl Turn<'_> {
-    /// The reply in place of the decided one, if the agent knows something about the user's message.
+    /// Returns the reply that replaces the decided one, or `None` if the search finds nothing.
     pub(super) async fn informed(
         &mut self,
         iteration: u32,
@@ -37,7 +39,7 @@ impl Turn<'_> {
         decided: &str,
     ) -> Written<Informed> {
         let message = self.typed_text();
-        // A timer's turn has no message, and a picture alone has no words to search for.
+        // The turn of a timer has no message, and a picture alone has no words to search for.
         if message.trim().is_empty() {
             return Ok(Ok(None));
         }
@@ -55,7 +57,7 @@ impl Turn<'_> {
         Ok(text.map(|text| text.map(|text| Informed { text, sources })))
     }
 
-    /// The hits, as a step: a turn that is repeated writes its reply from the same ones.
+    /// Searches the knowledge, as a step, so that a repeated turn writes its reply from the same hits.
     async fn looked_up(
         &mut self,
         iteration: u32,
@@ -65,7 +67,8 @@ impl Turn<'_> {
     ) -> Result<Vec<Hit>, TurnError> {
         let (journal, agent_id) = (self.journal.clone(), self.agent.config.id.clone());
         let label = Label { kind: "knowledge", target: &agent_id };
-        // It is written before the model is asked, together with the status, or with the commit.
+        // No write of its own: the step is stored with the next status or step, before the model call, or with the
+        // commit.
         let search = async |_| {
             let hits = library::hits(index, message.to_owned(), decided.to_owned()).await;
             Ok::<_, Infallible>(Done::ok(hits))
@@ -81,13 +84,14 @@ impl Turn<'_> {
         Ok(stepped.output)
     }
 
-    /// The model's reply from the hits; `None` when it has none.
+    /// Asks the model for a reply from the hits, and publishes it in chunks. Returns `None` if the model fails or
+    /// returns no usable text.
     async fn written(&mut self, iteration: u32, state: &Loop, grounds: Grounds) -> Written<String> {
         let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
         let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
             Err(problem) => {
-                warn!(agent_id = self.agent.id(), "the reply is as decided, without knowledge: {problem}");
+                warn!(agent_id = self.agent.id(), "knowledge not used, replying with the decided response: {problem}");
                 return Ok(Ok(None));
             }
         };
@@ -122,7 +126,7 @@ impl Turn<'_> {
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(spent @ ModelError::Spent { .. })) => Ok(Err(CancelReason::of_model(&spent))),
             Err(StepError::Operation(problem)) => {
-                warn!(agent_id = self.agent.id(), "the reply is as decided, without knowledge: {problem}");
+                warn!(agent_id = self.agent.id(), "knowledge not used, replying with the decided response: {problem}");
                 Ok(Ok(None))
             }
         }

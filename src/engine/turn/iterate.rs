@@ -1,4 +1,4 @@
-//! The decision loop (E-15 to E-25).
+//! The decision loop: asks the model for a decision, executes its action, and repeats until a decision ends the turn.
 
 use super::decision::{Decision, NextStatus};
 use super::inform::Informed;
@@ -23,47 +23,49 @@ use types::session::Status;
 use types::timer::{NewTimer, timer_id};
 use types::turn::Outcome;
 
-/// Decisions without action and response in a row that end a turn (OP-E14).
+/// Number of consecutive decisions without action and response after which the turn is cancelled.
 const MAX_IDLE: u32 = 3;
 
-/// What the loop carries from one iteration to the next.
+/// State of the loop between iterations.
 pub(super) struct Loop {
     pub(super) plan: Arc<Plan>,
-    /// What the plan lets the model use, and what was said before the turn, as prompts show it.
+    /// Texts of the plan, for the prompts.
     pub(super) shown: Arc<Shown>,
+    /// The conversation before this turn, for the prompts.
     pub(super) history: SharedText,
     pub(super) greeted: bool,
-    /// SKILL and TOOL results in order: what the model sees of this turn.
+    /// Results that the model sees, in order: those of SKILL and TOOL actions, and errors.
     pub(super) results: Vec<Arc<ActionAnswer>>,
-    /// A hint for the next decision.
+    /// Prompt with a hint for the next decision.
     pub(super) note: Option<&'static str>,
-    /// Executed SYSTEM actions, outside the model's sight (OP-E17).
+    /// Hashes of the SYSTEM actions that have run. The model does not see these actions.
     ledger: HashSet<String>,
     idle: u32,
 }
 
-/// Whether the loop goes on.
+/// Whether the loop continues.
 pub(super) enum Flow {
     Continue,
     End(End),
 }
 
-/// How the loop ends.
+/// How the loop has ended.
 pub(super) enum End {
-    /// With a reply.
+    /// The decision had a response.
     Answered,
-    /// Without one.
+    /// The decision ended the turn without a response.
     Silent,
-    /// By a flow.
+    /// A flow has taken over the turn.
     Flow,
-    /// In human hands, or back from them at once.
+    /// The conversation was handed off.
     Transferred,
-    /// Cancelled.
+    /// The turn must be cancelled.
     Cancelled(CancelReason),
 }
 
 impl Turn<'_> {
-    /// Decides and acts until the turn ends. The status is `processing` on entry.
+    /// Runs the loop and returns the turn's change. The status must be `processing`. `first` is the decision of the
+    /// first iteration if phase 1 has already made it.
     pub(super) async fn iterate(
         mut self: Box<Self>,
         plan: Arc<Plan>,
@@ -98,11 +100,11 @@ impl Turn<'_> {
                 return Ok(end);
             }
         }
-        let detail = format!("{} decisions without an end", self.agent.config.max_iterations.max(1));
+        let detail = format!("the turn has not ended after {} decisions", self.agent.config.max_iterations.max(1));
         Ok(End::Cancelled(CancelReason::new("iteration_limit", detail)))
     }
 
-    /// Does what one decision says.
+    /// Follows one decision.
     async fn follow(&mut self, iteration: u32, state: &mut Loop, decision: Decision) -> Result<Flow, TurnError> {
         let Decision { next_status, action, response, .. } = decision;
         if let Some(action) = action.as_ref().filter(|action| action.kind == ActionKind::Flow) {
@@ -131,7 +133,8 @@ impl Turn<'_> {
                 Ok(()) => Flow::End(End::Answered),
                 Err(reason) => Flow::End(End::Cancelled(reason)),
             },
-            // The model cannot see a silent action, so it asks for it again: that is the end of the turn (OP-E17).
+            // The model does not see that a SYSTEM action has run, so it may ask for it again. The repeat ends the
+            // turn.
             (_, true) if response.is_some() => {
                 self.transition(Status::Typing);
                 Flow::End(End::Answered)
@@ -157,7 +160,7 @@ impl Turn<'_> {
             Err(reason) => return Ok(Err(reason)),
             Ok(Some(Informed { text, sources })) => {
                 let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
-                // Of a text whose pieces were said the whole one is `final` (CONTRACT.md).
+                // A whole text that follows its own chunks is of the kind `final`.
                 let kind = if self.speech.is_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
                 self.reply_with(kind, &key, &text, metadata);
             }
@@ -172,11 +175,12 @@ impl Turn<'_> {
         if state.idle < MAX_IDLE {
             return Flow::Continue;
         }
-        let detail = format!("{MAX_IDLE} decisions in a row with neither action nor response");
+        let detail = format!("{MAX_IDLE} consecutive decisions without action and response");
         Flow::End(End::Cancelled(CancelReason::new("no_progress", detail)))
     }
 
-    /// Executes a SKILL, TOOL or silent SYSTEM action. True when a SYSTEM action is asked for again.
+    /// Executes a SKILL, TOOL or SYSTEM action. Returns true, without executing it, if the same SYSTEM action has
+    /// already run in this turn.
     pub(super) async fn execute(
         &mut self,
         iteration: u32,
@@ -201,7 +205,7 @@ impl Turn<'_> {
             return Ok(true);
         }
         if let Err(error) = self.system(iteration, operation, action) {
-            // What did not happen is no secret of the engine: the model can tell the user.
+            // The model sees a failed SYSTEM action, so that it can inform the user.
             state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
         }
         Ok(false)
@@ -239,7 +243,8 @@ impl Turn<'_> {
         self.finish(outcome, timers)
     }
 
-    /// What becomes of the timers (E-33, E-34, OP-E12, OP-E21): a user's turn replaces all, a timer's turn arms none.
+    /// Returns the turn's change to the timers: a user's turn replaces all of them, and a timer's turn only removes
+    /// its own.
     fn timers_after(&self, outcome: Outcome, plan: &Plan) -> TimerChange {
         if let Some(waiting) = &self.session.waiting {
             return TimerChange::Replace(vec![self.flow_timer(waiting)]);

@@ -1,11 +1,19 @@
-//! The turn: the handling of one job, from the lane's grant to the change that the commit writes.
+//! Turns: the handling of one job of a session, from the acquisition of the lease to the [`Change`] that the commit
+//! writes.
 //!
-//! The way through: [`run`] picks by job type. A user's message goes through `opening` (hash check, plan, greeting) into
-//! `iterate` (the decision loop), which asks `decide` and has `act` execute; `inform` writes the reply from the agent's
-//! knowledge; what is said while it is made goes through its `speech`; `handoff`, `cancel` and `waiting`, of a flow that asks
-//! its user, are its side exits. `prompt` says what prompts are filled with, `shown` what of it is a plan's.
-//! `fired` handles timers, `control` operator commands, `told` runs that have ended. All of them work on one [`state::Turn`], which collects what the
-//! turn changes and publishes.
+//! [`run`] opens a [`state::Turn`], which collects the changes and events of the turn, and dispatches on the job's
+//! type:
+//!
+//! - `user` handles user messages. `opening` checks the agent's hash, makes the plan and sends the greeting;
+//!   `iterate` is the decision loop. In each iteration `decide` asks the model for a [`decision`] and `act` executes
+//!   its action. `inform` writes the reply from the agent's knowledge, and `speech` publishes a text in chunks while
+//!   the model writes it.
+//! - `handoff` gives the conversation to a human, `waiting` handles flows that ask the user, and `cancel` ends a turn
+//!   with the status `cancelled`.
+//! - `fired` handles timers, `control` operator commands, and `told` runs that have completed.
+//! - `prompt` and `shown` build the variables of the prompts, and `placeholder` recognises texts that a model has
+//!   copied from its prompt.
+//! - `published` reads back the events of an earlier attempt of the turn.
 
 mod act;
 mod cancel;
@@ -39,33 +47,34 @@ use storage::store::records::Change;
 use types::job::{Job, JobBody};
 use types::session::Session;
 
-/// What a turn starts from.
+/// Input of [`run`] and [`give_up`].
 #[derive(Clone)]
 pub struct TurnInput {
-    /// The session as the lane's holder knows it; its `turn` marker is this turn's.
+    /// The session as the lease holder read it. Its `turn` field marks this turn as started.
     pub session: Session,
-    /// The job; with `double_text: merge`, all jobs of the turn in order.
+    /// The job of the turn, or with `double_text: merge` all its jobs in lane order.
     pub jobs: Arc<[Job]>,
-    /// Which turn it is.
+    /// Identity of the turn.
     pub turn: Arc<TurnId>,
-    /// The configuration that the turn runs with.
+    /// Agent configuration that the turn runs with.
     pub agent: Arc<AgentRecord>,
-    /// An earlier holder began the turn.
+    /// True if an earlier attempt started this turn, so its journal may contain steps.
     pub resumed: bool,
-    /// Whether the turn may still act.
+    /// Checks that this worker still holds the lease, and that the turn is not cancelled.
     pub guard: Guard,
 }
 
-/// Handles a job, up to the change that is to be committed. What the turn has to say at its end is in the change's outbox,
-/// to be published after the commit, with what it said on the way and had no time to publish. `None`: the job leaves no
-/// trace.
+/// Handles a job and returns the change to commit, or `None` if the job leaves no trace.
+///
+/// The change's outbox has the events that the turn has not published yet. The worker publishes them after the
+/// commit.
 pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Change>, TurnError> {
     let jobs = Arc::clone(&input.jobs);
     let Some(first) = jobs.first() else { return Ok(None) };
     let turn = state::Turn::open(services, input).await?;
     match &first.body {
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
-        // What is rare is not to take room in every turn that waits.
+        // Boxed so that these rare branches do not enlarge the future of every turn.
         JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(timer_id, *generation)).await.map(Some),
         JobBody::Control { left_at: Some(seq), .. } if !turn.is_left_alone(*seq) => turn.nothing().map(Some),
         JobBody::Control { command, name, reason, by, .. } => {
@@ -78,8 +87,10 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
     }
 }
 
-/// Ends a turn that cannot go on as `cancelled`, with an apology to the user. Its journal is not read, and its code not run
-/// again; what it has published is.
+/// Ends a turn that cannot continue: returns a change with the outcome `cancelled`, which apologises to the user.
+///
+/// This does not replay the journal. It reads back the events that the turn has already published, so that the
+/// statuses form one chain and the history has the replies that the user has seen.
 pub async fn give_up(
     services: &Services,
     mut input: Box<TurnInput>,

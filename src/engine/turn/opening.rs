@@ -1,4 +1,4 @@
-//! Hash check, plan and greeting (E-06 to E-14).
+//! Start of a user's turn: compares the agent's hash, makes the plan and sends the greeting.
 
 use super::decision::Decision;
 use super::placeholder::is_placeholder;
@@ -14,20 +14,21 @@ use types::session::{Status, WorkflowState};
 /// The kind of a greeting's entry in the history.
 const GREETING: &str = ReplyKind::Greeting.as_str();
 
-/// What the decision loop starts from.
+/// Input of the decision loop.
 pub(super) struct Opening {
     pub(super) plan: Arc<Plan>,
-    /// Phase 1's decision, which is the first iteration's.
+    /// Decision of phase 1, for the first iteration.
     pub(super) first: Option<Decision>,
-    /// The greeting was sent in this turn.
+    /// True if this turn has sent the greeting.
     pub(super) greeted: bool,
 }
 
 impl Turn<'_> {
-    /// Plans if the configuration is new, and greets if the session has not been greeted.
+    /// Loads or makes the plan, and sends the greeting if the session still needs one. The inner error cancels the
+    /// turn.
     pub(super) async fn opening(&mut self) -> Result<Result<Opening, CancelReason>, TurnError> {
         let changed = self.session.workflow_state.hash != self.agent.hash;
-        // A recorded phase 1 is used again though its plan is in the cache by now: its decision belongs to this turn.
+        // A repeated turn replays its phase 1 although the plan is now in the cache: it needs the recorded decision.
         let planned = self.has_planned();
         let cached = if planned { None } else { self.cached_plan().await? };
         let (plan, first) = match cached {
@@ -47,7 +48,7 @@ impl Turn<'_> {
         Ok(Ok(Opening { plan, first, greeted }))
     }
 
-    /// The plan of this configuration; meanwhile what is to be seen becomes visible.
+    /// Loads the cached plan of the agent's current hash.
     async fn cached_plan(&mut self) -> Result<Option<Arc<Plan>>, TurnError> {
         let store = Arc::clone(&self.services.store);
         Ok(store.plan(&self.agent.config.id, &self.agent.hash).await?)
@@ -57,14 +58,14 @@ impl Turn<'_> {
         let status = self.session.workflow_state.status;
         let need_greeting = self.needs_greeting();
         self.session.workflow_state = WorkflowState { hash: self.agent.hash.clone(), need_greeting, status };
-        // The turn may have been in hand before: with a flow that could not go on.
+        // The status is already `processing` if the turn has abandoned a waiting flow.
         if status != Status::Processing {
             self.transition(Status::Acknowledged);
         }
     }
 
-    /// Whether a configuration that is new to the session greets it: not while the history has its greeting, and where the agent
-    /// wants no repeated greeting only if the agent has not greeted the session before.
+    /// True if the new configuration must greet the session. False while the history has the greeting of this hash.
+    /// With `regreet_on_change: false` also false if this agent has greeted the session before.
     fn needs_greeting(&self) -> bool {
         let (config, before) = (&self.agent.config, &self.session.workflow_state);
         let greeted = |field: &str, value: &str| {
@@ -82,7 +83,7 @@ impl Turn<'_> {
         if !self.session.workflow_state.need_greeting {
             return Ok(false);
         }
-        // A plan may have been stored by an earlier version, which took the model's word.
+        // Earlier versions stored plans without the check for placeholders.
         let drafted = || plan.greeting.clone().filter(|text| !is_placeholder(text));
         let configured = self.agent.config.greeting.clone().filter(|text| !text.trim().is_empty());
         let Some(greeting) = configured.or_else(drafted).filter(|text| !text.trim().is_empty()) else {
@@ -92,12 +93,12 @@ impl Turn<'_> {
         let metadata = by.map(|(field, value)| (field.to_owned(), Value::from(value))).into_iter().collect();
         self.reply_with(ReplyKind::Greeting, "greet", &greeting, metadata);
         self.greeted();
-        // The user reads it while the model thinks.
+        // Published now, so that the user reads the greeting while the model works.
         self.settle().await?;
         Ok(true)
     }
 
-    /// The greeting of this configuration is out.
+    /// Records in the session that this configuration's greeting has been sent.
     pub(super) fn greeted(&mut self) {
         self.session.workflow_state.hash.clone_from(&self.agent.hash);
         self.session.workflow_state.need_greeting = false;

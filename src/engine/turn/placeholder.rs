@@ -1,6 +1,7 @@
-//! Texts that a model copies from its instructions or its schema in place of writing one. No user reads them.
+//! Detection of placeholders: texts that a model has copied from its prompt or schema instead of writing its own.
+//! They must not reach a user.
 
-/// Names of fields and types, and what languages call no value.
+/// Names of fields and types, and the words for a missing value in programming languages.
 const NAMES: [&str; 13] = [
     "string",
     "text",
@@ -16,11 +17,11 @@ const NAMES: [&str; 13] = [
     "undefined",
     "n/a",
 ];
-/// The tag around the user's message in the prompts: no reply has it.
+/// The tag around the user's message in the prompts. A reply with this tag was copied from the prompt.
 const TAG: &str = "<user_message>";
 
-/// True for a text that is nothing but a placeholder: dots (`…`), a name in brackets (`<greeting>`, `{{ greeting }}`), or one of
-/// [`NAMES`]; and for one with a tag of the prompt.
+/// True for a text that consists of a placeholder only: dots (`…`), a name in brackets (`<greeting>`, `{{ greeting
+/// }}`) or one of [`NAMES`]. Also true for a text that contains the prompt's message tag.
 pub(crate) fn is_placeholder(text: &str) -> bool {
     let text = text.trim().trim_matches(['"', '`']).trim();
     if text.is_empty() {

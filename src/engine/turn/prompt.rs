@@ -1,4 +1,4 @@
-//! What the prompts are filled with.
+//! Variables of the prompts, and the texts made for them.
 
 use crate::execution::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
 use crate::execution::{Services, TurnError};
@@ -12,7 +12,7 @@ use types::agent::AgentConfig;
 use types::plan::Plan;
 use types::session::{Entry, Role, Session, transcript};
 
-/// The most bytes of one action's result that a prompt takes.
+/// Limit in bytes on the result of one action in a prompt.
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
 /// The variables of `prompts/phase1.md`.
@@ -30,7 +30,7 @@ impl<'a> Phase1<'a> {
     pub(super) fn new(agent: &AgentRecord, services: &Services, message: &'a str, history: SharedText) -> Self {
         let mut config = agent.document.clone();
         if let Some(fields) = config.as_object_mut() {
-            // Shown in their own sections, or of no use to the parser.
+            // These fields have sections of their own in the prompt, or do not matter for the plan.
             for field in ["tools", "skills", "flows", "rules", "handoff", "knowledge"] {
                 fields.remove(field);
             }
@@ -47,7 +47,7 @@ impl<'a> Phase1<'a> {
     }
 }
 
-/// What `prompts/phase2.md` is filled with, beside what the plan gives.
+/// The variables of `prompts/phase2.md` that do not come from the plan.
 pub(super) struct Phase2<'a> {
     pub(super) history: SharedText,
     pub(super) results: &'a str,
@@ -58,6 +58,7 @@ pub(super) struct Phase2<'a> {
 }
 
 impl Phase2<'_> {
+    /// Returns the variables, including those of the plan.
     pub(super) fn variables(self, shown: &Shown) -> Variables {
         let mut variables = Variables::from_iter(shown.texts());
         variables.add("history", self.history);
@@ -95,12 +96,13 @@ impl<'a> KnowledgeReply<'a> {
     }
 }
 
-/// The conversation as lines: what was said before this turn.
+/// Returns the conversation before this turn, one line for each entry.
 pub(super) fn conversation(session: &Session) -> SharedText {
     session.transcript.text(&session.history).into()
 }
 
-/// The conversation with what the agent has said in this turn. The user's own words of it have a section of their own.
+/// Returns the conversation with the agent's replies of this turn. The user's messages of this turn have their own
+/// section in the prompt.
 pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedText {
     let spoken = transcript::lines(added.iter().filter(|entry| entry.role != Role::User));
     if spoken.is_empty() {
@@ -111,7 +113,7 @@ pub(super) fn continued(conversation: &SharedText, added: &[Entry]) -> SharedTex
     [before, between, &spoken].concat().into()
 }
 
-/// The results of this turn's actions as lines, long ones cut with a note.
+/// Returns the results of this turn's actions, one line each. A long result is cut, with a note about its size.
 pub(super) fn results(results: &[Arc<ActionAnswer>]) -> String {
     let lines = results.iter().map(|answer| {
         let (target, result) = answer.as_ref();
@@ -128,16 +130,18 @@ pub(super) fn results(results: &[Arc<ActionAnswer>]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The prompt as system message, the user's words and pictures as the user's.
+/// Builds the messages of a model request: the prompt as system message, the user's text and pictures as user
+/// message.
 pub(super) fn messages(mut system: String, message: &str, images: Vec<String>) -> Arc<Vec<PromptMessage>> {
-    // Rendering leaves half of it free, and thousands of turns may wait with theirs.
+    // Rendering may leave half of the buffer unused, and thousands of turns may hold their prompts at the same time.
     system.shrink_to_fit();
     let words = if message.is_empty() { "(no new message)" } else { message };
     let user = PromptMessage { images, ..PromptMessage::new(PromptRole::User, words) };
     Arc::new(vec![PromptMessage::new(PromptRole::System, system), user])
 }
 
-/// A prompt that cannot be rendered is repaired by its operator, and the turn repeated then.
+/// Converts the error of a prompt that cannot be rendered. The turn is repeated, since an operator can repair the
+/// prompt.
 #[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
 pub(super) fn failed(error: PromptError) -> TurnError {
     TurnError::Failed(error.to_string())

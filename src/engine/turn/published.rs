@@ -1,5 +1,7 @@
-//! What a turn has published, read back from the stream. A turn that is given up is cancelled on top of that, whoever
-//! published it: so its statuses are one chain, and the history has what the user has seen.
+//! Reads a turn's published events back from the stream.
+//!
+//! An abandoned turn is cancelled on top of the events that any of its attempts has published. So its statuses form
+//! one chain, and the history has the replies that the user has seen.
 
 use super::state::Turn;
 use crate::execution::TurnError;
@@ -9,11 +11,11 @@ use types::job::JobBody;
 use types::session::{Entry, Role, history};
 use types::turn::StatusAt;
 
-/// The key of the step event up to which a turn that is given up reads what it has published.
+/// Key of the step event that marks the end of the events to read, for an abandoned turn.
 const MARK: &str = "given_up";
 
 impl Turn<'_> {
-    /// Takes over the statuses and replies that the turn has published so far.
+    /// Adopts the statuses and replies that earlier attempts of the turn have published.
     pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
         let published = self.published(MARK).await?;
         self.remember_user();
@@ -32,8 +34,9 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// This turn's events, up to a `mark` that is put on the stream here; once under each epoch, so that a repeat finds the
-    /// same, and whoever has the turn later what was published meanwhile.
+    /// Publishes a `mark` on the stream and returns this turn's events before it. The mark's id contains the epoch: a
+    /// repeat under the same epoch finds the same mark, and a later lease holder also finds the events published
+    /// since.
     pub(super) async fn published(&mut self, mark: &str) -> Result<Vec<Event>, TurnError> {
         let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
         let epoch = self.session.epoch.to_string();

@@ -1,4 +1,4 @@
-//! How a turn speaks while a text is made.
+//! Streams the text of a turn while a model writes it.
 
 use super::state::Turn;
 use crate::execution::TurnError;
@@ -6,11 +6,12 @@ use crate::execution::speech::{Speech, Voice};
 use std::sync::Arc;
 use types::event::{Event, ReplyKind};
 
-/// The key of the step event up to which a repeated turn reads what was said.
+/// Key of the step event that marks the end of the events to read, for a repeated turn.
 const MARK: &str = "resumed";
 
 impl Turn<'_> {
-    /// Begins to say something whose whole text will be said under `key`, or under one that begins so.
+    /// Prepares for the chunks of a text that is published as a whole under `key` or a key with that prefix. A
+    /// repeated turn first reads its published chunks back.
     pub(super) async fn speaking(&mut self, key: &str) -> Result<Arc<Speech>, TurnError> {
         if self.resumed && !self.recalled {
             self.settle().await?;
@@ -25,7 +26,7 @@ impl Turn<'_> {
         Ok(Arc::clone(&self.speech))
     }
 
-    /// The same for what has its pieces from a model at once.
+    /// Like [`Turn::speaking`], and returns the [`Voice`] that publishes the pieces of a model's answer.
     pub(super) async fn voice(&mut self, key: &str) -> Result<Voice, TurnError> {
         let speech = self.speaking(key).await?;
         Ok(Voice { speech, queue: Arc::clone(&self.services.queue), guard: self.guard.clone() })

@@ -1,4 +1,5 @@
-//! One turn in hand: the session as it becomes, what is to be published, what the commit writes.
+//! State of one running turn: the session with the turn's changes, the events to publish, and the change for the
+//! commit.
 
 use super::TurnInput;
 use crate::budget::Purse;
@@ -25,57 +26,60 @@ use types::session::{Entry, Role, Session, Status, history};
 use types::timestamp::Timestamp;
 use types::turn::{Outcome, StatusAt, TurnRecord};
 
-/// The most bytes of one reply's text: NATS takes 1 MiB with all that is around it, escaped.
+/// Limit in bytes on one reply's text. A NATS message holds 1 MiB, including the other fields and JSON escapes.
 const MAX_REPLY: usize = 256 * 1024;
-/// The most actions of a turn's record, and the most bytes of the name of one: a model may write any.
+/// Limit on the number of actions in a turn's record.
 const MAX_ACTIONS: usize = 100;
+/// Limit in bytes on the name of one action in the turn's record. The name comes from the model, so it can be any
+/// text.
 const MAX_TARGET: usize = 64;
-/// The most bytes of a profile as JSON.
+/// Limit in bytes on a session's profile as JSON.
 const MAX_PROFILE: usize = 64 * 1024;
 
-/// See the module.
+/// A running turn: the session with the turn's changes, and the events that it has not published yet.
 pub(super) struct Turn<'a> {
     pub(super) services: &'a Services,
-    /// As it becomes; `workflow_state.status` is the status as of now.
+    /// The session with the changes of this turn. `workflow_state.status` is the current status.
     pub(super) session: Session,
     pub(super) jobs: Arc<[Job]>,
     pub(super) agent: Arc<AgentRecord>,
     pub(super) journal: Journal,
-    /// What this turn adds to the conversation.
+    /// Entries that this turn adds to the history.
     pub(super) entries: Vec<Entry>,
-    /// The user has been answered: by more than a greeting, an interim message or the promise of a human.
+    /// True once the user has a real reply: anything but a greeting, an interim text or a handoff text.
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
-    /// What the decision loop begins with: a flow of an earlier turn that has failed now.
+    /// Results with which the decision loop starts: the failure of a flow that an earlier turn began.
     pub(super) brought: Vec<Arc<ActionAnswer>>,
-    /// Another agent had the session before.
+    /// True if another agent handled the session's previous turn.
     pub(super) moved: bool,
-    /// An earlier holder began the turn.
+    /// True if an earlier attempt started this turn.
     pub(super) resumed: bool,
     pub(super) guard: Guard,
-    /// Models, as far as the budget lasts.
+    /// The models, limited by the turn's token budget.
     pub(super) models: Models,
     purse: Arc<Purse>,
-    /// Tokens that the conversation had used before.
+    /// Tokens that the conversation had used before this turn.
     tokens_before: u64,
     id: Arc<TurnId>,
     attempt: u32,
     started_at: Timestamp,
     profile_changed: bool,
-    /// The targets of its actions, in order.
+    /// Targets of the turn's actions, in order, for the turn's record.
     actions: Vec<String>,
     statuses: Vec<StatusAt>,
-    /// The status that the session document shows.
+    /// The status in the stored session document.
     shown: Status,
-    /// What it says while it is made, and whether what an earlier holder has said is in it.
+    /// The text that is being published in chunks.
     pub(super) speech: Arc<Speech>,
+    /// True once `speech` includes the chunks that an earlier attempt has published.
     pub(super) recalled: bool,
-    /// What is not published yet.
+    /// Events that are not published yet.
     pub(super) outbox: Vec<OutEvent>,
 }
 
 impl<'a> Turn<'a> {
-    /// Begins the turn, or begins it again: from the status that it began with the first time.
+    /// Starts the turn, or starts it again. A repeated turn starts from the same status as its first attempt.
     pub(super) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
         let TurnInput { mut session, jobs, turn, agent, resumed, guard } = *input;
         let (place, id) = (services.place(), (session.session_id.as_str(), turn.id.as_str()));
@@ -88,12 +92,12 @@ impl<'a> Turn<'a> {
             }
             None => (1, services.clock.now()),
         };
-        // A conversation that is opened again begins anew.
+        // A user message reopens a closed session as a new conversation, so its token count restarts at 0.
         let opened = session.closed_at.is_some() && jobs.iter().any(|job| job.user_message().is_some());
         let tokens_before = if opened { 0 } else { session.tokens };
         let purse = Purse::of_turn(&services.budgets, journal.clone(), &agent.config, tokens_before);
         let models = services.models.within(Arc::<Purse>::clone(&purse));
-        // Handed on by place: each function that waits would hold a copy otherwise, in each of thousands of turns.
+        // Boxed: otherwise the future of every async function that takes the turn would hold a copy of it.
         let mut turn = Box::new(Self {
             services,
             session,
@@ -125,7 +129,7 @@ impl<'a> Turn<'a> {
         Ok(turn)
     }
 
-    /// The last message says who writes, over which channel, to which agent.
+    /// Sets the session's user, channel and agent from the turn's messages. The last message wins.
     fn adopt_addressing(&mut self) {
         let before = std::mem::replace(&mut self.session.agent_id, self.agent.config.id.clone());
         self.moved = !before.is_empty() && before != self.session.agent_id;
@@ -152,15 +156,15 @@ impl<'a> Turn<'a> {
         self.jobs.iter().filter_map(Job::user_message)
     }
 
-    /// Goes to `to`, publishing the transition. A status that follows itself is not one; an illegal one is refused and
-    /// logged.
+    /// Changes the status to `to` and queues the status event. Does nothing if the status is already `to`. An illegal
+    /// transition is logged, and the status stays as it is.
     pub(super) fn transition(&mut self, to: Status) {
         let from = self.status();
         if from == to {
             return;
         }
         if let Err(refused) = from.check(to) {
-            error!(session_id = %self.session.session_id, turn_id = %self.id.id, "{refused}; the status stays");
+            error!(session_id = %self.session.session_id, turn_id = %self.id.id, "{refused}; status unchanged");
             return;
         }
         let at = self.services.clock.now();
@@ -179,23 +183,24 @@ impl<'a> Turn<'a> {
         self.session.workflow_state.status = to;
     }
 
-    /// Takes a status over that has been published for this turn before.
+    /// Adopts a status that an earlier attempt of this turn has published.
     pub(super) fn adopt_status(&mut self, status: StatusAt) {
         self.session.workflow_state.status = status.status;
         self.statuses.push(status);
     }
 
-    /// True when the turn has been cancelled, by this attempt or an earlier one.
+    /// True if this attempt or an earlier one has set the status `cancelled`.
     pub(super) fn is_cancelled(&self) -> bool {
         self.statuses.last().is_some_and(|last| last.status == Status::Cancelled)
     }
 
-    /// Says something to the user, under an id that stays the same however often the turn is repeated.
+    /// Queues a reply to the user and adds it to the history. Its `reply_id` is the same in every attempt of the
+    /// turn. Does nothing if `text` is empty.
     pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
         self.reply_with(kind, key, text, Map::new());
     }
 
-    /// The same with what else there is to know about it.
+    /// Like [`Turn::reply`], with metadata.
     pub(super) fn reply_with(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
         if text.is_empty() {
             return;
@@ -208,14 +213,14 @@ impl<'a> Turn<'a> {
         self.remember(Role::Assistant, text, Some(kind), metadata);
     }
 
-    /// Sends a text to the user; see [`Turn::reply`].
+    /// Queues a reply without adding it to the history, and without ending a text that is being published in chunks.
     pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
         mark_cut(&mut metadata, text);
         let reply = Reply { metadata, ..self.words(kind, key, text) };
         self.publish(EventType::Reply, key, &reply);
     }
 
-    /// A text for the user.
+    /// Builds a reply, with its text cut to the limit.
     pub(super) fn words(&self, kind: ReplyKind, key: &str, text: &str) -> Reply {
         Reply {
             reply_id: self.journal.idempotency_key(key),
@@ -234,7 +239,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Publishes that a step has finished.
+    /// Queues the event of a finished step.
     pub(super) fn step_finished<O>(&mut self, kind: &str, target: &str, stepped: &Stepped<O>) {
         let event = StepEvent {
             session_id: self.session.session_id.clone(),
@@ -248,21 +253,21 @@ impl<'a> Turn<'a> {
         self.publish(EventType::Step, &format!("step/{}", stepped.key), &event);
     }
 
-    /// Notes an action for the turn's record.
+    /// Adds an action to the turn's record.
     pub(super) fn acted(&mut self, target: &str) {
         if self.actions.len() < MAX_ACTIONS {
             self.actions.push(bounded(target, MAX_TARGET));
         }
     }
 
-    /// Adds to the conversation.
+    /// Adds an entry to the history.
     pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
         let (at, turn_id) = (self.services.clock.now(), self.id.id.clone());
         let kind = kind.map(|kind| kind.as_str().to_owned());
         self.entries.push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
     }
 
-    /// Adds the user's own words to the conversation.
+    /// Adds the user's messages of this turn to the history.
     pub(super) fn remember_user(&mut self) {
         let said: Vec<_> = self.messages().map(|message| (message.text.clone(), message.attachments.clone())).collect();
         for (text, attachments) in said {
@@ -274,7 +279,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Merges into the profile. A profile that would grow past its bound stays as it is.
+    /// Merges `params` into the session's profile. Returns an error for the model, and changes nothing, if the
+    /// profile would exceed its limit.
     pub(super) fn update_profile(&mut self, params: &Map<String, Value>) -> Result<(), String> {
         let mut profile = self.session.profile.clone();
         profile.extend(params.clone());
@@ -287,15 +293,17 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Makes what has been collected visible: first the document's status, then the events.
+    /// Makes the turn's progress visible: stores the status, then publishes the queued events.
     pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
         self.announce().await?;
         self.flush().await
     }
 
-    /// Runs something slow, such as a step, while what has been collected is published. What a status announces never
-    /// starts before the status is durable (E-05); its event may come a moment later. What is over at once, such as a step
-    /// on record, is over before its event could be out: that goes with what follows.
+    /// Stores the status, then runs `slow` and publishes the queued events concurrently.
+    ///
+    /// The work that a status announces never starts before that status is durable; its event may follow a moment
+    /// later. If `slow` completes on its first poll, as a replayed step does, the queued events are published with
+    /// the next batch.
     pub(super) async fn beside<T>(&mut self, mut slow: impl Future<Output = T> + Unpin) -> Result<T, TurnError> {
         self.announce().await?;
         if let Poll::Ready(done) = poll!(&mut slow) {
@@ -304,7 +312,8 @@ impl<'a> Turn<'a> {
         self.behind(slow).await
     }
 
-    /// The same for what says something itself: that comes after what has been collected.
+    /// Like [`Turn::beside`], for a future that publishes events itself. The queued events are always published,
+    /// ahead of those of `saying`.
     pub(super) async fn behind<T>(&mut self, saying: impl Future<Output = T>) -> Result<T, TurnError> {
         self.announce().await?;
         let (published, done) = futures::join!(self.publishing(), saying);
@@ -312,7 +321,7 @@ impl<'a> Turn<'a> {
         Ok(done)
     }
 
-    /// Makes the status durable.
+    /// Stores the status, unless the stored session document already has it. Durable on return.
     async fn announce(&mut self) -> Result<(), TurnError> {
         let status = self.status();
         if self.shown != status {
@@ -329,7 +338,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Publishes what has been collected.
+    /// Publishes the queued events.
     pub(super) async fn flush(&mut self) -> Result<(), TurnError> {
         self.publishing().await
     }
@@ -346,7 +355,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Makes the change that the commit writes. What is not published yet goes with it.
+    /// Builds the change that the commit writes. Events that are not published yet become its outbox.
     pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, mut timers: TimerChange) -> Result<Change, TurnError> {
         self.check_outbox()?;
         if let TimerChange::Replace(timers) = &mut timers {
@@ -380,7 +389,7 @@ impl<'a> Turn<'a> {
             user_id: self.session.user_id,
             channel: self.session.channel,
             workflow_state: self.session.workflow_state,
-            // A turn that finds the session cancelled, and leaves it so, leaves the reason, too.
+            // A turn that finds the session cancelled and does not change that keeps the reason.
             status_reason: self.reason.or(self.session.status_reason).filter(|_| cancelled),
             profile: self.profile_changed.then_some(self.session.profile),
             history: self.entries,
@@ -400,7 +409,7 @@ impl<'a> Turn<'a> {
         })
     }
 
-    /// What the queue does not take would never be published: then the turn must not be committed.
+    /// Fails if an event is too large for the queue. The outbox of a committed turn must be publishable.
     fn check_outbox(&self) -> Result<(), TurnError> {
         let limit = self.services.queue.max_payload();
         match self.outbox.iter().map(|event| event.payload.len()).max() {
@@ -409,7 +418,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Ends a turn that has nothing to do.
+    /// Ends a turn without any change to the session.
     pub(super) fn nothing(self: Box<Self>) -> Result<Change, TurnError> {
         self.finish(Outcome::Noop, TimerChange::Keep)
     }
@@ -418,7 +427,7 @@ impl<'a> Turn<'a> {
         &self.id.id
     }
 
-    /// When the turn was begun for the first time.
+    /// When the first attempt of the turn started.
     pub(super) fn started_at(&self) -> Timestamp {
         self.started_at
     }
@@ -435,7 +444,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Marks a reply whose text is cut, with the length of the whole text.
+/// Marks a reply whose text is cut, and adds the size of the whole text in bytes.
 fn mark_cut(metadata: &mut Map<String, Value>, text: &str) {
     if text.len() > MAX_REPLY {
         metadata.insert("truncated".into(), json!(true));

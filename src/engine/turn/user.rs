@@ -1,4 +1,4 @@
-//! A user's message.
+//! Turns for user messages.
 
 use super::state::Turn;
 use crate::execution::TurnError;
@@ -8,27 +8,27 @@ use types::job::UserMessage;
 use types::session::Status;
 
 impl Turn<'_> {
-    /// Handles the user's message(s): forwarded while a human has the conversation, the answer to a flow that
-    /// waits, else planned, greeted and decided.
+    /// Handles the turn's user messages: forwards them during a handoff, passes them to a waiting flow as its answer,
+    /// or starts the agent.
     pub(super) async fn user_message(mut self: Box<Self>) -> Result<Change, TurnError> {
         self.remember_user();
-        // The next message reopens a closed conversation (OP-E19).
+        // A user message reopens a closed conversation.
         self.session.closed_at = None;
         if self.status() == Status::Transferred {
             if self.is_held() {
                 return Box::pin(self.forward()).await;
             }
-            // Another agent, or another configuration, takes the conversation from the human.
+            // Another agent, or a configuration without `hold`, takes the conversation back from the human.
             self.session.handoff = None;
         }
         if let Some(waiting) = self.session.waiting.take() {
-            // Of no type that every turn would have in its own.
+            // Boxed so that this rare branch does not enlarge every turn's future.
             return self.answered(waiting).boxed().await;
         }
         self.converse().await
     }
 
-    /// Plans, greets and decides.
+    /// Makes the plan and the greeting if needed, then runs the decision loop.
     pub(super) async fn converse(mut self: Box<Self>) -> Result<Change, TurnError> {
         let opening = match self.opening().await? {
             Ok(opening) => opening,
@@ -38,17 +38,17 @@ impl Turn<'_> {
         self.iterate(opening.plan, opening.first, opening.greeted).await
     }
 
-    /// The user's messages of this turn as one text: all merged texts, in order, with the names of attachments.
+    /// Returns the texts of all messages of this turn with the names of their attachments, one line each.
     pub(super) fn message_text(&self) -> String {
         self.messages().map(UserMessage::words).collect::<Vec<_>>().join("\n")
     }
 
-    /// The user's own words alone.
+    /// Returns the texts of all messages without the attachments.
     pub(super) fn typed_text(&self) -> String {
         self.messages().map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// The addresses of this turn's pictures.
+    /// Returns the URLs of this turn's pictures.
     pub(super) fn images(&self) -> Vec<String> {
         let attached = self.messages().flat_map(|message| &message.attachments);
         attached.filter(|attachment| attachment.kind == "image").map(|attachment| attachment.url.clone()).collect()

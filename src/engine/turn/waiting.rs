@@ -1,7 +1,8 @@
-//! A flow that has asked its user: what the session remembers of it, how the answer takes it on, and how it is left.
+//! Flows that wait for the user's answer: how the session stores one, how the answer continues it, and how it ends
+//! without an answer.
 //!
-//! The flow's steps stay those of the turn that began it, under their keys: whoever goes on with it opens that turn's journal,
-//! so that no step runs again and every idempotency key is what it was.
+//! The steps of a flow stay in the journal of the turn that started it. The turn with the answer opens that journal,
+//! so no recorded step runs again and every idempotency key stays the same.
 
 use super::handoff::TIMEOUT_INDEX;
 use super::state::Turn;
@@ -26,48 +27,51 @@ use types::timer::{NewTimer, timer_id};
 use types::timestamp::Timestamp;
 use types::turn::Outcome;
 
-/// The name of the timer that ends the wait for an answer.
+/// Name of the timer that ends the wait for an answer.
 pub(super) const FLOW_TIMEOUT: &str = "flow_timeout";
 
-/// The most bytes of a question in the session document; the flow's steps have all of it.
+/// Limit in bytes on a question in the session document. The flow's steps have the whole text.
 const MAX_QUESTION: usize = 4 * 1024;
 
-/// A flow that is called, for the first time or to go on.
+/// A call of a flow: its first one, or one that continues it after an answer.
 pub(super) struct FlowCall {
     pub(super) action: Action,
     pub(super) input: String,
-    /// The turn that began it.
+    /// The turn that started the flow.
     pub(super) turn_id: String,
-    /// What its keys begin with in that turn's journal.
+    /// Prefix of the flow's keys in that turn's journal.
     pub(super) prefix: String,
     pub(super) journal: Journal,
     pub(super) asking: Arc<Asking>,
-    /// How many questions it has asked in earlier turns.
+    /// Number of questions that the flow has asked in earlier turns.
     pub(super) asked: u32,
     pub(super) began_at: Timestamp,
     pub(super) before: Suspended,
-    /// What the turn in hand calls it.
+    /// Key of this call in the current turn's journal.
     pub(super) key: String,
 }
 
-/// How a flow ends in a turn.
+/// How a call of a flow ends.
 pub(super) enum FlowEnd {
+    /// The flow has completed with this final text.
     Said(String),
+    /// The flow waits for the user's answer.
     Asks(Box<Asks>),
-    /// For the model to read.
+    /// The flow has failed. The model reads this error.
     Failed(String),
 }
 
-/// What the user is asked, and what the session is to remember.
+/// A question for the user, and the session's record of the flow that asks it.
 pub(super) struct Asks {
     question: Question,
     waiting: Waiting,
 }
 
-/// The output of the step with which a flow begins to wait: all that is needed to call it again.
+/// Output of the step that a flow records when it starts to wait. It has everything that is needed to call the flow
+/// again.
 #[derive(Serialize, Deserialize)]
 struct Paused {
-    /// The question's key in the journal.
+    /// Key of the question in the journal.
     key: String,
     question: Question,
     input: String,
@@ -76,27 +80,27 @@ struct Paused {
     suspended: Suspended,
 }
 
-/// The key of that step in the flow's part of the journal.
+/// Key of the [`Paused`] step in the flow's part of the journal.
 fn paused_key(asked: u32) -> String {
     format!("asked[{asked}]")
 }
 
 impl Turn<'_> {
-    /// Records that the flow of `call` waits.
+    /// Records that the flow of `call` waits for an answer. Durable on return.
     pub(super) async fn waits(
         &mut self,
         call: FlowCall,
         suspended: Suspended,
         run_id: Option<String>,
     ) -> Result<FlowEnd, TurnError> {
-        let gone = || TurnError::Failed("the flow waits for an answer, and has asked nothing".to_owned());
+        let gone = || TurnError::Failed("the flow waits for an answer, but it has not asked a question".to_owned());
         let (key, question) = call.asking.question().ok_or_else(gone)?;
         let asked = call.asked + 1;
         let Action { target: flow, params, .. } = call.action;
         let paused = Paused { key, question, input: call.input, params, suspended };
         let label = Label { kind: "asked", target: &flow };
         let journal = call.journal.scope(&call.prefix);
-        // Of questions that wait side by side, the one that was recorded first is asked.
+        // Concurrent branches may each have a question. The one recorded first is put to the user.
         let key_of_step = paused_key(asked);
         let step = journal.step(&key_of_step, label, Durability::OnReturn, &asked, |_| async { Ok::<_, Infallible>(Done::ok(paused)) });
         let Paused { question, .. } = match Box::pin(step).await {
@@ -121,20 +125,20 @@ impl Turn<'_> {
         Ok(FlowEnd::Asks(Box::new(Asks { question, waiting })))
     }
 
-    /// How long a question waits: no longer than the steps of its flow are kept.
+    /// Returns the end of the wait for an answer. It lies before the end of the retention of the flow's steps.
     fn until(&self, flow: &str, question: &Question, (began_at, asked_at): (Timestamp, Timestamp)) -> Timestamp {
         let keep = self.services.keep_turns;
-        // The flow needs a moment to go on after the answer.
+        // The flow still needs its steps for some time after the answer: a tenth of the retention, at most one hour.
         let kept = began_at.plus(keep.saturating_sub((keep / 10).min(Duration::from_secs(3600))));
         let wanted = question.timeout_ms.map_or(self.agent.config.flow_timeout(), Duration::from_millis);
         let until = asked_at.plus(wanted);
         if until > kept {
-            warn!(flow, %kept, "the question waits no longer than `retention.turns` keeps the flow's steps; raise it");
+            warn!(flow, %kept, "the wait for the answer is limited by `retention.turns`; raise the setting");
         }
         until.min(kept)
     }
 
-    /// Puts the question to the user, and remembers who asks.
+    /// Queues the question as a reply, and marks the session as waiting for the answer.
     pub(super) fn ask_user(&mut self, key: &str, asks: Asks) {
         let Asks { question, waiting } = asks;
         let mut metadata = Map::from_iter([
@@ -148,7 +152,7 @@ impl Turn<'_> {
         self.session.waiting = Some(Box::new(waiting));
     }
 
-    /// What forgets the flow when no answer has come in time.
+    /// Returns the timer that abandons the flow at the end of the wait.
     pub(super) fn flow_timer(&self, waiting: &Waiting) -> NewTimer {
         NewTimer {
             timer_id: timer_id(&self.session.session_id, self.turn_id(), TIMEOUT_INDEX),
@@ -160,11 +164,12 @@ impl Turn<'_> {
         }
     }
 
-    /// The user's message while a flow waits: its answer, unless it is too late for that, or says that the user leaves.
+    /// Handles a user's message while a flow waits. It is the flow's answer, unless it is too late, goes to another
+    /// agent, or is a cancel word.
     pub(super) async fn answered(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
         let late = self.started_at() > waiting.until;
         if late || waiting.agent_id != self.agent.config.id {
-            let why = if late { "the answer came too late" } else { "a message named another agent" };
+            let why = if late { "the answer came too late" } else { "a message is for another agent" };
             self.session.waiting = Some(waiting);
             self.leave_flow(&CancelReason::new(if late { UNANSWERED } else { LEFT }, why)).await?;
             return self.converse().await;
@@ -197,27 +202,27 @@ impl Turn<'_> {
         self.finish(Outcome::Flow, timers)
     }
 
-    /// Calls the flow again, over its journal, with the answer. [`TurnError::Replay`] when it is not there any more, or another
-    /// one than it was.
+    /// Calls the flow again with its journal and the answer. Returns [`TurnError::Replay`] if the flow or its steps
+    /// no longer exist, or if the flow has changed.
     async fn go_on(&mut self, waiting: &Waiting) -> Result<FlowEnd, TurnError> {
         let gone = |problem: String| TurnError::Replay(problem);
         let (flow, config) = (&waiting.flow, &self.agent.config);
         if !config.flows.contains(flow) {
-            return Err(gone(format!("agent `{}` does not route to flow `{flow}` any more", config.id)));
+            return Err(gone(format!("agent `{}` no longer has the flow `{flow}`", config.id)));
         }
         if self.services.flows.get(flow).is_some() == waiting.run_id.is_some() {
-            return Err(gone(format!("`{flow}` is not the flow any more that has asked")));
+            return Err(gone(format!("the flow `{flow}` that asked the question was replaced by another one")));
         }
         let journal = self.journal.of_earlier(&waiting.turn_id).await?;
         let key = format!("{}/{}", waiting.prefix, paused_key(waiting.asked));
         let mut steps = journal.recorded();
         let paused = steps.iter().find(|step| step.key == key).cloned();
-        // What was recorded after the question is of an earlier attempt of this turn.
+        // Steps recorded after the question belong to an earlier attempt of the current turn, so they count for it.
         steps.retain(|step| paused.as_ref().is_some_and(|paused| step.at > paused.at));
         journal.count(&steps);
         let paused = paused.and_then(|step| serde_json::from_value::<Paused>(step.output).ok());
         let Some(Paused { key, question, input, params, suspended }) = paused else {
-            return Err(gone("its steps are not kept any more; see the setting retention.turns".to_owned()));
+            return Err(gone("the flow's steps are no longer stored; raise the setting retention.turns".to_owned()));
         };
         let label = Label { kind: "answer", target: flow };
         let answers = Done::ok(json!({"turn_id": waiting.turn_id, "key": key}));
@@ -238,28 +243,28 @@ impl Turn<'_> {
         Box::pin(self.call_flow(call)).await
     }
 
-    /// The last message is a word that leaves a flow, and no choice of its question.
+    /// True if the last message is one of the agent's cancel words, and not a choice of the question.
     fn wants_out(&self, waiting: &Waiting) -> bool {
         let last = self.messages().last().map(|message| message.text.as_str()).unwrap_or_default();
         self.agent.config.is_cancel_word(last) && asking::choice(&waiting.choices, last).is_none()
     }
 
-    /// The user leaves the flow.
+    /// Abandons the flow because the user has sent a cancel word.
     async fn left(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
         let metadata = Map::from_iter([("flow".to_owned(), Value::from(waiting.flow.as_str()))]);
         self.session.waiting = Some(waiting);
-        self.leave_flow(&CancelReason::new(LEFT, "the user has left the flow")).await?;
+        self.leave_flow(&CancelReason::new(LEFT, "the user sent a cancel word")).await?;
         self.transition(Status::Processing);
         let text = self.small_talk("flow_left", self.speaks_chinese());
         self.reply_with(ReplyKind::Final, "flow/left", &text, metadata);
         self.end_of_flow(TimerChange::Replace(Vec::new()))
     }
 
-    /// The flow cannot go on: the user is told, and the message is one like any other.
+    /// Abandons a flow that cannot continue: apologises to the user, then handles the message like any other.
     async fn lost(mut self: Box<Self>, waiting: Box<Waiting>, problem: String) -> Result<Change, TurnError> {
         let (session_id, flow) = (&self.session.session_id, &waiting.flow);
-        warn!(%session_id, flow, turn_id = waiting.turn_id, "the flow cannot go on: {problem}");
-        // An answer such as an order's number has no language.
+        warn!(%session_id, flow, turn_id = waiting.turn_id, "the waiting flow cannot continue: {problem}");
+        // The question decides the language: an answer such as an order number has none.
         let text = self.small_talk("flow_lost", is_chinese(&waiting.question));
         self.session.waiting = Some(waiting);
         self.leave_flow(&CancelReason::new("replay", problem)).await?;
@@ -267,16 +272,16 @@ impl Turn<'_> {
         self.converse().await
     }
 
-    /// Nobody has answered in time: the flow is forgotten, and nothing said.
+    /// Abandons the flow because the timeout has passed, without a reply to the user.
     pub(super) async fn unanswered(mut self: Box<Self>) -> Result<Change, TurnError> {
-        self.leave_flow(&CancelReason::new(UNANSWERED, "no answer came in time")).await?;
+        self.leave_flow(&CancelReason::new(UNANSWERED, "no answer before the timeout")).await?;
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }
 
-    /// Forgets the flow that waits, if one does, and ends its run.
+    /// Abandons the waiting flow and ends its run. Does nothing if no flow waits.
     pub(super) async fn leave_flow(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
         let Some(waiting) = self.session.waiting.take() else { return Ok(()) };
-        info!(session_id = %self.session.session_id, flow = waiting.flow, %reason, "the flow that waits is left");
+        info!(session_id = %self.session.session_id, flow = waiting.flow, %reason, "waiting flow abandoned");
         if let Some(run_id) = &waiting.run_id {
             let told = run::abandon(self.services, run_id, (self.session.epoch, reason)).await?;
             self.outbox.extend(told);

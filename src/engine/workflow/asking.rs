@@ -1,5 +1,7 @@
-//! Asking the user in the middle of a flow. The flow stays where it asks, its turn ends with the question, and the turn of the
-//! next message repeats it over its journal: the question is answered then, and it goes on.
+//! Questions from a flow to its user.
+//!
+//! A flow that asks does not continue in its turn: the turn ends with the question. The turn of the user's next
+//! message runs the flow again with its journal. Then the question has its answer, and the flow continues.
 
 use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError};
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use tokio::sync::Notify;
 use types::agent::bare;
 use types::canonical;
 
-/// What a flow asks the user: a text, or more.
+/// A question to the user: a text, with optional choices and a timeout.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,36 +26,38 @@ use types::canonical;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// What the user reads.
+    /// Text that the user reads.
     pub text: String,
-    /// Answers that a channel may show as buttons: the reply has them as `metadata.choices`. Another answer is taken as well.
+    /// Answers that a channel may show as buttons, in the reply's `metadata.choices`. Any other answer is accepted,
+    /// too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// How long it waits, in milliseconds; the agent's `flow_timeout` unless given.
+    /// How long to wait for the answer, in milliseconds. By default the agent's `flow_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 impl Question {
-    /// A question that waits as long as the agent says.
+    /// Creates a question without choices and with the agent's `flow_timeout`.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), choices: Vec::new(), timeout_ms: None }
     }
 
-    /// The same, with answers to choose from. An answer that says one of them is answered in these words.
+    /// Adds choices. An answer that equals a choice, apart from case and punctuation, is returned in the words of
+    /// that choice.
     #[must_use]
     pub fn choices<T: Into<String>>(self, choices: impl IntoIterator<Item = T>) -> Self {
         Self { choices: choices.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// The same, forgotten when no answer has come by then. No question waits longer than the setting retention.turns
-    /// keeps the steps of its flow.
+    /// Sets the timeout, after which the flow is abandoned. A question never waits longer than the setting
+    /// `retention.turns` keeps the steps of its flow.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { timeout_ms: Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)), ..self }
     }
 
-    /// The choice that `answer` says, else the answer as it is.
+    /// Returns the choice that equals `answer`, else the answer itself.
     fn chosen(&self, answer: &str) -> String {
         choice(&self.choices, answer).unwrap_or(answer).to_owned()
     }
@@ -71,63 +75,63 @@ impl From<String> for Question {
     }
 }
 
-/// The one of `choices` that `answer` says, whatever its case and punctuation.
+/// Returns the choice that equals `answer`, apart from case and punctuation.
 pub(crate) fn choice<'c>(choices: &'c [String], answer: &str) -> Option<&'c str> {
     let said = bare(answer);
     let says = |choice: &&String| choice.trim() == answer.trim() || (!said.is_empty() && bare(choice) == said);
     choices.iter().find(says).map(String::as_str)
 }
 
-/// What the user has said to a question of an earlier turn.
+/// The user's answer to a question of an earlier turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    /// The question's key in the journal of the flow.
+    /// Key of the question in the flow's journal.
     pub(crate) key: String,
     pub(crate) question: Question,
     pub(crate) text: String,
 }
 
-/// Whom a flow may ask.
+/// Who receives a flow's questions.
 enum Hearer {
-    /// The user of the session; who may have answered a question.
+    /// The session's user, with their answer if an earlier turn has asked.
     User(Option<Reply>),
     /// The flow belongs to no conversation.
     Nobody,
-    /// It is only looked at.
+    /// The flow is only replayed for a timeline.
     Onlooker,
 }
 
 #[derive(Default)]
 struct State {
-    /// Questions asked so far, by part of the journal.
+    /// Number of questions asked so far, by part of the journal.
     counts: HashMap<String, u32>,
-    /// Keys of those that wait.
+    /// Keys of the questions that wait for an answer.
     waiting: Vec<String>,
-    /// The one that the user is asked: the first of them.
+    /// The question that is put to the user: the first of the waiting ones.
     asked: Option<(String, Question)>,
-    /// The reply has met its question.
+    /// True once the flow has asked the question to which the reply belongs.
     answered: bool,
 }
 
-/// The questions of one flow or run in one turn.
+/// Questions of one flow or run in one turn.
 pub struct Asking {
     hearer: Hearer,
     state: Mutex<State>,
     asked: Notify,
 }
 
-/// What becomes of a question.
+/// State of a question.
 pub(crate) enum Heard {
-    /// It is answered, now or in an earlier turn: see [`Asking::answer`].
+    /// The question has an answer, from this turn or an earlier one. [`Asking::answer`] returns it.
     Answered,
-    /// It waits; true for the one that the user is asked.
+    /// The question waits for an answer. True if it is the one that is put to the user.
     Waits(bool),
-    /// Nobody is there to answer.
+    /// The flow belongs to no conversation.
     Nobody,
 }
 
 impl Asking {
-    /// For a flow of a session's turn, with what the user has said if an earlier turn asked.
+    /// For a flow of a session's turn, with the user's answer if an earlier turn has asked.
     pub(crate) fn user(reply: Option<Reply>) -> Self {
         Self::of(Hearer::User(reply))
     }
@@ -137,7 +141,7 @@ impl Asking {
         Self::of(Hearer::Nobody)
     }
 
-    /// For a run that is only looked at.
+    /// For a run that is only replayed for a timeline.
     pub(crate) fn onlooker() -> Self {
         Self::of(Hearer::Onlooker)
     }
@@ -150,7 +154,7 @@ impl Asking {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key of the next question in this part of the journal.
+    /// Returns the key of the next question in this part of the journal.
     pub(crate) fn next(&self, journal: &Journal) -> String {
         let mut state = self.state();
         let count = state.counts.entry(journal.full_key("")).or_default();
@@ -158,7 +162,7 @@ impl Asking {
         format!("ask[{count}]")
     }
 
-    /// Whether a question has its answer; one that has none is noted.
+    /// Returns the state of a question. A question without an answer is registered as waiting.
     pub(crate) fn hear(&self, journal: &Journal, key: &str, question: &Question) -> Result<Heard, JournalError> {
         let full_key = journal.full_key(key);
         if let Some(reply) = self.reply(&full_key) {
@@ -197,7 +201,7 @@ impl Asking {
         first
     }
 
-    /// The answer, as a step of the flow.
+    /// Records the answer as a step of the flow and returns it. Durable on return.
     pub(crate) async fn answer(
         &self,
         journal: &Journal,
@@ -215,7 +219,8 @@ impl Asking {
         }
     }
 
-    /// The answer to a question; `None` when nobody is there to ask. It does not return while the user has not answered.
+    /// Asks a question and returns the answer, or `None` if the flow belongs to no conversation. Does not return
+    /// while the question waits for an answer.
     pub(crate) async fn ask(&self, journal: &Journal, question: Question) -> Result<Option<String>, JournalError> {
         let key = self.next(journal);
         match self.hear(journal, &key, &question)? {
@@ -225,8 +230,8 @@ impl Asking {
         }
     }
 
-    /// Returns when a question waits, and all else that was under way in `journal` has come to its end, but for the `outer`
-    /// steps that were so before the flow began.
+    /// Waits until a question waits for its answer and no more than `outer` steps of `journal` are in flight. `outer`
+    /// is the number of steps that were in flight before the flow started.
     pub(crate) async fn left(&self, journal: &Journal, outer: usize) {
         while self.state().asked.is_none() {
             self.asked.notified().await;
@@ -234,18 +239,19 @@ impl Asking {
         journal.idle(outer).await;
     }
 
-    /// What the user is asked, and its key.
+    /// Returns the question that is put to the user, with its key.
     pub(crate) fn question(&self) -> Option<(String, Question)> {
         self.state().asked.clone()
     }
 
-    /// True when a question waits in the part of the flow whose keys begin so.
+    /// True if a question waits in this part of the journal.
     pub(crate) fn waits_within(&self, journal: &Journal) -> bool {
         let prefix = journal.full_key("");
         self.state().waiting.iter().any(|key| key.starts_with(&prefix))
     }
 
-    /// An error when the user has answered a question that was not asked again: the flow is another one by now.
+    /// Fails if the flow has not repeated the question that the user has answered, which means that the flow's code
+    /// has changed.
     pub(crate) fn check(&self, journal: &Journal) -> Result<(), JournalError> {
         match &self.hearer {
             Hearer::User(Some(reply)) if !self.state().answered => {

@@ -1,4 +1,4 @@
-//! Async functions as flows: of the context alone, or of typed params and the context.
+//! Conversion of async functions into flows. A function takes the context, with or without typed params.
 
 use super::{Flow, FlowContext, FlowError};
 use crate::action::function::{Itself, read, schema_of};
@@ -9,23 +9,24 @@ use serde_json::Value;
 use std::future::Future;
 use std::marker::PhantomData;
 
-/// What can be registered as a flow: `async fn(FlowContext) -> Result<String, error>`, the same with typed params before the
-/// context, and every [`Flow`]. `Shape` tells them apart and is never named.
+/// Anything that can be registered as a flow: an `async fn(FlowContext) -> Result<String, E>`, an `async fn(P,
+/// FlowContext) -> Result<String, E>` with typed params, and every [`Flow`].
 ///
-/// Errors are a [`FlowError`], or a text for the model to read.
+/// The error `E` is a [`FlowError`], or a text that the model reads. The type parameter `Shape` distinguishes the
+/// implementations, and callers never name it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no flow",
-    label = "has to be an async function of a `FlowContext`, or of params and a `FlowContext`",
-    note = "params need `serde::Deserialize` and `schemars::JsonSchema`; it answers `Result<String, FlowError>`"
+    message = "`{Self}` is not a flow",
+    label = "must be an async function of a `FlowContext`, or of params and a `FlowContext`",
+    note = "params must implement `serde::Deserialize` and `schemars::JsonSchema`; returns `Result<String, FlowError>`"
 )]
 pub trait IntoFlow<Shape> {
-    /// The flow that it becomes.
+    /// Type of the flow.
     type Flow: Flow;
-    /// As a flow.
+    /// Converts the value into a flow.
     fn into_flow(self) -> Self::Flow;
 }
 
-/// A function, and the schema of its params if it has any.
+/// A flow made from a function, with the schema of its params.
 pub struct Typed<F, Shape> {
     function: F,
     schema: Option<Value>,

@@ -1,8 +1,9 @@
-//! What a FLOW action can run. A [`Flow`] takes its turn over: what it returns is the final text for the user.
+//! Flows and workflows: everything that a FLOW action can run.
 //!
-//! [`Flows`] finds the one that an action names, [`function`] makes flows of async functions; what is none of them may be a
-//! workflow of [`orchestration`], of which some come with the program; its `dynamic` type plans for itself.
-//! [`asking`] is how a flow asks its user.
+//! A [`Flow`] is a Rust function that takes over a turn and returns the final text for the user. [`Flows`] is the
+//! registry of flows by id, and [`function`] makes flows from async functions. If a FLOW action names no registered
+//! flow, it names a workflow: [`orchestration`] executes workflows, and [`dynamic`](orchestration::dynamic) those whose plan a model makes.
+//! [`asking`] implements questions to the user.
 
 pub mod asking;
 pub mod function;
@@ -35,25 +36,26 @@ use thiserror::Error;
 /// Why a flow has no result.
 #[derive(Debug, Error)]
 pub enum FlowError {
-    /// The journal's fault: the turn ends or is repeated.
+    /// The journal failed. The turn ends or is repeated; the flow should return this error unchanged.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A model did not answer.
+    /// A model call failed.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// It asks the user, and runs where there is none: as a part of a workflow that was not begun by a conversation.
-    #[error("it asks its user, and nobody is there to answer; run it from a conversation, as a FLOW of an agent")]
+    /// The flow asks the user, but it runs in a workflow run that belongs to no conversation.
+    #[error("the flow asks its user, but the run belongs to no conversation; run it as a FLOW action of an agent")]
     Nobody,
-    /// The run that it is a stage of has used up one of its limits.
+    /// The workflow run of which the flow is a stage has exceeded one of its limits.
     #[error("{0}")]
     Limit(String),
-    /// The flow's own.
+    /// A failure of the flow itself. The model reads the text.
     #[error("{0}")]
     Failed(String),
 }
 
 impl FlowError {
-    /// The flow's own failure, with its causes where the error has them; the model reads it.
+    /// Creates a failure of the flow itself, with the chain of causes if the error's alternate format has it. The
+    /// model reads the text.
     pub fn failed(problem: impl Display) -> Self {
         Self::Failed(format!("{problem:#}"))
     }
@@ -71,46 +73,49 @@ impl From<&str> for FlowError {
     }
 }
 
-/// Where the words of a flow go while they are made.
+/// Publishes a flow's text while the model writes it.
 #[async_trait]
 pub(crate) trait Listener: Send + Sync {
-    /// Takes the pieces of the answer that the step `step` asks for, up to its end.
+    /// Publishes the pieces of the answer in the step `step`. Returns at the end of the answer.
     async fn hear(&self, step: &str, pieces: Deltas);
 }
 
-/// What a flow is given.
+/// Input of a flow, and its access to the journal, the model and the user.
 pub struct FlowContext {
-    /// `params.input` if that is a text, else the user's message.
+    /// The action's `params.input` if it is a text, else the user's message.
     pub input: String,
-    /// The action's params.
+    /// Params of the action.
     pub params: Map<String, Value>,
-    /// The session that it runs for.
+    /// The session, or the run, for which the flow runs.
     pub session_id: String,
-    /// The agent that routed to it.
+    /// The agent that runs the flow. In a stage of a workflow it has only an id and a model.
     pub agent: Arc<AgentRecord>,
-    /// The agent's model.
+    /// The model of the agent.
     pub model: Arc<dyn Model>,
-    /// The flow's part of the turn's journal: its one way to the outside.
+    /// The flow's part of the turn's journal. Everything that reaches the outside must be a step of it.
     pub journal: Journal,
-    /// Who hears what it says.
+    /// Receives the text of [`FlowContext::say`].
     pub(crate) listener: Arc<dyn Listener>,
-    /// Where its questions go.
+    /// Receives the questions of [`FlowContext::ask`].
     pub(crate) asker: Asker,
 }
 
-/// Where a flow's questions go.
+/// Receiver of a flow's questions.
 #[derive(Clone)]
 pub(crate) enum Asker {
-    /// To the user of its turn.
+    /// The user of the flow's turn.
     Turn(Arc<Asking>),
-    /// Through the run that it is a stage of.
+    /// The workflow run of which the flow is a stage.
     Stage(Part),
 }
 
 impl FlowContext {
-    /// Runs `operation` once and records its result: a flow that is repeated after a crash gets the recorded one. `key`
-    /// names the step in the flow, `input` is what it depends on. The operation is given its idempotency key and sends it
-    /// on. A failure is not recorded: the next attempt runs the operation again.
+    /// Runs `operation` as a step and records its result. A flow that is repeated after a crash gets the recorded
+    /// result.
+    ///
+    /// `key` names the step within the flow. `input` is the data on which the step depends: the replay fails if it
+    /// has changed. The operation receives its idempotency key and should pass it to the system that it calls. The
+    /// result is durable on return. A failure is not recorded, so the next attempt runs the operation again.
     pub async fn step<I, O, E, F, Fut>(&self, key: &str, input: &I, operation: F) -> Result<O, FlowError>
     where
         I: Serialize + ?Sized,
@@ -129,17 +134,19 @@ impl FlowContext {
         }
     }
 
-    /// Asks the user, and answers what they say: the turn ends with the question, and the flow goes on here with the next
-    /// message of its session, in whatever process and however much later. Until then nothing behind this is run; what
-    /// is before it runs again, and gets its steps from the record. So the way from one question to the next depends on steps
-    /// and answers only, not on the clock or on what else changes.
+    /// Asks the user a question and returns the answer.
     ///
-    /// The user may leave the flow with one of the agent's `cancel_words`, and is forgotten after its `flow_timeout`; then
-    /// this never returns.
+    /// The turn ends with the question. The session's next message continues the flow, possibly on another worker and
+    /// much later: the code before this call runs again, its steps return their recorded results, and this call
+    /// returns the message. So the path from one question to the next must depend on steps and answers only, not on
+    /// the clock or other state that changes.
+    ///
+    /// This never returns if the user leaves the flow with one of the agent's `cancel_words`, or does not answer
+    /// within `flow_timeout`. It fails with [`FlowError::Nobody`] in a run that belongs to no conversation.
     pub async fn ask(&self, question: impl Into<Question>) -> Result<String, FlowError> {
         let question = question.into();
         if question.text.trim().is_empty() {
-            return Err(FlowError::Failed("it asks its user an empty question".to_owned()));
+            return Err(FlowError::Failed("the flow asks its user an empty question".to_owned()));
         }
         let answer = match &self.asker {
             Asker::Turn(asking) => asking.ask(&self.journal, question).await?,
@@ -148,7 +155,7 @@ impl FlowContext {
         answer.ok_or(FlowError::Nobody)
     }
 
-    /// Asks the agent's model once, for plain text, and records its answer under `key`.
+    /// Asks the agent's model for a plain text, as the step `key`, and returns its answer.
     pub async fn ask_model(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
         let messages =
             vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
@@ -167,9 +174,10 @@ impl FlowContext {
 }
 
 impl FlowContext {
-    /// Asks the agent's model once, for plain text, and says its answer to the user while it is made; recorded under `key` as
-    /// any other. To be returned as the flow's text, or as its beginning: what was said and is not takes no part in it, and
-    /// is replaced by what is.
+    /// Like [`FlowContext::ask_model`], and publishes the answer to the user in chunks while the model writes it.
+    ///
+    /// The flow should return the answer as its text, or as the beginning of its text. If it returns another text,
+    /// that text supersedes the chunks.
     pub async fn say(&self, key: &str, instruction: &str, text: &str) -> Result<String, FlowError> {
         let messages =
             vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
@@ -182,7 +190,8 @@ impl FlowContext {
         self.asks()?;
         let input = (instruction, text);
         let asking = recorded::say_last(&self.journal, key, model, &input, question, |_| false);
-        // Its last words may be on their way still when it is answered.
+        // The last chunks may still be in flight when the answer is complete, so the flow counts as busy until they
+        // are out.
         let _busy = self.journal.busy();
         match tokio::join!(asking, self.listener.hear(key, pieces)).0 {
             Ok(stepped) => self.asked(key).map(|()| stepped.output),
@@ -191,7 +200,7 @@ impl FlowContext {
         }
     }
 
-    /// Counts a model call against the limits of the run that the flow is a stage of.
+    /// Counts a model call against the limits of the workflow run of which the flow is a stage.
     fn asks(&self) -> Result<(), FlowError> {
         match &self.asker {
             Asker::Stage(part) => part.model_call().map_err(limit),
@@ -199,7 +208,7 @@ impl FlowContext {
         }
     }
 
-    /// Counts the tokens of the model call under `key`.
+    /// Counts the tokens of the model call `key` against the same limits.
     fn asked(&self, key: &str) -> Result<(), FlowError> {
         let used = self.journal.record_of(key).and_then(|step| step.tokens).unwrap_or_default();
         match &self.asker {
@@ -216,59 +225,59 @@ fn limit(failure: Failure) -> FlowError {
     }
 }
 
-/// The journal key of a flow's step. A key that the engine uses in the flow's part of the journal gets a prefix.
+/// Journal key of a flow's step. A key that the engine itself uses in the flow's part of the journal gets a prefix.
 fn own_key(key: &str) -> Cow<'_, str> {
     let is_taken =
         [FAILED, RETURNED].contains(&key) || key.strip_prefix("ask[").is_some_and(|rest| rest.ends_with(']'));
     if is_taken { format!("own/{key}").into() } else { key.into() }
 }
 
-/// A fixed-rule function that takes a turn over (E-24, E-28).
+/// A function in Rust that takes over a turn, or runs as a stage of a workflow.
 #[async_trait]
 pub trait Flow: Send + Sync + 'static {
-    /// Runs it to the final text; empty when it has nothing to say.
+    /// Runs the flow and returns the final text for the user. No reply is published for an empty text.
     async fn run(&self, context: FlowContext) -> Result<String, FlowError>;
 
-    /// The JSON Schema of its params: shown to the model, and checked before it runs.
+    /// JSON Schema of the params. The model sees it, and the engine checks the params against it before a run.
     fn params(&self) -> Option<&Value> {
         None
     }
 }
 
-/// The registered flows by id.
+/// Registry of flows by id.
 #[derive(Clone, Default)]
 pub struct Flows {
     by_id: BTreeMap<String, Arc<dyn Flow>>,
 }
 
 impl Flows {
-    /// Those that ship with the engine: none, since what it ships are workflows.
+    /// The registry without flows of its own: everything built in is a workflow.
     pub fn builtin() -> Self {
         Self::default()
     }
 
-    /// Adds a flow, or replaces the one of that id.
+    /// Adds a flow, or replaces the one with this id.
     pub fn with<Shape>(mut self, id: impl Into<String>, flow: impl IntoFlow<Shape>) -> Self {
         self.by_id.insert(id.into(), Arc::new(flow.into_flow()));
         self
     }
 
-    /// The flow of that id.
+    /// Returns the flow with this id.
     pub fn get(&self, id: &str) -> Option<Arc<dyn Flow>> {
         self.by_id.get(id).cloned()
     }
 
-    /// The JSON Schema of a flow's params, if it has one.
+    /// Returns the JSON Schema of a flow's params. `None` if the flow is unknown or has no typed params.
     pub fn params(&self, id: &str) -> Option<&Value> {
         self.by_id.get(id)?.params()
     }
 
-    /// Says in words, for the model, what is wrong with the params of a flow.
+    /// Checks params against the flow's schema. The error is a text for the model.
     pub(crate) fn check(flow: &dyn Flow, given: &Map<String, Value>) -> Result<(), String> {
         flow.params().map_or(Ok(()), |schema| params::check(schema, given))
     }
 
-    /// All ids.
+    /// Returns the ids of all flows.
     pub fn ids(&self) -> Vec<String> {
         self.by_id.keys().cloned().collect()
     }

@@ -219,7 +219,7 @@ async fn a_run_of_its_own_has_nobody_to_ask(backend: Backend) {
     .await;
     let error = run.error.unwrap();
     assert_eq!((run.status, error.path.as_str()), (RunStatus::Failed, "which"));
-    assert!(error.cause.contains("nobody is there to answer"), "{}", error.cause);
+    assert!(error.cause.contains("belongs to no conversation"), "{}", error.cause);
 }
 
 async fn the_time_of_a_stage_is_not_the_user_s(backend: Backend) {

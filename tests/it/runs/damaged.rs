@@ -102,7 +102,7 @@ async fn breaks_nothing_else(backend: Backend) {
         let run = ended(&engine, &start(&engine, NewRun::new(workflow, "问")).await).await;
         let cause = run.error.unwrap().cause;
         assert_eq!(run.status, RunStatus::Failed);
-        assert!(cause.contains("cannot be read") && cause.contains("put it again"), "{cause}");
+        assert!(cause.contains("cannot be read") && cause.contains("apply it again"), "{cause}");
     }
     let job = json!({"type": "run", "session_id": "r1", "job_id": "r1", "workflow_id": "broken", "query": "问"});
     engine.publish_job("r1", job).await;

@@ -143,7 +143,7 @@ async fn what_goes_wrong_with_a_tool_is_told_to_the_model() {
     let wrong = [
         ("query_order", r#"{"order_id":"A1"}"#, "HTTP 500"),
         ("query_order", "{}", "order_id"),
-        ("query_order", "{\"order", "the arguments are no JSON object"),
+        ("query_order", "{\"order", "the arguments are not a JSON object"),
         ("count", "", "no function is registered"),
         ("cancel_order", "{}", "there is no tool `cancel_order`; the tools are: query_order, count"),
     ];

@@ -1,4 +1,4 @@
-//! Asking the user in the middle of a run: it waits for the next message of its session, and goes on with it.
+//! Questions from a run to its user. The run waits for the next message of its session and continues with it.
 
 use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
@@ -9,28 +9,29 @@ use crate::workflow::asking::Heard;
 use serde_json::{Value, json};
 use std::future::pending;
 
-/// What comes of a question.
+/// Result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// What the user has said.
+    /// The user's answer.
     Answer(String),
     /// The run belongs to no conversation.
     Nobody,
 }
 
 impl Part {
-    /// Asks the user of the conversation that the run is a part of. While they have not answered, this does not return:
-    /// what runs beside it comes to its end, then the run waits for the next message.
+    /// Asks the user of the run's conversation. Does not return while the question waits for an answer: concurrent
+    /// branches complete, then the run waits for the session's next message.
     pub async fn ask(&self, question: impl Into<Question>) -> Result<Asked, Failure> {
         let question = question.into();
         if question.text.trim().is_empty() {
-            return Err(Failure::of(self, "it asks its user an empty question"));
+            return Err(Failure::of(self, "the run asks its user an empty question"));
         }
         let answer = self.question(&self.journal(), question).await?;
         Ok(answer.map_or(Asked::Nobody, Asked::Answer))
     }
 
-    /// The answer to a question of this part, `None` when nobody is there to ask; with the events of both.
+    /// Asks a question of this part and publishes the question and the answer as events. Returns `None` if the run
+    /// belongs to no conversation.
     pub(crate) async fn question(&self, journal: &Journal, question: Question) -> Result<Option<String>, JournalError> {
         let asking = &self.run().asking;
         let key = asking.next(journal);

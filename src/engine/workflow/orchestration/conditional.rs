@@ -1,4 +1,4 @@
-//! The first route whose condition holds (O-23).
+//! Conditionals: the first route whose condition holds.
 
 use super::failure::Failure;
 use super::part::Part;
@@ -8,7 +8,8 @@ use definitions::workflow::definition::{Route, Stage};
 use definitions::workflow::scope::Scope;
 use std::sync::Arc;
 
-/// Runs the stage of the first route that fits, else the default; without either the output is empty.
+/// Executes the stage of the first route whose condition holds, else the default stage. Without either the output is
+/// empty.
 pub(super) async fn run(
     part: &Part,
     routes: &[Route],
@@ -17,7 +18,8 @@ pub(super) async fn run(
 ) -> Result<Output, Failure> {
     let fitting = routes.iter().find(|route| route.condition.holds(scope)).map(|route| &route.stage);
     match fitting.or(default) {
-        // What the route's stage leaves besides its output is not the conditional's: whether it ran is not known before.
+        // Drops the further outputs of the route's stage: which route runs is not known in advance, so other stages
+        // cannot refer to them.
         Some(stage) => Ok(stage::told(&part.stage(&stage.id), stage, scope).await?.text.into()),
         None => Ok(Arc::<str>::from("").into()),
     }

@@ -1,4 +1,4 @@
-//! What a run tells while it goes on (O-06, O-07): `tw.out.<channel>.<session or run>.run`.
+//! Events of a run, published on the subject `tw.out.<channel>.<session or run>.run`.
 
 use crate::model::paced::Delta;
 
@@ -6,34 +6,34 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// What has happened.
+/// Type of a run's event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEventType {
-    /// A workflow or agent begins.
+    /// A workflow, task agent or function has started.
     RunStarted,
-    /// It has come to its end: `data.output`.
+    /// A workflow, task agent or function has completed. `data.output` has its output.
     RunCompleted,
-    /// It ends without one: `error`.
+    /// A workflow, task agent or function has failed. `error` has the reason.
     RunFailed,
-    /// A piece of a model's answer: `delta`.
+    /// A piece of a model's answer, in `delta`.
     StepDelta,
-    /// A model's answer or a tool's result is there: `snapshot`.
+    /// A model's whole answer or a tool's result, in `snapshot`.
     StepCompleted,
-    /// A stage begins.
+    /// A stage has started.
     StageStarted,
-    /// It has come to its end: `data.output`.
+    /// A stage has completed. `data.output` has its output.
     StageCompleted,
-    /// A loop begins an iteration: `iteration`, `data.max_iterations`.
+    /// A loop has started an iteration: `iteration` of at most `data.max_iterations`.
     LoopIteration,
-    /// A branch begins.
+    /// A branch has started.
     BranchStarted,
-    /// It has come to its end: `data.output`.
+    /// A branch has completed. `data.output` has its output.
     BranchCompleted,
 }
 
 impl RunEventType {
-    /// The name used on every wire.
+    /// The name of the type in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RunStarted => "run_started",
@@ -53,47 +53,47 @@ impl RunEventType {
 /// One event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunEvent {
-    /// What has happened.
+    /// Type of the event.
     #[serde(rename = "type")]
     pub kind: RunEventType,
-    /// The run of the workflow or agent that tells it; each has its own.
+    /// Id of the workflow's, agent's or function's own run, to which the event belongs.
     pub run_id: String,
-    /// The outermost run that it is a part of.
+    /// Id of the outermost run.
     pub root_run_id: String,
-    /// The same however often the run is repeated after a crash: clients drop repeats by it.
+    /// Id of the event. It stays the same if the run is repeated after a crash, so clients can drop duplicates by it.
     pub event_id: String,
-    /// The model call or tool call.
+    /// Id of the model call or tool call.
     pub step_id: Option<String>,
-    /// The stage that it belongs to.
+    /// Stage to which the event belongs.
     pub stage_id: Option<String>,
-    /// The branch that it belongs to.
+    /// Branch to which the event belongs.
     pub branch_id: Option<String>,
-    /// The iteration of the innermost loop around it.
+    /// Iteration of the innermost loop, from 1.
     pub iteration: Option<u32>,
-    /// 0 for the outermost run.
+    /// Nesting depth; 0 for the outermost run.
     pub depth: u32,
-    /// Where, such as `outer_loop[2]/parallel/verify`; empty for the outermost run.
+    /// Place in the run, such as `outer_loop[2]/parallel/verify`. Empty for the outermost run.
     #[serde(default)]
     pub path: String,
-    /// A piece of an answer.
+    /// A piece of a model's answer.
     pub delta: Option<Delta>,
-    /// A whole one.
+    /// A whole message: a model's answer, a tool's result, or a question to the user and its answer.
     pub snapshot: Option<Snapshot>,
-    /// `output`, `iterations`, `max_iterations`, `branch_outputs`.
+    /// Further fields, such as `output`, `iterations`, `max_iterations` and `branch_outputs`.
     #[schema(value_type = Option<Object>)]
     pub data: Option<Map<String, Value>>,
-    /// What went wrong.
+    /// Why the workflow, agent, function or branch has failed.
     pub error: Option<String>,
 }
 
-/// A message of a task agent's conversation with its model.
+/// A whole message: of a task agent's conversation with its model, or of a question to the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
-    /// `assistant` or `tool`.
+    /// `assistant`, `tool` or `user`.
     pub role: String,
-    /// The words, or the tool's result as JSON.
+    /// The text, or the tool's result as JSON.
     pub content: String,
-    /// What the model wants called; null unless it does.
+    /// Tool calls that the model asks for. Null without tool calls.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tool_calls: Option<Vec<Value>>,
 }

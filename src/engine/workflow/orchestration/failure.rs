@@ -1,4 +1,4 @@
-//! Why a part of a run has no output.
+//! The error of a part of a run.
 
 use super::part::Part;
 use crate::journal::{JournalError, StepError};
@@ -6,32 +6,32 @@ use crate::model::ModelError;
 use std::fmt::Display;
 use types::run_outcome::RunFailure;
 
-/// See the module.
+/// Why a part of a run has no output.
 #[derive(Debug)]
 pub enum Failure {
-    /// The journal's fault: the run is repeated, cancelled or given up as a turn is.
+    /// The journal failed. The turn is repeated, cancelled or abandoned.
     Journal(JournalError),
-    /// The part's own.
+    /// The part itself failed.
     Failed {
-        /// Where, why, and how often it was tried.
+        /// Place, cause and number of attempts.
         failure: RunFailure,
-        /// Trying again is of no use: a limit of the run is reached, or a budget is spent.
+        /// True if a retry cannot help, because a limit of the run is exceeded or a budget is spent, for example.
         fatal: bool,
     },
 }
 
 impl Failure {
-    /// What went wrong in `part`; the stage may be tried again.
+    /// A failure in `part` that may be retried.
     pub fn of(part: &Part, cause: impl Display) -> Self {
         Self::Failed { failure: failure(part, &cause), fatal: false }
     }
 
-    /// What went wrong in `part`; nothing is tried again.
+    /// A failure in `part` that must not be retried.
     pub fn fatal(part: &Part, cause: impl Display) -> Self {
         Self::Failed { failure: failure(part, &cause), fatal: true }
     }
 
-    /// Of a step that asked a model.
+    /// Converts the error of a step that called a model.
     pub fn of_model(part: &Part, error: StepError<ModelError>) -> Self {
         match error {
             StepError::Journal(error) => Self::Journal(error),

@@ -1,4 +1,5 @@
-//! A function registered in Rust as a stage. Its output is recorded, so that a timeline of the run does not call the function.
+//! Stages that are flows registered in Rust. The output of the flow is recorded, so that a timeline does not call the
+//! function.
 
 use super::event::RunEventType;
 use super::failure::Failure;
@@ -15,12 +16,13 @@ use std::sync::Arc;
 use types::model_names::ModelNames;
 use types::timestamp::Timestamp;
 
-/// The journal key of a function's output. No step of a function's own has it: see `own_key`.
+/// Journal key of a flow's output. The flow's own steps cannot have this key, because `own_key` renames it.
 pub(in crate::workflow) const RETURNED: &str = "(returned)";
-/// A longer output is not recorded, so that its step fits into the store. A timeline shows its stage as running.
+/// Limit in bytes on a recorded output. A longer output would not fit into the store: it is not recorded, and a
+/// timeline shows its stage as running.
 const MAX_RECORDED: usize = 1024 * 1024;
 
-/// Whoever watches the run.
+/// Publishes the text of [`FlowContext::say`] as events of the run.
 struct Watchers(Part);
 
 #[async_trait]
@@ -30,7 +32,8 @@ impl Listener for Watchers {
     }
 }
 
-/// Runs `flow`; its context has a bare agent of the function's id, and the `models` of its stage, else the model `default`.
+/// Runs `flow` as a stage. Its context has an agent with the flow's id and the stage's `models`, by default the model
+/// `default`.
 pub(super) async fn run(
     part: &Part,
     (id, flow): (&str, &Arc<dyn Flow>),
@@ -62,7 +65,7 @@ pub(super) async fn run(
             return Ok(output);
         }
         Err(FlowError::Journal(error)) => return Err(error.into()),
-        // Nobody will be there the next time.
+        // A retry cannot help: the run still belongs to no conversation, and the limit stays exceeded.
         Err(error @ (FlowError::Nobody | FlowError::Limit(_))) => Failure::fatal(part, error),
         Err(FlowError::Model(error)) => Failure::of_model(part, StepError::Operation(error)),
         Err(error) => Failure::of(part, error),
@@ -73,7 +76,7 @@ pub(super) async fn run(
     Err(failure)
 }
 
-/// Records the output of a function, or reads it back: a repeated run continues with the recorded output.
+/// Records the output of a flow, or returns the recorded one: a repeated run continues with the recorded output.
 async fn returned(part: &Part, id: &str, input: &str, output: String) -> Result<Arc<str>, Failure> {
     let (journal, label) = (part.journal(), Label { kind: "flow", target: id });
     let step = journal.step(RETURNED, label, Durability::Deferred, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });

@@ -1,4 +1,4 @@
-//! The stages again and again, while a condition holds (O-19).
+//! Loops: the stages repeatedly, while a condition holds.
 
 use super::event::RunEventType;
 use super::failure::Failure;
@@ -9,7 +9,7 @@ use definitions::workflow::definition::Stage;
 use definitions::workflow::outputs::OutputStore;
 use std::sync::Arc;
 
-/// What a loop is made of.
+/// Parts of a loop's definition.
 pub(super) struct Loop<'a> {
     pub(super) id: &'a str,
     pub(super) stages: &'a [Stage],
@@ -17,7 +17,8 @@ pub(super) struct Loop<'a> {
     pub(super) max_iterations: u32,
 }
 
-/// Runs the body at least once. Returns the output of the last iteration's last stage, and how many iterations there were.
+/// Executes the body at least once. Returns the output of the last stage in the last iteration, and the number of
+/// iterations.
 pub(super) async fn run(part: &Part, of: Loop<'_>, outputs: &mut OutputStore) -> Result<(Arc<str>, u32), Failure> {
     let mut last: Arc<str> = "".into();
     let mut iteration = 0;

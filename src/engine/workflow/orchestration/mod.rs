@@ -1,13 +1,16 @@
-//! Orchestration: workflows of nested stages, each a function from text to text (REQUIREMENTS.md, group O).
+//! The interpreter of workflows. A workflow consists of nested stages, and each stage turns an input text into an
+//! output text.
 //!
-//! A [`definition`] says what runs; [`template`]s make inputs, [`condition`]s choose, both over a [`scope`], which
-//! [`outputs`] keeps for a pipeline or loop. [`read`] takes a definition from a file (by its `reader`, which knows the
-//! [`fields`]), [`builder`] from code; [`check`] holds it to what it can see (`names`) and to what there is (see [`known`]), and
-//! [`structure`] and `flowchart` show it. [`pinned`] are the definitions that a run begins with. [`mod@run`] takes it from
-//! its input to its output: a `workflow` of any type (`pipeline`, `loops`, `parallel`, `conditional`) runs its `stage`s, each a
-//! `task_agent`, a `function` or a workflow again; one that plans for itself is [`dynamic`](crate::workflow::orchestration::dynamic). One may [`ask`] the
-//! user. A [`part`] is where that happens: journal, events and limits (`spent`).
-//! [`event`] is what a run tells, through its `outlet`; [`outcome`] and [`failure`] are what comes of it; [`mod@timeline`] looks back at it.
+//! - [`pinned`] loads the definitions with which a run starts. The crate `definitions` has their types, templates and
+//!   conditions.
+//! - [`mod@run`] executes a run, from its input to its output.
+//! - `workflow` executes one workflow of any type: `pipeline`, `loops`, `parallel` and `conditional` are the types,
+//!   and [`dynamic`] is the one whose plan a model makes.
+//! - `stage` executes one stage with its retries and its timeout. A stage is a `task_agent`, a `function` or another
+//!   workflow. Through [`ask`] it can ask the user.
+//! - A [`part`] is a place in the run. It has the journal, the tags of events and the limits (`spent`) of that place.
+//! - [`event`] defines a run's events, and `outlet` publishes them. [`failure`] is the error of a part.
+//! - [`mod@timeline`] shows the stages of a stored run.
 
 pub mod ask;
 mod conditional;

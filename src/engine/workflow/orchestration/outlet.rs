@@ -1,5 +1,5 @@
-//! What a run has told and nobody has seen yet: published in order, in groups, and never before the steps that it follows
-//! from are durable.
+//! Queue of a run's unpublished events. They are published in order, in batches, and never before the steps from
+//! which they follow are durable.
 
 use super::event::RunEvent;
 use super::run::{EventSink, RunError};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// With more than so many, the run waits for its readers.
+/// Number of unpublished events above which the run starts no further stage.
 const MAX_WAITING: usize = 2_000;
-/// The most events of one publication.
+/// Limit on the events of one publication.
 const GROUP: usize = 512;
 
-/// See the module.
+/// Queue of a run's unpublished events.
 #[derive(Default)]
 pub(super) struct Outlet {
     waiting: Mutex<Vec<RunEvent>>,
@@ -28,19 +28,19 @@ impl Outlet {
         self.told.notify_one();
     }
 
-    /// Nothing more is told.
+    /// Declares that no further events follow, and wakes all waiters.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.told.notify_one();
         self.taken.notify_waiters();
     }
 
-    /// Returns when there is room for more, or nobody to hear it.
+    /// Waits until the queue has room for further events, or is closed.
     pub(super) async fn room(&self) {
         self.at_most(MAX_WAITING).await;
     }
 
-    /// Returns when nothing waits to be published, or nobody hears it.
+    /// Waits until all events have been taken for publication, or the queue is closed.
     pub(super) async fn taken(&self) {
         self.at_most(0).await;
     }
@@ -55,10 +55,11 @@ impl Outlet {
         }
     }
 
-    /// Writes and publishes until it is closed and all is out.
+    /// Writes deferred steps and publishes events, until the queue is closed and empty.
     pub(super) async fn drain(&self, journal: &Journal, sink: &dyn EventSink) -> Result<(), RunError> {
         loop {
-            // In this order: what was told by now follows from steps that are deferred by now.
+            // The order matters: events taken here follow from steps that are already deferred, and the steps must be
+            // durable before the events are published.
             let closed = self.closed.load(Ordering::Acquire);
             let events = self.take();
             journal.settle().await?;

@@ -1,4 +1,4 @@
-//! All branches at once, isolated from one another (O-21).
+//! Parallel workflows: branches that run concurrently and do not see each other's outputs.
 
 use super::event::RunEventType;
 use super::failure::Failure;
@@ -11,8 +11,8 @@ use definitions::workflow::template::InputMapping;
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 
-/// Runs the branches whose conditions hold, `most` at once; all begin with the same `scope`. The first that fails ends the
-/// others.
+/// Executes the branches whose conditions hold, at most `most` concurrently, each with the same `scope`. The first
+/// failure stops the other branches.
 pub(super) async fn run(
     part: &Part,
     branches: &[Stage],
@@ -36,7 +36,8 @@ pub(super) async fn run(
     Ok(Output { left, ..Arc::<str>::from(text).into() })
 }
 
-/// What the branches of `part` come to, `most` at once, in their order. The first that fails ends the others.
+/// Runs futures, at most `most` concurrently, and returns their results in the order of `branches`. The first failure
+/// stops the others.
 pub(in crate::workflow) async fn together<T>(
     part: &Part,
     most: usize,
@@ -49,7 +50,8 @@ pub(in crate::workflow) async fn together<T>(
     while let Some(branch) = begun.next().await {
         match branch {
             Ok(branch) => ended.push(branch),
-            // What the others have under way counts; of a run that is looked at each branch does, however far it has come.
+            // Lets the other branches continue: after a halt their steps in flight must still be recorded, and a
+            // timeline needs the state of every branch.
             Err(failure) if part.run().notes.is_some() || part.journal().is_halted() => {
                 failed.get_or_insert(failure);
             }
@@ -63,6 +65,7 @@ pub(in crate::workflow) async fn together<T>(
     Ok(ended.into_iter().map(|(_, ended)| ended).collect())
 }
 
+/// Executes a branch, with the events of its start and end.
 async fn told(part: &Part, branch: &Stage, scope: &Scope) -> Result<Output, Failure> {
     part.tell(RunEventType::BranchStarted, Told::default());
     let output = stage::run(part, branch, scope).await?;
@@ -70,8 +73,8 @@ async fn told(part: &Part, branch: &Stage, scope: &Scope) -> Result<Output, Fail
     Ok(output)
 }
 
-/// What the merge template sees, and the workflow around: the outputs of the branches in their order, with those of stages
-/// within them. A skipped branch is known and empty.
+/// Outputs of the branches and of their inner stages, in order, for the merge template and the surrounding workflow.
+/// The output of a skipped branch is `None`.
 fn left(part: &Part, branches: &[Stage], ended: &[(Arc<str>, Output)]) -> Vec<(Arc<str>, Option<Arc<str>>)> {
     let known = branches.iter().flat_map(|branch| branch.own_ids(&|id| part.run().pinned.workflow(id)));
     let mut left: Vec<(Arc<str>, _)> = known.map(|id| (Arc::from(id), None)).collect();
@@ -83,7 +86,7 @@ fn left(part: &Part, branches: &[Stage], ended: &[(Arc<str>, Output)]) -> Vec<(A
     left
 }
 
-/// `[branch_id]:` and the output, for each branch that ran (O-22).
+/// Output without a merge template: `[branch_id]:` and the output of each branch that ran.
 fn blocks(outputs: &[(Arc<str>, Output)]) -> String {
     outputs.iter().map(|(id, output)| format!("[{id}]:\n{}", output.text)).collect::<Vec<_>>().join("\n\n")
 }

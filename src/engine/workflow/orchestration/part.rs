@@ -1,4 +1,4 @@
-//! Where in a run something happens: its part of the journal, what its events are tagged with, what it may still take.
+//! Places in a run: a place has its part of the journal, its tags for events, and access to the run's limits.
 
 use super::event::{RunEvent, RunEventType, Snapshot};
 use super::failure::Failure;
@@ -19,7 +19,7 @@ use types::run_outcome::RunFailure;
 use types::step::Tokens;
 use uuid::Builder;
 
-/// What all parts of a run share.
+/// State that all parts of a run share.
 pub(in crate::workflow) struct Run {
     pub(super) id: String,
     pub(in crate::workflow) pinned: Pinned,
@@ -28,63 +28,65 @@ pub(in crate::workflow) struct Run {
     pub(super) outlet: Outlet,
     pub(in crate::workflow) spent: Spent,
     pub(super) asking: Arc<Asking>,
-    /// Branches of one parallel workflow that run at once, unless it says otherwise.
+    /// Default for the number of branches of one parallel workflow that run concurrently.
     pub(in crate::workflow) max_parallel: usize,
-    /// When it is only looked at.
+    /// Collects the stages, if the run is replayed for a timeline.
     pub(in crate::workflow) notes: Option<Arc<Notes>>,
 }
 
-/// See the module. Cheap to clone.
+/// A place in a run, such as a stage or an iteration. Cheap to clone.
 #[derive(Clone)]
 pub struct Part {
     run: Arc<Run>,
-    /// For people, such as `outer_loop[2]/parallel/verify`.
+    /// Path for people, such as `outer_loop[2]/parallel/verify`.
     path: Arc<str>,
-    /// The path with the attempts of stages told apart; what journal keys and event ids begin with.
+    /// The path with the attempts of stages. Prefix of journal keys and event ids.
     key: Arc<str>,
-    /// Of the workflow or agent that runs here.
+    /// Id of the workflow's or agent's own run.
     run_id: Arc<str>,
     depth: u32,
     stage_id: Option<Arc<str>>,
     branch_id: Option<Arc<str>>,
     iteration: Option<u32>,
+    /// See [`Part::keeping_failures`].
     keeps_failures: bool,
 }
 
-/// What an event says beside where it happens.
+/// Contents of an event, without the tags of its place.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// The step, by its key in the part's journal.
+    /// Key of the step in the part's journal.
     pub step: Option<String>,
-    /// A piece of an answer.
+    /// A piece of a model's answer.
     pub delta: Option<Delta>,
-    /// A whole one.
+    /// A whole message.
     pub snapshot: Option<Snapshot>,
-    /// `output` and the like.
+    /// Further fields, such as `output`.
     pub data: Option<Map<String, Value>>,
-    /// What went wrong.
+    /// Why something has failed.
     pub error: Option<String>,
 }
 
 impl Told {
-    /// With `data.output`.
+    /// Contents with `data.output`.
     pub fn output(output: &str) -> Self {
         Self::data([("output", output.into())])
     }
 
-    /// With `data`.
+    /// Contents with `data`.
     pub fn data<const N: usize>(fields: [(&str, Value); N]) -> Self {
         let data = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         Self { data: Some(data), ..Self::default() }
     }
 
-    /// With `error`.
+    /// Contents with `error`.
     pub fn error(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
     }
 }
 
 impl Part {
+    /// The part of the outermost workflow.
     pub(super) fn root(run: Arc<Run>) -> Self {
         let (empty, run_id): (Arc<str>, _) = ("".into(), run.id.as_str().into());
         let (path, key) = (Arc::clone(&empty), empty);
@@ -92,38 +94,39 @@ impl Part {
         Self { run, path, key, run_id, depth: 0, stage_id, branch_id, iteration, keeps_failures: false }
     }
 
-    /// A stage of the workflow that runs here.
+    /// The part of a stage of the workflow that runs here.
     pub(super) fn stage(&self, id: &str) -> Self {
         Self { stage_id: Some(id.into()), path: join(&self.path, id), key: join(&self.key, id), ..self.clone() }
     }
 
-    /// A stage of the workflow that runs here, for the `nth` time, from 1.
+    /// The part of a node of the dynamic workflow that runs here, in its `nth` activation, from 1.
     pub(in crate::workflow) fn node(&self, id: &str, nth: u32) -> Self {
         let place = if nth > 1 { format!("{id}[{nth}]") } else { id.to_owned() };
         Self { stage_id: Some(id.into()), ..self.stage(&place) }
     }
 
-    /// One of several things that are done at this place: what it records has a key of its own.
+    /// A part at the same place whose steps have their own key prefix `id`.
     pub(in crate::workflow) fn keyed(&self, id: &str) -> Self {
         Self { key: join(&self.key, id), ..self.clone() }
     }
 
-    /// The same where the run goes on without what fails: that it did is recorded.
+    /// The same part, for a stage after whose failure the run continues. The failure is recorded, so that a repeated
+    /// run sees it again.
     pub(in crate::workflow) fn keeping_failures(&self) -> Self {
         Self { keeps_failures: true, ..self.clone() }
     }
 
-    /// See [`Part::keeping_failures`].
+    /// True if failures here must be recorded, after [`Part::keeping_failures`].
     pub(super) fn keeps_failures(&self) -> bool {
         self.keeps_failures
     }
 
-    /// A branch of the workflow that runs here.
+    /// The part of a branch of the workflow that runs here.
     pub(in crate::workflow) fn branch(&self, id: &str) -> Self {
         Self { branch_id: Some(id.into()), path: join(&self.path, id), key: join(&self.key, id), ..self.clone() }
     }
 
-    /// An iteration of the loop `workflow_id` that runs here.
+    /// The part of an iteration of the loop `workflow_id` that runs here.
     pub(super) fn iterated(&self, workflow_id: &str, iteration: u32) -> Self {
         let nth = |path: &str| match path {
             "" => format!("{workflow_id}[{iteration}]").into(),
@@ -132,30 +135,31 @@ impl Part {
         Self { iteration: Some(iteration), path: nth(&self.path), key: nth(&self.key), ..self.clone() }
     }
 
-    /// The same for the `attempt`th time, from 1.
+    /// The part of an attempt of the stage, from 1.
     pub(super) fn attempt(&self, attempt: u32) -> Self {
         let key = if attempt > 1 { format!("{}~{attempt}", self.key).into() } else { Arc::clone(&self.key) };
         Self { key, ..self.clone() }
     }
 
-    /// What the stage here runs: a run of its own, the same however often this one is repeated.
+    /// The part of the workflow, agent or function that the stage here runs. It has its own run id, which stays the
+    /// same if the run is repeated.
     pub(in crate::workflow) fn inner(&self) -> Self {
         let digest = md5::compute(format!("{}/{}", self.run.id, self.key));
         let run_id = Builder::from_md5_bytes(digest.0).into_uuid().to_string().into();
         Self { run_id, depth: self.depth + 1, keeps_failures: false, ..self.clone() }
     }
 
-    /// The journal of this part.
+    /// Returns the part's journal.
     pub fn journal(&self) -> Journal {
         if self.key.is_empty() { self.run.journal.clone() } else { self.run.journal.scope(&self.key) }
     }
 
-    /// What steps work with.
+    /// Returns the services that steps use.
     pub fn services(&self) -> &RunServices {
         &self.run.services
     }
 
-    /// What the stages of `shape`, which runs here, leave; it begins with `scope`.
+    /// Creates the store for the outputs of the stages of `shape`, which runs here with `scope`.
     pub(super) fn outputs(&self, shape: &Shape, scope: Scope) -> OutputStore {
         OutputStore::begin(shape, scope, &|id| self.run.pinned.workflow(id))
     }
@@ -164,18 +168,18 @@ impl Part {
         &self.run
     }
 
-    /// For people, such as `outer_loop[2]/parallel/verify`.
+    /// Returns the path for people, such as `outer_loop[2]/parallel/verify`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// How deep workflows are nested here.
+    /// Returns the nesting depth of workflows.
     pub(in crate::workflow) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// The part for the failure event of `workflow`, which runs here. It names the stage or branch that has failed, unless this part
-    /// already names one of the workflow around (OP-O3).
+    /// Returns the part for the failure event of `workflow`, which runs here. The part names the failed stage or
+    /// branch, unless it already names a stage or branch of the surrounding workflow.
     pub(super) fn failed_at(&self, workflow: &Workflow, failure: &RunFailure) -> Self {
         let Some(id) = failure.within(&self.path, &workflow.id).map(Arc::from) else { return self.clone() };
         let mut here = self.clone();
@@ -188,22 +192,22 @@ impl Part {
         here
     }
 
-    /// Counts a model call; an error when the run may make no more.
+    /// Counts a model call. Fails if the run has exceeded its limit.
     pub fn model_call(&self) -> Result<(), Failure> {
         self.run.spent.model_call().map_err(|limit| Failure::fatal(self, limit))
     }
 
-    /// Counts what a model call has used; an error when that is more than the run may use.
+    /// Counts the tokens of a model call. Fails if the run has exceeded its limit.
     pub fn tokens(&self, tokens: Tokens) -> Result<(), Failure> {
         self.run.spent.tokens(tokens).map_err(|limit| Failure::fatal(self, limit))
     }
 
-    /// Tells an event of this part. It is published once all steps before it are durable.
+    /// Queues an event of this part. It is published once all steps before it are durable.
     pub fn tell(&self, kind: RunEventType, told: Told) {
         self.run.outlet.tell(self.event(kind, told));
     }
 
-    /// An event of this part, not told.
+    /// Builds an event of this part without queueing it.
     pub(super) fn event(&self, kind: RunEventType, told: Told) -> RunEvent {
         let Told { step, delta, snapshot, data, error } = told;
         let root = &self.run.id;
@@ -233,7 +237,7 @@ impl Part {
     }
 }
 
-/// The path of what is within `path`.
+/// Joins a path and an id.
 pub(super) fn join(path: &str, id: &str) -> Arc<str> {
     if path.is_empty() { id.into() } else { format!("{path}/{id}").into() }
 }

@@ -1,4 +1,4 @@
-//! How long a run pauses between attempts: once, however often it is repeated.
+//! Tests of the pause between attempts: a repeated run does not pause again.
 
 use super::run_tests::Ground;
 use crate::workflow::{FlowContext, FlowError};
@@ -31,7 +31,7 @@ async fn a_repeated_run_does_not_pause_again() {
     });
     let begun = Instant::now();
     assert_eq!(ground.output("w", "q").await, "<q>");
-    assert!(begun.elapsed() >= Duration::from_millis(1_200), "0.4 and 0.8 s between the attempts");
+    assert!(begun.elapsed() >= Duration::from_millis(1_200), "pauses of 0.4 s and 0.8 s");
     let begun = Instant::now();
     assert_eq!(ground.output("w", "q").await, "<q>");
     assert!(begun.elapsed() < Duration::from_millis(1_000), "{:?}", begun.elapsed());

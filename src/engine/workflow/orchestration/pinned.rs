@@ -1,4 +1,4 @@
-//! What a run may run: every definition that it can reach, as it was when the run began.
+//! The definitions that a run can reach, fixed in the versions of the run's start.
 
 use super::part::join;
 use crate::workflow::orchestration::dynamic;
@@ -13,50 +13,50 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Finds definitions, those that come with the program included.
+/// Lookup of definitions, including the built-in ones.
 #[async_trait]
 pub trait Definitions: Send + Sync {
-    /// The workflow as registered last.
+    /// Returns the current version of a workflow.
     async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError>;
-    /// The workflow as it was under `hash`.
+    /// Returns the version of a workflow with this hash.
     async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError>;
-    /// The agent as applied last.
+    /// Returns the current version of an agent.
     async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError>;
-    /// The agent as it was under `hash`.
+    /// Returns the version of an agent with this hash.
     async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError>;
 }
 
-/// Why a run cannot begin.
+/// Why the definitions of a run cannot be loaded.
 #[derive(Debug, Error)]
 pub enum PinError {
-    /// The workflow, or one that it names, is not there, or cannot be run. For people.
+    /// The workflow or a definition that it references is missing or cannot run. The text is for people.
     #[error("{0}")]
     Unfit(String),
-    /// The definitions cannot be read now: the same may succeed later.
+    /// The store cannot be read now. A later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Which definitions a run began with.
+/// Ids and hashes of the definitions with which a run started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The workflow that runs.
+    /// Id of the workflow that runs, or of a task agent that runs alone.
     pub workflow_id: String,
-    /// It and those that it names, with their hashes.
+    /// Hashes of this workflow and of the workflows that it references, by id.
     pub workflows: BTreeMap<String, String>,
-    /// The task agents that they name, with their hashes.
+    /// Hashes of the task agents that the workflows reference, by id.
     pub agents: BTreeMap<String, String>,
 }
 
 impl Manifest {
-    /// The hash of the workflow that runs.
+    /// Hash of the workflow or task agent that runs.
     pub fn hash(&self) -> &str {
         let of_agent = || self.agents.get(&self.workflow_id);
         self.workflows.get(&self.workflow_id).or_else(of_agent).map_or("", String::as_str)
     }
 }
 
-/// See the module.
+/// The definitions that a run can reach, fixed in their versions.
 #[derive(Clone)]
 pub struct Pinned {
     root: Arc<WorkflowRecord>,
@@ -65,7 +65,7 @@ pub struct Pinned {
     flows: HashMap<String, Arc<dyn Flow>>,
 }
 
-/// What a reference names.
+/// The definition to which a reference leads.
 pub(super) enum Runnable<'a> {
     Workflow(&'a Workflow),
     Agent(&'a Arc<AgentRecord>),
@@ -73,11 +73,12 @@ pub(super) enum Runnable<'a> {
 }
 
 impl Pinned {
-    /// What a run of `workflow_id` can reach as of now; `flows` are the functions registered in Rust.
+    /// Collects the current versions of all definitions that a run of `workflow_id` can reach. `flows` are the flows
+    /// registered in Rust.
     pub async fn resolve(definitions: &dyn Definitions, flows: &Flows, workflow_id: &str) -> Result<Self, PinError> {
         let Some(root) = definitions.workflow(workflow_id).await? else {
             let agent = definitions.agent(workflow_id).await?.filter(|agent| agent.config.is_task_agent());
-            let missing = || PinError::Unfit(format!("there is no workflow `{workflow_id}`, and no task agent"));
+            let missing = || PinError::Unfit(format!("there is no workflow or task agent `{workflow_id}`"));
             return Self::of_agent(agent.ok_or_else(missing)?);
         };
         let mut pinned = Self::of(Arc::clone(&root));
@@ -102,10 +103,9 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// What a run began with, for its repetition.
+    /// Loads the definitions with which a run has started, for a repeat of the run.
     pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, PinError> {
-        let gone =
-            |id: &str, hash: &str| PinError::Unfit(format!("`{id}` as it was under {hash} is not there any more"));
+        let gone = |id: &str, hash: &str| PinError::Unfit(format!("the version {hash} of `{id}` no longer exists"));
         if let (true, Some(hash)) = (manifest.workflows.is_empty(), manifest.agents.get(&manifest.workflow_id)) {
             let agent = definitions.agent_version(&manifest.workflow_id, hash).await?;
             return Self::of_agent(agent.ok_or_else(|| gone(&manifest.workflow_id, hash))?);
@@ -132,7 +132,7 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// A task agent by itself (O-03): a pipeline of one stage.
+    /// A task agent that runs alone, as a pipeline of one stage.
     fn of_agent(agent: Arc<AgentRecord>) -> Result<Self, PinError> {
         let root = WorkflowRecord::of_agent(&agent).map_err(|error| PinError::Unfit(error.to_string()))?;
         let (root, agents) = (Arc::new(root), HashMap::from([(agent.id().to_owned(), agent)]));
@@ -144,17 +144,17 @@ impl Pinned {
         Self { root, workflows, agents: HashMap::new(), flows: HashMap::new() }
     }
 
-    /// The workflow that runs.
+    /// Returns the workflow that runs.
     pub fn root(&self) -> &Arc<WorkflowRecord> {
         &self.root
     }
 
-    /// The workflows and task agents in it, for what keeps their versions.
+    /// Returns all workflows and task agents.
     pub fn definitions(&self) -> (impl Iterator<Item = &Arc<WorkflowRecord>>, impl Iterator<Item = &Arc<AgentRecord>>) {
         (self.workflows.values(), self.agents.values())
     }
 
-    /// Their ids and hashes.
+    /// Returns the ids and hashes of the workflows and task agents.
     pub fn manifest(&self) -> Manifest {
         Manifest {
             workflow_id: self.root.id().to_owned(),
@@ -163,7 +163,8 @@ impl Pinned {
         }
     }
 
-    /// The paths of the stages whose answer is the run's output as it is: what they say can be shown while they say it.
+    /// Returns the paths of the stages whose answer is the run's output without changes. Their text can be streamed
+    /// to the user.
     pub fn speakers(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.speaking(&self.root.workflow, "", &mut found);
@@ -180,7 +181,7 @@ impl Pinned {
                 last.into_iter().filter(unchanged).collect()
             }
             Shape::Conditional { .. } => workflow.shape.stages(),
-            // Which iteration is the last one is known too late, and a merged text is nobody's.
+            // The last iteration of a loop is known only after it has ended, and a merged text has no single author.
             Shape::Loop { .. } | Shape::Parallel { .. } => Vec::new(),
             Shape::Dynamic(_) => {
                 found.extend(dynamic::SPEAKERS.map(|node| join(path, node).to_string()));
@@ -200,13 +201,13 @@ impl Pinned {
         }
     }
 
-    /// The models that its agents ask, and those that stages and roles name in place of their agents' own.
+    /// Returns the model names of the agents, and those with which stages and roles override them.
     pub(super) fn models(&self) -> Vec<String> {
         let own = self.agents.values().flat_map(|agent| agent.config.model.iter().map(str::to_owned));
         own.chain(self.workflows.values().flat_map(|record| named_models(&record.workflow))).collect()
     }
 
-    /// The task agent of that id.
+    /// Returns the task agent with this id.
     pub(in crate::workflow) fn agent(&self, id: &str) -> Option<&Arc<AgentRecord>> {
         self.agents.get(id)
     }
@@ -232,14 +233,14 @@ fn task_agent(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> R
     }
 }
 
-/// What is said of a reference that leads nowhere (O-25).
+/// Error for a reference to an unknown id.
 fn not_found(id: &str) -> PinError {
     PinError::Unfit(format!(
         "Runnable not found: {id}; apply an agent of that id, put a workflow of that id into workflows_dir, or register a flow"
     ))
 }
 
-/// Every id that a workflow or one within it names.
+/// Returns all ids that a workflow and its inline workflows reference.
 fn references(workflow: &Workflow) -> Vec<String> {
     let mut found = Vec::new();
     if let Shape::Dynamic(dynamic) = &workflow.shape {
@@ -254,7 +255,7 @@ fn references(workflow: &Workflow) -> Vec<String> {
     found
 }
 
-/// Every model that a stage or role names, of a workflow and those written within it.
+/// Returns all models that the stages and roles of a workflow and its inline workflows name.
 fn named_models(workflow: &Workflow) -> Vec<String> {
     models_of_stages(workflow).into_iter().flat_map(|(_, names)| names.iter().map(str::to_owned)).collect()
 }

@@ -1,4 +1,4 @@
-//! One stage after the other (O-18).
+//! Pipelines: stages one after the other.
 
 use super::failure::Failure;
 use super::part::Part;
@@ -8,7 +8,7 @@ use definitions::workflow::definition::Stage;
 use definitions::workflow::outputs::OutputStore;
 use std::sync::Arc;
 
-/// Runs the stages whose conditions hold. Returns the output of the last one.
+/// Executes the stages whose conditions hold. Returns the output of the last executed stage.
 pub(super) async fn run(part: &Part, stages: &[Stage], outputs: &mut OutputStore) -> Result<Arc<str>, Failure> {
     let mut last = Arc::from("");
     for stage in stages {

@@ -1,4 +1,4 @@
-//! A run of a workflow, from its input to its output.
+//! Execution of a workflow run, from its input to its output.
 
 use super::event::{RunEvent, RunEventType};
 use super::failure::Failure;
@@ -21,52 +21,53 @@ use std::time::Duration;
 use thiserror::Error;
 use types::run_outcome::{RunFailure, RunUsage};
 
-/// Where a run's events go.
+/// Publishes a run's events.
 #[async_trait]
 pub trait EventSink: Send + Sync {
-    /// Publishes events in order. All durable on return; one that was published before is dropped by its `event_id`.
+    /// Publishes events in order. All of them are durable on return. Drops an event whose `event_id` was published
+    /// before.
     async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String>;
 }
 
-/// What the steps of a run work with. Cheap to clone.
+/// Services that the steps of a run use. Cheap to clone.
 #[derive(Clone)]
 pub struct RunServices {
     /// Models by name.
     pub models: Models,
-    /// Calls tools over HTTP.
+    /// HTTP client for tools.
     pub http: HttpCaller,
-    /// Functions registered as tools.
+    /// Rust functions registered as tools.
     pub tools: Tools,
 }
 
-/// What a run begins with.
+/// Input of [`execute`].
 pub struct RunStart {
-    /// Its id.
+    /// Id of the run.
     pub run_id: String,
-    /// What it may run; its root runs.
+    /// The definitions that the run can reach. Their root is the workflow to execute.
     pub pinned: Pinned,
-    /// What its stages see as `{query}`.
+    /// Value of `{query}` in stages.
     pub input: String,
-    /// What the conditions of the outermost workflow see as `{query}` (OP-O20).
+    /// Value of `{query}` in the conditions of the outermost workflow.
     pub request: String,
-    /// The turn's journal, or the run's part of it.
+    /// The journal of the turn, or the run's part of it.
     pub journal: Journal,
-    /// See [`RunServices`].
+    /// Services that the steps use.
     pub services: RunServices,
-    /// Where its events go.
+    /// Publishes the run's events.
     pub sink: Arc<dyn EventSink>,
-    /// The most that it may take.
+    /// Upper bounds for the run.
     pub limits: Limits,
-    /// How much of `limits.timeout` earlier workers have used.
+    /// Part of `limits.timeout` that earlier attempts have used.
     pub elapsed: Duration,
-    /// Whom it may ask.
+    /// The questions that the run puts to the user.
     pub asking: Arc<Asking>,
-    /// For a run that is only looked at.
+    /// Collects the stages, for a timeline. A run with notes only replays recorded steps.
     pub(super) notes: Option<Arc<Notes>>,
 }
 
 impl RunStart {
-    /// A run of `pinned` on `input`, with events to `sink`, within the limits; nothing of its time is used up.
+    /// Creates the start of a run that belongs to no conversation, with `input` as its request and no time used.
     pub fn new(run_id: &str, pinned: Pinned, input: &str, journal: Journal, (services, sink, limits): Means) -> Self {
         let (run_id, input) = (run_id.to_owned(), input.to_owned());
         let (request, elapsed) = (input.clone(), Duration::ZERO);
@@ -74,51 +75,51 @@ impl RunStart {
         Self { run_id, pinned, input, request, journal, services, sink, limits, elapsed, asking, notes: None }
     }
 
-    /// The same, whose outermost conditions see `request` as `{query}` (OP-O20).
+    /// Sets the value of `{query}` in the conditions of the outermost workflow.
     pub fn asked(self, request: &str) -> Self {
         Self { request: request.to_owned(), ..self }
     }
 
-    /// The same, which may ask the user of its session.
+    /// Allows the run to ask the user of its session.
     pub fn asking(self, asking: Arc<Asking>) -> Self {
         Self { asking, ..self }
     }
 
-    /// The same, of whose time so much is used up.
+    /// Sets the execution time that earlier attempts have used.
     pub fn since(self, elapsed: Duration) -> Self {
         Self { elapsed, ..self }
     }
 }
 
-/// What a run works with, where its events go, and the most that it may take.
+/// Services, event sink and limits of a run.
 pub type Means = (RunServices, Arc<dyn EventSink>, Limits);
 
-/// How a run has ended.
+/// End of a run.
 #[derive(Debug)]
 pub struct RunEnd {
-    /// Its output, or why there is none.
+    /// The output, or the failure.
     pub outcome: Result<String, RunFailure>,
-    /// What it has used.
+    /// Stages, model calls and tokens that the run has used.
     pub usage: RunUsage,
-    /// Its last event, `run_completed` or `run_failed`: to be published once the end is durable, and no other after it.
+    /// The last event, `run_completed` or `run_failed`. The caller publishes it once the end is durable.
     pub event: RunEvent,
 }
 
-/// Why a run has not come to an end. It is repeated, cancelled or given up as a turn is.
+/// Why a run has not ended. Its turn is repeated, cancelled or abandoned.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The journal's fault.
+    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The events cannot be published.
+    /// Events could not be published.
     #[error("{0}")]
     Sink(String),
-    /// It has asked the user, and goes on with the answer: [`Asking`] has the question.
-    #[error("it waits for an answer")]
+    /// The run waits for the user's answer to the question in its [`Asking`]. Carries the usage so far.
+    #[error("the run waits for the user's answer")]
     Waits(RunUsage),
 }
 
-/// Runs a workflow. On return its steps are durable and its events published, but for the last one.
+/// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
 pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed, asking, notes } = start;
     let root = Arc::clone(pinned.root());
@@ -144,7 +145,8 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
             biased;
             worked = work => Some(worked),
             () = asking.left(&journal, outer) => None,
-            // A step ends by itself; a stage that pauses, or a flow that waits, does not look.
+            // Steps check for a cancellation themselves. A stage that pauses before a retry, or a flow that waits
+            // outside of a step, does not, so it is stopped here.
             () = journal.broken_off(outer) => Some(Some(Err(Failure::Journal(JournalError::Cancelled)))),
         }
     });
@@ -152,11 +154,12 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     let worked = tokio::select! {
         biased;
         worked = &mut work => worked,
-        // While the run goes on it ends only when it cannot.
+        // While the run is active, publication ends only with an error.
         written = &mut writing => {
-            let error = written.err().unwrap_or_else(|| RunError::Sink("the outlet is closed".into()));
+            let error = written.err().unwrap_or_else(|| RunError::Sink("the run's event outlet was closed".into()));
             if matches!(error, RunError::Sink(_) | RunError::Journal(JournalError::Store(_))) {
-                // What is under way is not to be asked again, nor still to be asked when the next attempt has asked it.
+                // Lets the steps in flight finish and starts no others. A dropped call would be repeated, and could
+                // still be in flight when the next attempt makes the same call.
                 run.outlet.close();
                 journal.halt();
                 let _ = work.await;
@@ -189,7 +192,7 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     Ok(RunEnd { outcome: outcome.map(|output| output.text.to_string()), usage: run.spent.usage(), event })
 }
 
-/// The last event of a run that an operator, or the engine, has ended.
+/// Builds the last event of a run that the engine or an operator has ended for `reason`.
 pub fn broken_off(run_id: &str, reason: &str) -> RunEvent {
     RunEvent {
         kind: RunEventType::RunFailed,

@@ -1,5 +1,5 @@
-//! The interpreter over a real store, with functions as stages: what it runs, in which order, what it tells, and what a
-//! repetition asks again.
+//! Tests of the interpreter over a real store, with functions as stages: which stages run, in which order, with which
+//! events, and which steps a repeated run executes again.
 
 use super::event::{RunEvent, RunEventType as Type};
 use super::pinned::{Definitions, PinError, Pinned};
@@ -54,7 +54,7 @@ impl EventSink for Heard {
     }
 }
 
-/// A place where runs are run, and repeated.
+/// A store, definitions and functions with which tests execute and repeat runs.
 pub(super) struct Ground {
     pub(super) store: Arc<dyn Store>,
     files: Files,
@@ -64,7 +64,7 @@ pub(super) struct Ground {
     heard: Arc<Heard>,
 }
 
-/// Says its input in brackets; notes that it was called.
+/// Returns its input in brackets, and records the call.
 async fn echo(context: FlowContext, calls: Arc<Mutex<Vec<String>>>) -> Result<String, FlowError> {
     let input = context.input.clone();
     let said = context
@@ -79,7 +79,7 @@ async fn echo(context: FlowContext, calls: Arc<Mutex<Vec<String>>>) -> Result<St
     Ok(said)
 }
 
-/// Says its input after a while; notes that it did.
+/// Returns its input after 100 ms, and records the call.
 async fn slow_step(context: FlowContext, calls: Arc<Mutex<Vec<String>>>) -> Result<String, FlowError> {
     let input = context.input.clone();
     let say = async |_| {
@@ -132,7 +132,7 @@ impl Ground {
             .unwrap()
     }
 
-    /// Runs, or repeats what was run before.
+    /// Executes the run `r1`, or repeats it.
     async fn run(&self, id: &str, input: &str) -> Result<RunEnd, RunError> {
         let start = RunStart::new("r1", self.pinned(id).await, input, self.journal().await, self.means());
         execute(start).await
@@ -146,7 +146,7 @@ impl Ground {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// The events so far, a line each.
+    /// Returns the events so far, one line each.
     fn told(&self) -> Vec<String> {
         self.heard.0.lock().unwrap().iter().map(line).collect()
     }
@@ -189,7 +189,7 @@ async fn a_nested_run_wires_outputs_to_inputs_and_tells_where_it_is() {
     let ground = Ground::new(&[NESTED]);
     let end = ground.run("outer", "q").await.unwrap();
     assert_eq!(end.outcome.unwrap(), "<end <<L2>+<R <plan q>[left]:\n<L1>\n\n[right]:\n<R <plan q>>>>>");
-    assert_eq!(end.usage.stages, 11, "3 of the pipeline, one is skipped; 4 in each iteration, with the branches");
+    assert_eq!(end.usage.stages, 11, "3 in the pipeline, since one is skipped; 4 in each iteration, with the branches");
     assert_eq!((end.event.kind, end.event.depth), (Type::RunCompleted, 0));
     let told = ground.told();
     let expected = [
@@ -207,13 +207,13 @@ async fn a_nested_run_wires_outputs_to_inputs_and_tells_where_it_is() {
     ];
     assert_eq!(told[..expected.len()], expected);
     assert!(told.contains(&"3 run_started both right 2".to_owned()), "{told:#?}");
-    assert!(!told.iter().any(|line| line.contains("never")), "what is skipped tells nothing");
-    assert_eq!(told.last().unwrap(), "0 stage_completed end - -", "the run's own end is told once it is durable");
+    assert!(!told.iter().any(|line| line.contains("never")), "a skipped stage has no events");
+    assert_eq!(told.last().unwrap(), "0 stage_completed end - -", "the last event waits for the durable end");
     let heard = ground.heard.0.lock().unwrap();
     let mut ids: Vec<&str> = heard.iter().map(|event| event.event_id.as_str()).collect();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), heard.len(), "every event has an id of its own");
+    assert_eq!(ids.len(), heard.len(), "all event ids are different");
     let path = |event: &&RunEvent| event.path == "again[2]/both/right" && event.kind == Type::BranchCompleted;
     assert_eq!(heard.iter().filter(path).count(), 1);
 }
@@ -266,7 +266,7 @@ stages:
         - {id: verify, runnable: echo, input: fail, condition: \"{loop.iteration} == '2'\", retry: {max_attempts: 3, backoff: 1ms}}
 ";
 
-/// Hears nothing.
+/// A sink that fails to publish.
 struct Deaf;
 
 #[async_trait]
@@ -287,10 +287,10 @@ async fn a_run_that_nobody_hears_finishes_what_is_under_way_and_asks_it_no_more(
     let RunError::Sink(problem) = execute(start).await.unwrap_err() else { panic!("it was heard") };
     assert_eq!((problem.as_str(), ground.calls().len()), ("nobody hears it", 3));
     assert!(ground.output("p", "q").await.starts_with("[a]:\na"));
-    assert_eq!(ground.calls(), [""; 0], "what was under way is on record");
+    assert_eq!(ground.calls(), [""; 0], "the steps that were in flight are recorded");
 }
 
-/// Hears of an answer's pieces only when the answer is on record, and others have had their turn.
+/// A sink that publishes the pieces of an answer only after the answer is recorded and other tasks have run.
 struct Hesitant {
     heard: Arc<Heard>,
     journal: Journal,
@@ -339,9 +339,9 @@ async fn a_failing_stage_names_its_path_its_cause_and_its_attempts() {
     assert_eq!((end.event.kind, end.event.error.as_deref()), (Type::RunFailed, Some(failure.to_string().as_str())));
     assert_eq!(ground.calls().iter().filter(|call| *call == "fail").count(), 3);
     let told = ground.told();
-    assert!(told.contains(&"1 run_failed both verify 2".to_owned()), "the workflow within fails, too: {told:#?}");
+    assert!(told.contains(&"1 run_failed both verify 2".to_owned()), "the inner workflow fails, too: {told:#?}");
     assert!(ground.run("failing", "q").await.unwrap().outcome.is_err());
-    assert!(ground.calls().is_empty(), "how the attempts ended is on record");
+    assert!(ground.calls().is_empty(), "the failures of the attempts are recorded");
 }
 
 #[tokio::test]
@@ -367,7 +367,7 @@ stages: [{id: a, runnable: echo, input: '{loop.iteration}', retry: {max_attempts
     let mut ground = Ground::new(&[ENDLESS]);
     ground.limits.max_stages = 10;
     let failure = ground.run("w", "q").await.unwrap().outcome.unwrap_err();
-    assert!(failure.cause.contains("more stages than the run may (10)"), "{failure}");
+    assert!(failure.cause.contains("more stages than allowed (10)"), "{failure}");
     assert_eq!((failure.path.as_str(), failure.attempts, ground.calls().len()), ("w[11]/a", 1, 10));
 }
 
@@ -410,5 +410,5 @@ async fn what_a_run_names_and_nobody_has_is_said_before_it_begins() {
     let Err(PinError::Unfit(problem)) = refused("w").await else { panic!("it was taken") };
     assert!(problem.starts_with("Runnable not found: nobody"), "{problem}");
     let Err(PinError::Unfit(problem)) = refused("gone").await else { panic!("it was taken") };
-    assert_eq!(problem, "there is no workflow `gone`, and no task agent");
+    assert_eq!(problem, "there is no workflow or task agent `gone`");
 }

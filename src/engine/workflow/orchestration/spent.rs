@@ -1,4 +1,4 @@
-//! What a run has used, and the most that it may.
+//! Limits of a run, and the counters of its usage.
 
 use base::config::WorkflowLimits;
 use definitions::workflow::definition::LimitsConfig;
@@ -8,25 +8,25 @@ use types::duration;
 use types::run_outcome::RunUsage;
 use types::step::Tokens;
 
-/// The most that a run may take: what its file leaves out is the setting's.
+/// Upper bounds for a run. A limit that the workflow file leaves out has the value of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Stages begun, over all iterations and branches.
+    /// Stages started, over all iterations and branches.
     pub max_stages: u64,
-    /// Workflows within workflows.
+    /// Nesting depth of workflows.
     pub max_depth: u32,
-    /// Execution time; waits for a user, and times without a worker, do not count.
+    /// Execution time. Waiting for the user, and time without a worker, do not count.
     pub timeout: Duration,
     /// Model calls.
     pub max_model_calls: u64,
-    /// Tokens, of prompts and answers; 0: as many as it likes.
+    /// Tokens of prompts and answers. 0 means no limit.
     pub max_tokens: u64,
-    /// Branches of one parallel workflow at once.
+    /// Branches of one parallel workflow that run concurrently.
     pub max_parallel: usize,
 }
 
 impl Limits {
-    /// For a run that is only looked at.
+    /// For a timeline, which only replays recorded steps.
     pub(super) const NONE: Self = Self {
         max_stages: u64::MAX,
         max_depth: u32::MAX,
@@ -36,7 +36,7 @@ impl Limits {
         max_parallel: usize::MAX,
     };
 
-    /// Those of a workflow file, within the settings': a file may ask for less, never for more.
+    /// The limits of a workflow file, capped by the settings.
     pub fn of(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
         let within = |own: Option<u64>, most: u64| match (own, most) {
             (None, most) => most,
@@ -54,7 +54,8 @@ impl Limits {
     }
 }
 
-/// Counts against [`Limits`]; every error is a text for people.
+/// Usage counters of a run. Each method adds to a counter and fails if its limit is exceeded. The errors are for
+/// people.
 pub(in crate::workflow) struct Spent {
     limits: Limits,
     stages: AtomicU64,
@@ -70,26 +71,26 @@ impl Spent {
     pub(in crate::workflow) fn stage(&self, depth: u32) -> Result<(), String> {
         let Limits { max_stages, max_depth, .. } = self.limits;
         if depth > max_depth {
-            return Err(over("workflows are nested deeper", max_depth.into(), "max_depth"));
+            return Err(over("the run's workflows are nested deeper", max_depth.into(), "max_depth"));
         }
         let begun = self.stages.fetch_add(1, Ordering::Relaxed) + 1;
-        if begun > max_stages { Err(over("it began more stages", max_stages, "max_stages")) } else { Ok(()) }
+        if begun > max_stages { Err(over("the run started more stages", max_stages, "max_stages")) } else { Ok(()) }
     }
 
     pub(super) fn model_call(&self) -> Result<(), String> {
         let most = self.limits.max_model_calls;
         let made = self.model_calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if made > most { Err(over("it made more model calls", most, "max_model_calls")) } else { Ok(()) }
+        if made > most { Err(over("the run made more model calls", most, "max_model_calls")) } else { Ok(()) }
     }
 
     pub(super) fn tokens(&self, tokens: Tokens) -> Result<(), String> {
         let most = self.limits.max_tokens;
         let now = tokens.prompt + tokens.completion;
         let used = self.tokens.fetch_add(now, Ordering::Relaxed) + now;
-        if most > 0 && used > most { Err(over("it used more tokens", most, "max_tokens")) } else { Ok(()) }
+        if most > 0 && used > most { Err(over("the run used more tokens", most, "max_tokens")) } else { Ok(()) }
     }
 
-    /// What is said of a run that takes too long.
+    /// Error of a run that exceeds its timeout.
     pub(super) fn too_long(&self) -> String {
         let timeout = duration::format(self.limits.timeout);
         format!(
@@ -104,5 +105,5 @@ impl Spent {
 }
 
 fn over(what: &str, most: u64, limit: &str) -> String {
-    format!("{what} than the run may ({most}); raise `limits.{limit}` in the file or the setting workflow.{limit}")
+    format!("{what} than allowed ({most}); raise `limits.{limit}` in the file or the setting workflow.{limit}")
 }

@@ -1,4 +1,4 @@
-//! One stage: its attempts, and what it runs.
+//! Execution of one stage, with its retries and its timeout.
 
 use super::event::RunEventType;
 use super::failure::Failure;
@@ -17,10 +17,10 @@ use std::time::Duration;
 use types::duration;
 use types::run_outcome::RunFailure;
 
-/// The journal key of an attempt's failure.
+/// Journal key of an attempt's recorded failure.
 pub(in crate::workflow) const FAILED: &str = "failed";
 
-/// Runs a stage whose condition holds. `part` is the stage's, `scope` what its templates see.
+/// Executes a stage whose condition holds, with its retries. `part` is the stage's own; its templates see `scope`.
 pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
     part.run().outlet.room().await;
     let input = stage.input.build(scope);
@@ -33,7 +33,7 @@ pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) 
             Err(failure) => return Err(failure),
         };
         if attempt >= stage.retry.max_attempts {
-            // A stage within may have been tried more often than this one.
+            // An inner stage may have had more attempts than this one.
             let attempts = failure.attempts.max(attempt);
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
@@ -45,8 +45,8 @@ pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) 
     }
 }
 
-/// How much is left of the pause after an attempt. A run that is repeated finds the failure on record, and does not wait a
-/// second time.
+/// Returns the rest of the pause after an attempt. A repeated run counts from the recorded failure, so it does not
+/// pause a second time.
 fn pause(part: &Part, attempt: u32, backoff: Duration) -> Duration {
     if !part.attempt(attempt + 1).journal().recorded().is_empty() {
         return Duration::ZERO;
@@ -55,7 +55,7 @@ fn pause(part: &Part, attempt: u32, backoff: Duration) -> Duration {
     failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(part.journal().clock().now())))
 }
 
-/// One attempt, noted where the run is only looked at.
+/// Executes one attempt, and notes it if the run is replayed for a timeline.
 async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope: &Scope) -> Result<Output, Failure> {
     let notes = part.run().notes.as_ref();
     let place = notes.map(|notes| notes.begin(part, stage.runnable.id(), attempt, input));
@@ -66,7 +66,8 @@ async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope:
     ended
 }
 
-/// One attempt. How it failed is recorded where a repeat might see it end otherwise, or would make it wait again.
+/// Executes one attempt. Its failure is recorded if the stage has a timeout or retries, or if the run continues after
+/// failures: in a repeated run the attempt might otherwise end differently.
 async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
     let recorded = stage.timeout.is_some() || stage.retry.max_attempts > 1 || part.keeps_failures();
     if recorded && part.journal().has(FAILED, FAILED) {
@@ -78,11 +79,11 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
         None => running.await,
         Some(limit) => match part.journal().clock().within(limit, running).await {
             Some(ended) => ended,
-            // The user takes their time, not the stage.
+            // The time that the user takes for an answer does not count against the stage's timeout.
             None if part.run().asking.waits_within(&part.journal()) => pending().await,
             None => Err(Failure::of(
                 part,
-                format!("it took longer than {}; raise the stage's `timeout`", duration::format(limit)),
+                format!("the stage took longer than {}; raise its `timeout`", duration::format(limit)),
             )),
         },
     };
@@ -92,10 +93,10 @@ async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Re
     }
 }
 
-/// Records how an attempt failed, or says how it did.
+/// Records the failure of an attempt, or returns the recorded failure.
 async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
     let label = Label { kind: "stage", target: part.path() };
-    let unknown = || RunFailure { path: part.path().to_owned(), cause: "it failed".into(), attempts: 1 };
+    let unknown = || RunFailure { path: part.path().to_owned(), cause: "the stage failed".into(), attempts: 1 };
     let journal = part.journal();
     let step = journal.step(FAILED, label, Durability::OnReturn, FAILED, |_| async {
         Ok::<_, Infallible>(Done { ok: false, ..Done::ok(failure.unwrap_or_else(unknown)) })
@@ -107,6 +108,7 @@ async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
     }
 }
 
+/// Runs the stage's agent, function or workflow on `input`.
 async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
     let inner = part.inner();
     match &stage.runnable {
@@ -135,7 +137,8 @@ async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Resul
     }
 }
 
-/// What the workflow around sees of the workflow that `stage` has run, as [`Stage::output_ids`] lists it.
+/// Reduces the outputs of the workflow that `stage` has run to the outputs that the surrounding workflow sees, as
+/// [`Stage::output_ids`] lists them.
 fn shown(stage: &Stage, shape: &Shape, output: Output) -> Output {
     let left: Vec<_> = match shape {
         Shape::Parallel { .. } => {
@@ -151,7 +154,7 @@ fn shown(stage: &Stage, shape: &Shape, output: Output) -> Output {
     Output { left, ..output }
 }
 
-/// Runs a stage between its events, and answers its output.
+/// Executes a stage, with the events of its start and end.
 pub(super) async fn told(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
     part.tell(RunEventType::StageStarted, Told::default());
     let output = run(part, stage, scope).await?;

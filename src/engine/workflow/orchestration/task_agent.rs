@@ -1,7 +1,7 @@
-//! A task agent: its model and its tools, until the model has an answer (O-04).
+//! Task agents: asks the model and calls its tools until the model has an answer.
 //!
-//! Each question to the model and each call of a tool is a step: `0/model`, `0/tool[1]`, `0/tool[2]`, `1/model`, … While the
-//! model answers in pieces they are told as they come; the whole answer is told once it counts.
+//! Each model call and each tool call is a step: `0/model`, `0/tool[1]`, `0/tool[2]`, `1/model`, … The pieces of an
+//! answer are published while the model writes it, and the whole answer is published once its step is durable.
 
 use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use types::action::{Action, ActionKind};
 
-/// Runs `agent` on `input`, with its events.
+/// Runs `agent` on `input`, with the events of its start and end, and returns its answer.
 pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
     part.tell(RunEventType::RunStarted, Told::default());
     let ended = match Conversation::new(part, agent, input) {
@@ -28,13 +28,13 @@ pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &s
     match &ended {
         Ok(output) => part.tell(RunEventType::RunCompleted, Told::output(output)),
         Err(Failure::Failed { failure, .. }) => part.tell(RunEventType::RunFailed, Told::error(&failure.cause)),
-        // Nobody knows yet how it ends.
+        // The turn will repeat the run or end it, so there is no end to report yet.
         Err(Failure::Journal(_)) => {}
     }
     ended
 }
 
-/// An agent's conversation with its model, as far as it has come.
+/// An agent's conversation with its model so far.
 struct Conversation<'a> {
     part: &'a Part,
     agent: &'a AgentRecord,
@@ -42,7 +42,7 @@ struct Conversation<'a> {
     input: &'a str,
     tools: Arc<Vec<ToolSpec>>,
     messages: Arc<Vec<PromptMessage>>,
-    /// The last tool that was called, and what it answered.
+    /// The last tool called, and its result.
     last: Option<Arc<ActionAnswer>>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Conversation<'a> {
         Ok(Self { part, agent, model, input, tools, messages: Arc::new(messages), last: None })
     }
 
-    /// Asks and calls until an answer calls nothing: that is the output.
+    /// Alternates model calls and tool calls until an answer has no tool calls. That answer is the output.
     async fn hold(mut self) -> Result<Arc<str>, Failure> {
         for iteration in 0..self.agent.config.max_iterations {
             let Spoken { content, tool_calls, extra, .. } = Box::pin(self.ask(iteration)).await?;
@@ -74,8 +74,8 @@ impl<'a> Conversation<'a> {
         Err(Failure::of(
             self.part,
             format!(
-                "agent `{id}` has no answer after {most} rounds of tool calls; raise its `max_iterations`, or see in the \
-                 run's steps why its tools do not serve it"
+                "agent `{id}` has no answer after {most} rounds of tool calls; raise its `max_iterations`, or check \
+                 its tool calls in the run's steps"
             ),
         ))
     }
@@ -96,7 +96,8 @@ impl<'a> Conversation<'a> {
         let model = (names.as_str(), self.model.as_ref());
         let asked = (&self.agent.hash, &self.messages);
         let asking = recorded::converse(&journal, &step, model, &asked, request, sink);
-        // Its last words may be on their way still when it is answered.
+        // The last pieces may still be in flight when the answer is complete, so the run counts as busy until they
+        // are out.
         let busy = journal.busy();
         let (answered, ()) = tokio::join!(asking, show(part, &step, pieces));
         drop(busy);
@@ -112,7 +113,7 @@ impl<'a> Conversation<'a> {
         Ok(spoken)
     }
 
-    /// Calls a tool once. Its failure is a result for the model to read.
+    /// Calls a tool as one step. A failure is a result that the model reads.
     async fn call(&mut self, step: &str, call: ToolCall) -> Result<(), Failure> {
         let (services, agent) = (self.part.services(), &self.agent.config);
         let (journal, asked) = (self.part.journal(), (&call.name, &call.arguments));
@@ -143,16 +144,17 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// What a model wrote as params; nothing at all is none.
+/// Parses the params that a model wrote. A blank text means no params. The error is for the model.
 fn params(arguments: &str) -> Result<Map<String, Value>, String> {
     if arguments.trim().is_empty() {
         return Ok(Map::new());
     }
     serde_json::from_str(arguments)
-        .map_err(|error| format!("the arguments are no JSON object: {error}; write them again"))
+        .map_err(|error| format!("the arguments are not a JSON object: {error}; write them again"))
 }
 
-/// Tells the pieces of an answer as they come, each when the one before is on its way.
+/// Publishes the pieces of an answer as events. Each piece waits until the previous one has been taken for
+/// publication.
 pub(super) async fn show(part: &Part, step: &str, pieces: Deltas) {
     let mut paced = Paced::new(pieces);
     while let Some(delta) = paced.next().await {

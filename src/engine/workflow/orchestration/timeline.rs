@@ -1,5 +1,7 @@
-//! What has happened in a run, stage by stage. Inputs are not stored: the run is repeated over its recorded steps, without
-//! doing anything, and each stage is noted as it comes.
+//! Timeline of a run: its stages with their inputs and outputs.
+//!
+//! The inputs of stages are not stored. The timeline replays the run over its recorded steps, without executing
+//! anything, and notes each stage as it starts and ends.
 
 use super::event::RunEvent;
 use super::failure::Failure;
@@ -19,62 +21,62 @@ use types::step::{StepRecord, Tokens};
 use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
-/// How far a stage has come.
+/// State of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageStatus {
-    /// Begun.
+    /// The stage has started and not ended.
     Running,
-    /// It has an output.
+    /// The stage has an output.
     Completed,
-    /// It has an error.
+    /// The stage has failed.
     Failed,
 }
 
 /// One attempt of a stage or branch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
-    /// Such as `outer_loop[2]/parallel/verify`.
+    /// Place in the run, such as `outer_loop[2]/parallel/verify`.
     pub path: String,
-    /// The task agent, workflow or function; of a workflow written in its place its id.
+    /// Id of the task agent, workflow or function that the stage runs. For an inline workflow the workflow's own id.
     pub runnable: String,
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// How deep it is nested; 0 for a stage of the run itself.
+    /// Nesting depth; 0 for a stage of the outermost workflow.
     pub depth: u32,
-    /// How far it has come.
+    /// State of the attempt.
     pub status: StageStatus,
-    /// What its template made.
+    /// Input text, made by the stage's template.
     pub input: String,
-    /// What came out.
+    /// Output text, if the attempt has completed.
     pub output: Option<String>,
-    /// What went wrong.
+    /// Why the attempt has failed.
     pub error: Option<String>,
-    /// When its first step began.
+    /// Start of its first step.
     pub started_at: Option<Timestamp>,
-    /// When its last step was done.
+    /// End of its last step.
     pub ended_at: Option<Timestamp>,
-    /// Between them, in milliseconds.
+    /// Time from the first step's start to the last step's end, in milliseconds.
     pub ms: Option<u64>,
-    /// The model that answered.
+    /// Model that responded first.
     pub model: Option<String>,
-    /// What its model calls used.
+    /// Tokens that its model calls have used.
     pub tokens: Tokens,
-    /// Model calls that it made.
+    /// Number of its model calls.
     pub model_calls: u64,
 }
 
-/// What is noted of a run that is looked at.
+/// Stages noted during the replay of a run.
 #[derive(Default)]
 pub(in crate::workflow) struct Notes(Mutex<Vec<TimelineEntry>>);
 
 impl Notes {
-    /// A stage begins; answers its place.
+    /// Notes the start of a stage. Returns its index for [`Notes::end`].
     pub(super) fn begin(&self, part: &Part, runnable: &str, attempt: u32, input: &str) -> usize {
         self.begin_over(part, runnable, (attempt, input), &part.journal().recorded())
     }
 
-    /// A node of a dynamic workflow begins: what comes again is another place.
+    /// Notes the start of a node of a dynamic workflow. Counts only the steps of this activation, not of later ones.
     pub(in crate::workflow) fn begin_node(&self, part: &Part, runnable: &str, input: &str) -> usize {
         self.begin_over(part, runnable, (1, input), &part.journal().recorded_once())
     }
@@ -108,7 +110,8 @@ impl Notes {
         entries.len() - 1
     }
 
-    /// The stage at `place` has ended, or is as far as it has come.
+    /// Notes the end of the stage with the index `place`. A stage that ends with a journal error stays `running`,
+    /// since its steps are not recorded further.
     pub(in crate::workflow) fn end(&self, place: usize, ended: Result<&Arc<str>, &Failure>) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get_mut(place) else { return };
@@ -130,7 +133,7 @@ impl Notes {
     }
 }
 
-/// Nobody hears of a run that is looked at.
+/// Sink that drops all events: a replay for a timeline publishes nothing.
 struct Nowhere;
 
 #[async_trait]
@@ -140,8 +143,10 @@ impl EventSink for Nowhere {
     }
 }
 
-/// The stages of a run as far as they have been begun, in the order of their beginning; `journal` is the run's, looked at
-/// ([`Journal::looked_at`]), `input` and `request` are what it began with.
+/// Returns the stages that a run has started, in the order of their start.
+///
+/// `journal` has the run's steps, from [`Journal::looked_at`]. `input` and `request` are those with which the run
+/// started.
 pub async fn timeline(
     pinned: Pinned,
     journal: Journal,
@@ -149,7 +154,7 @@ pub async fn timeline(
     (input, request): (String, String),
 ) -> Vec<TimelineEntry> {
     let notes = Arc::new(Notes::default());
-    // None of them is asked: a step that is not recorded does not run.
+    // Placeholders under the names of the run's models. They are never asked, since only recorded steps are replayed.
     let models =
         pinned.models().into_iter().fold(Models::offline(), |models, name| models.with(&name, Arc::new(Offline)));
     let start = RunStart {
@@ -165,7 +170,7 @@ pub async fn timeline(
         asking: Arc::new(Asking::onlooker()),
         notes: Some(Arc::clone(&notes)),
     };
-    // How it ends is known; what it did on the way is noted.
+    // The end of the run is in its record. Only the notes matter here.
     let _ = execute(start).await;
     notes.take()
 }

@@ -1,4 +1,4 @@
-//! What is shown of a run, and that showing it executes nothing.
+//! Tests of timelines: their entries, and that making one executes nothing.
 
 use super::run_tests::{FAILING, Ground, NESTED};
 use super::timeline::{StageStatus, TimelineEntry, timeline};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use types::step::StepRecord;
 
-/// The timeline of a run of `id` over these of its steps.
+/// Makes the timeline of a run of `id` from `steps`.
 async fn look(ground: &Ground, id: &str, steps: Vec<StepRecord>) -> Vec<TimelineEntry> {
     let journal = Journal::looked_at(Arc::clone(&ground.store), ("r1", "t1"), steps);
     timeline(ground.pinned(id).await, journal, Ground::services(), ("q".into(), "q".into())).await
@@ -43,7 +43,7 @@ stages:
 "]);
     let called = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&called);
-    // Acts outside of its steps, and answers otherwise each time.
+    // This flow has a side effect outside of steps, and returns another text each time.
     ground.flows = ground.flows.with("counted", move |context: FlowContext| {
         let nth = counter.fetch_add(1, Ordering::SeqCst) + 1;
         async move { Ok::<_, FlowError>(format!("{nth}. {}", context.input)) }
@@ -55,6 +55,6 @@ stages:
     assert_eq!(outputs, [(StageStatus::Completed, Some("1. q")), (StageStatus::Completed, Some("<1. q>"))]);
     let begun = look(&ground, "w", Vec::new()).await;
     assert_eq!(begun.iter().map(|entry| entry.status).collect::<Vec<_>>(), [StageStatus::Running]);
-    assert_eq!(called.load(Ordering::SeqCst), 1, "to look at a run calls nothing");
-    assert_eq!(ground.output("w", "q").await, "<1. q>", "a repeated run goes on with the output on record");
+    assert_eq!(called.load(Ordering::SeqCst), 1, "a timeline calls nothing");
+    assert_eq!(ground.output("w", "q").await, "<1. q>", "a repeated run continues with the recorded output");
 }

@@ -1,4 +1,4 @@
-//! A workflow of any type: its events around what its type does with its stages.
+//! Execution of one workflow of any type, with its events.
 
 use super::event::RunEventType;
 use super::failure::Failure;
@@ -12,15 +12,15 @@ use definitions::workflow::template::InputMapping;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a workflow or stage came to.
+/// Result of a workflow or stage.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Output {
-    /// The text.
+    /// The output text.
     pub(in crate::workflow) text: Arc<str>,
-    /// What the workflow around sees besides, by name: the branches of a parallel (OP-O16), and the outputs of stages
-    /// within. `None` for what was skipped.
+    /// Further outputs that the surrounding workflow sees, by name: the branches of a parallel workflow, and the
+    /// outputs of inner stages. `None` for a skipped stage.
     pub(super) left: Vec<(Arc<str>, Option<Arc<str>>)>,
-    /// Of a loop.
+    /// Number of iterations, for a loop.
     pub(super) iterations: Option<u32>,
 }
 
@@ -31,12 +31,13 @@ impl From<Arc<str>> for Output {
 }
 
 impl Output {
-    /// Of a pipeline or loop, whose last stage left `last`.
+    /// Result of a pipeline or loop whose last stage returned `last`.
     fn of_stages(last: Arc<str>, template: Option<&InputMapping>, outputs: &OutputStore) -> Self {
         let text = template.map_or(last, |template| template.build(outputs.scope()).into());
         Self { text, left: outputs.left().into_iter().collect(), iterations: None }
     }
 
+    /// Contents of the event that reports this result.
     pub(super) fn told(&self, shape: &Shape) -> Told {
         let mut told = Told::output(&self.text);
         if let Some(data) = &mut told.data {
@@ -53,7 +54,7 @@ impl Output {
     }
 }
 
-/// Runs a workflow within another, with the events of its beginning and end. `scope` is its own.
+/// Executes a workflow within another one, with the events of its start and end. `scope` is the inner workflow's.
 pub(super) async fn run(part: &Part, workflow: &Workflow, scope: Scope) -> Result<Output, Failure> {
     part.tell(RunEventType::RunStarted, Told::default());
     let ended = stages(part, workflow, scope).await;
@@ -62,13 +63,13 @@ pub(super) async fn run(part: &Part, workflow: &Workflow, scope: Scope) -> Resul
         Err(Failure::Failed { failure, .. }) => {
             part.failed_at(workflow, failure).tell(RunEventType::RunFailed, Told::error(failure.to_string()));
         }
-        // It is repeated, or ends otherwise.
+        // The turn will repeat the workflow or end it, so there is no end to report yet.
         Err(Failure::Journal(_)) => {}
     }
     ended
 }
 
-/// What the type of a workflow does with its stages.
+/// Executes the stages of a workflow, according to its type.
 pub(super) async fn stages(part: &Part, workflow: &Workflow, scope: Scope) -> Result<Output, Failure> {
     let shape = &workflow.shape;
     match shape {

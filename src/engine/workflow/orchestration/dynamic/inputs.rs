@@ -1,5 +1,5 @@
-//! What the agents of a dynamic workflow are given: texts in tags, the same in every language. They are a part of what a run
-//! has recorded, so they do not change under a run that goes on.
+//! The input texts of the agents of a dynamic workflow: sections in tags, whatever the language of the request. They
+//! are inputs of recorded steps, so a change of their format fails the replay of runs in progress.
 
 use super::results::Results;
 use super::review::Review;
@@ -8,7 +8,7 @@ use definitions::workflow::definition::SubAgent;
 use serde_json::json;
 use std::fmt::Write;
 
-/// Some parts, each in a tag that no text within can close.
+/// A text of sections in tags. The section's text is escaped, so it cannot close its tag.
 struct Tagged(String);
 
 impl Tagged {
@@ -28,27 +28,29 @@ fn described(agents: &[SubAgent]) -> String {
     agents.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// Input of the plan agent.
 pub(super) fn plan(query: &str, agents: &[SubAgent]) -> String {
     Tagged::request(query).with("agents", &described(agents)).0
 }
 
+/// Input of the replan agent.
 pub(super) fn replan(query: &str, agents: &[SubAgent], results: &Results, review: &Review) -> String {
     let review = json!(review).to_string();
     Tagged::request(query).with("agents", &described(agents)).with("results", &results.text()).with("review", &review).0
 }
 
-/// For the review.
+/// Input of the review agent.
 pub(super) fn judged(query: &str, results: &Results) -> String {
     Tagged::request(query).with("results", &results.text()).0
 }
 
-/// For the summary; `note` is what the reader has to be told beside the results.
+/// Input of the summary agent. `note` is a remark that the reader must know in addition to the results.
 pub(super) fn summary(query: &str, results: &Results, note: Option<&str>) -> String {
     let tagged = Tagged::request(query).with("results", &results.text());
     note.into_iter().fold(tagged, |tagged, note| tagged.with("note", note)).0
 }
 
-/// For a step: its question, with what earlier groups have found (OP-D3).
+/// Input of a step: its question, with the results of earlier groups.
 pub(super) fn step(question: &str, earlier: &Results) -> String {
     if earlier.is_empty() {
         return question.to_owned();
@@ -56,18 +58,18 @@ pub(super) fn step(question: &str, earlier: &Results) -> String {
     format!("{}\n\n{}", question.trim_end(), Tagged(String::new()).with("results", &earlier.text()).0)
 }
 
-/// The question that goes on once the user has answered `question`: written as a conversation is.
+/// The request after the user's answer to `question`, in the format of a conversation.
 pub(super) fn answered(query: &str, question: &str, answer: &str) -> String {
     let indented = |text: &str| text.trim().replace('\n', "\n    ");
     format!("{}\n助手: {}\n用户: {}", query.trim_end(), indented(question), indented(answer))
 }
 
-/// In the language of whoever asks.
+/// Chooses the text in the language of the request.
 fn said(query: &str, chinese: String, english: String) -> String {
     if is_chinese(query) { chinese } else { english }
 }
 
-/// The question to a user whose plan agent did not say what it wants to know.
+/// Question to the user if the plan agent wants clarification but gives no question.
 pub(super) fn vague(query: &str) -> String {
     said(
         query,
@@ -76,12 +78,12 @@ pub(super) fn vague(query: &str) -> String {
     )
 }
 
-/// What a user reads whose question is rejected without a reason.
+/// Text for the user if the request is rejected without a reason.
 pub(super) fn rejected(query: &str) -> String {
     said(query, "抱歉，这个请求不在我能处理的范围内。".into(), "Sorry, I cannot help with this request.".into())
 }
 
-/// What a user reads for whom there is no plan.
+/// Text for the user if there is no valid plan.
 pub(super) fn no_plan(query: &str, problem: &str) -> String {
     said(
         query,
@@ -90,7 +92,7 @@ pub(super) fn no_plan(query: &str, problem: &str) -> String {
     )
 }
 
-/// What a user reads when a run has to end early.
+/// Text for the user if the run has reached its limit of activations.
 pub(super) fn at_limit(query: &str, most: u32, results: &Results) -> String {
     match results.is_empty() {
         true => said(

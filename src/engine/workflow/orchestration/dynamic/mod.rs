@@ -1,12 +1,20 @@
-//! A workflow that plans for itself (REQUIREMENTS.md, group D): a model makes a plan of questions to sub-agents, asks the
-//! user back or rejects; the plan is carried out, and a second model judges whether the results answer the question. When
-//! they do, a third one writes the answer while the user reads it; when not, the plan is mended once.
+//! Dynamic workflows: a model plans which sub-agents to ask.
 //!
-//! Pure are the [`plan`] and what replaces it, the [`review`], the [`route`] from one node to the next, the [`results`] and
-//! what the agents are given of all that (`inputs`, and `schema`, the structures that they answer with). [`mod@run`] goes from
-//! node to node; `nodes` has what each does, over a [`Part`](super::part::Part): `structured` asks for a
-//! structure, `orchestrator` carries a plan out, `summary` writes. [`order`] says what came before what, for a run that is
-//! repeated from a node on.
+//! The plan agent makes a plan of questions to sub-agents, asks the user for clarification, or rejects the request.
+//! The steps of the plan run, and the review agent judges whether the results answer the request. If they do not, the
+//! replan agent may add a second plan, once. Then the summary agent writes the answer.
+//!
+//! Control flow, each node as a [`Part`](super::part::Part) of the run:
+//!
+//! - [`mod@run`] goes from node to node, and `nodes` has the messages between nodes and the work of each node.
+//! - `structured` asks an agent for an answer that follows a JSON Schema, `orchestrator` executes a plan, and
+//!   `summary` writes the answer.
+//!
+//! Data and pure functions:
+//!
+//! - [`plan`], [`review`] and [`results`] are the agents' answers, and `schema` has their JSON Schemas.
+//! - [`route`] chooses the next node, and `inputs` builds the texts that agents read.
+//! - [`order`] defines which nodes come before others, for a restart from a node.
 
 mod inputs;
 mod nodes;
@@ -26,5 +34,5 @@ mod tests;
 use definitions::workflow::node::Node;
 pub(super) use run::run;
 
-/// The nodes whose agent's answer is the output as it is.
+/// The nodes whose answer is the workflow's output without changes.
 pub(super) const SPEAKERS: [&str; 2] = [Node::Review.id(), Node::Summary.id()];

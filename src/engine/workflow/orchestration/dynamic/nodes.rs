@@ -1,4 +1,4 @@
-//! What passes between the nodes, and what each of them does with it (D-12 to D-15).
+//! The messages between nodes, and the work of each node.
 
 use super::plan::{PlanStep, TriagePlan, TriageReplan};
 use super::results::Results;
@@ -15,29 +15,29 @@ use definitions::workflow::node::Node;
 use serde_json::json;
 use std::sync::Arc;
 
-/// What a node is given.
+/// Input of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Message {
-    /// The question, for the first node.
+    /// The request, for the first node.
     Query,
-    /// It is to be planned for.
+    /// Make a plan for the request.
     PlanRequest,
-    /// A review misses something.
+    /// Make a second plan, because the review found the results incomplete.
     ReplanRequest(Review),
-    /// The user is to be asked.
+    /// Ask the user this question.
     Clarify(String),
-    /// The question is not for this workflow.
+    /// Reject the request, with this text for the user.
     Reject(String),
-    /// The plan is to be carried out: the first one, or after a review.
+    /// Execute a plan. `again` is true for the second plan, after a review.
     Execute { plan: Vec<PlanStep>, again: bool },
-    /// The results are to be judged.
+    /// Judge the results.
     ReviewRequest,
-    /// They are to be told as they are; early, when there are no more activations.
+    /// Write the answer from the results without a review. `early` is true if the limit of activations is reached.
     StreamingRequest { early: bool },
 }
 
 impl Message {
-    /// Who is given it.
+    /// The node that handles the message.
     pub(super) fn node(&self) -> Node {
         match self {
             Self::Query => Node::StoreQuery,
@@ -50,7 +50,7 @@ impl Message {
         }
     }
 
-    /// What triage has decided, as what the next node is given.
+    /// Converts the decision of triage into the message for the next node.
     pub(super) fn routed(triage: Triage, query: &str) -> Self {
         let or = |text: String, default: fn(&str) -> String| {
             if text.trim().is_empty() { default(query) } else { text.trim().to_owned() }
@@ -65,11 +65,11 @@ impl Message {
     }
 }
 
-/// What a node comes to.
+/// Result of a node.
 pub(super) struct Step {
-    /// Its output, which is the run's unless there is a next one.
+    /// Output of the node. Without a next message it is the output of the workflow.
     pub(super) output: Arc<str>,
-    /// Who goes on.
+    /// Message for the next node.
     pub(super) next: Option<Message>,
 }
 
@@ -83,10 +83,10 @@ impl Step {
     }
 }
 
-/// What the nodes share.
+/// State that the nodes share.
 pub(super) struct State<'d> {
     pub(super) dynamic: &'d Dynamic,
-    /// The question; with what the user has answered since.
+    /// The request, with the user's answers since.
     pub(super) query: String,
     pub(super) results: Results,
 }
@@ -96,7 +96,7 @@ impl State<'_> {
         self.dynamic.agents.iter().map(|agent| agent.name()).collect()
     }
 
-    /// What the agent of a node reads.
+    /// Returns the text that the node's agent reads.
     pub(super) fn input(&self, message: &Message) -> String {
         let (query, agents) = (&self.query, &self.dynamic.agents);
         match message {
@@ -110,7 +110,7 @@ impl State<'_> {
         }
     }
 
-    /// Does what the node at `part` does with a message, of which `input` is made.
+    /// Executes the node of `message` at `part`. `input` is the text made from the message.
     pub(super) async fn handle(&mut self, part: &Part, message: Message, input: &str) -> Result<Step, Failure> {
         match message {
             Message::Query => Ok(Step::to(input, Message::PlanRequest)),
@@ -133,7 +133,7 @@ impl State<'_> {
         }
     }
 
-    /// A plan that cannot be used after its correction rejects the question (OP-D2).
+    /// Asks for a plan. If the answer is still invalid after its correction, the request is rejected.
     async fn plan(&self, part: &Part, input: &str) -> Result<Step, Failure> {
         let names = self.names();
         let parse = |content: &str| TriagePlan::parse(content, &names);
@@ -145,7 +145,7 @@ impl State<'_> {
         Ok(self.triaged(Triage::Plan(plan)))
     }
 
-    /// Without an answer that can be used the results stay as they are.
+    /// Asks for a second plan. Without a valid answer the results stay as they are.
     async fn replan(&self, part: &Part, input: &str) -> Result<Step, Failure> {
         let names = self.names();
         let parse = |content: &str| TriageReplan::parse(content, &names);
@@ -159,7 +159,8 @@ impl State<'_> {
         Step::to(output, Message::routed(triage, &self.query))
     }
 
-    /// An answer of the user is planned for in the same run; without one the question is the run's output (OP-D1).
+    /// Continues with the user's answer: the next node plans again. In a run that belongs to no conversation the
+    /// question becomes the output.
     pub(super) fn asked(&mut self, question: &str, asked: Asked) -> Step {
         match asked {
             Asked::Nobody => Step::end(question),
@@ -170,7 +171,8 @@ impl State<'_> {
         }
     }
 
-    /// Judges, and answers at once when the results suffice. They do, too, when nobody can judge them (OP-D5).
+    /// Asks for a review, and writes the answer immediately if the results are complete. They count as complete if
+    /// there is no valid review.
     async fn review(&self, part: &Part, input: &str) -> Result<Step, Failure> {
         let role = &self.dynamic.review;
         match ask(&part.keyed("review"), role, schema::review(), input, Review::parse).await? {

@@ -1,4 +1,5 @@
-//! Carries a plan out: group after group, the steps of one at once (D-05). A step that fails is a result like any other.
+//! Execution of a plan: the groups one after the other, the steps of a group concurrently. The failure of a step is a
+//! result like any other.
 
 use super::inputs;
 use super::plan::{PlanStep, branch_ids, groups};
@@ -11,7 +12,8 @@ use definitions::workflow::definition::Dynamic;
 use definitions::workflow::scope::Scope;
 use std::sync::Arc;
 
-/// What the steps of `plan` come to; each sees what was there before, and what the groups before it have found.
+/// Executes `plan`, and returns `earlier` merged with its results. Each step sees the results of `earlier` and of the
+/// groups before its own.
 pub(super) async fn run(
     part: &Part,
     dynamic: &Dynamic,
@@ -30,6 +32,7 @@ pub(super) async fn run(
     Ok(results)
 }
 
+/// Executes one step as a branch.
 async fn ask(part: Part, dynamic: &Dynamic, step: &PlanStep, earlier: &Results) -> Result<StepResult, Failure> {
     let Some(agent) = dynamic.agent(&step.agent) else {
         return Err(Failure::fatal(&part, format!("there is no agent `{}`", step.agent)));

@@ -1,12 +1,13 @@
-//! Which node came before which, for a run that is repeated from a node on.
+//! Order of the nodes of a dynamic workflow, for a restart from a node.
 
 use definitions::workflow::definition::Dynamic;
 use definitions::workflow::node::Node;
 
-/// A node in a path, such as `triage[2]`: its id, and how often it had been activated by then, if that is said.
+/// A node in a path, such as `triage[2]`: its id, and the number of its activation if the path has one.
 pub type Place<'p> = (&'p str, Option<u32>);
 
-/// Why nothing of `dynamic` begins at a place, if so; `deeper` when the path goes on from there.
+/// Checks that a run of `dynamic` can restart from a place. `deeper` is true if the path continues below the node.
+/// The error is for people.
 pub fn check(dynamic: &Dynamic, (id, nth): Place<'_>, deeper: bool) -> Result<(), String> {
     let Some(node) = Node::of(id) else {
         let known: Vec<_> = Node::ALL.iter().map(|node| node.id()).collect();
@@ -14,22 +15,23 @@ pub fn check(dynamic: &Dynamic, (id, nth): Place<'_>, deeper: bool) -> Result<()
     };
     let again = matches!(node, Node::Triage | Node::Clarify | Node::Orchestrator);
     match nth {
-        _ if deeper => Err(format!("what is within `{id}` is repeated with it: name the node alone")),
+        _ if deeper => Err(format!("a run cannot restart from within the node `{id}`; name the node alone")),
         Some(nth) if !again || nth == 0 || nth > dynamic.max_iterations => {
-            Err(format!("the node `{id}` is not activated {nth} times"))
+            Err(format!("the node `{id}` has no activation {nth}"))
         }
         _ => Ok(()),
     }
 }
 
-/// True when the node at `place` has ended before the one at `from` began. `clarified` is how often the user was asked.
+/// True if the node at `place` ends before the node at `from` starts. `clarified` is the number of questions to the
+/// user.
 pub fn comes_before(place: Place<'_>, from: Place<'_>, clarified: u32) -> bool {
     let position = |(id, nth): Place<'_>| Node::of(id).map(|node| position(node, nth.unwrap_or(1), clarified));
     position(place).zip(position(from)).is_some_and(|(place, from)| place < from)
 }
 
-/// Where in a run an activation has its place: it plans until it need not ask any more, carries out, judges, and tries once
-/// again.
+/// Position of an activation in the longest possible run: triage and questions to the user alternate, then the plan
+/// is executed, reviewed, and replaced once.
 fn position(node: Node, nth: u32, clarified: u32) -> u32 {
     let planned = 2 + 2 * clarified;
     match node {

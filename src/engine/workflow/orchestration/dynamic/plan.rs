@@ -1,4 +1,5 @@
-//! Plans, and what replaces one after a review (D-05 to D-07). Every error is a text that goes back to the model.
+//! The answers of the plan agent and the replan agent. Every parse error is a text that the model reads in a
+//! correction.
 
 use crate::model::answer;
 use base::http_client::bounded;
@@ -7,63 +8,64 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
-/// More steps than any plan needs.
+/// Limit on the steps of a plan.
 const MAX_STEPS: usize = 50;
 
-/// One question to one sub-agent. Steps of equal numbers run at once, groups in ascending order.
+/// One question to one sub-agent. Steps with the same number form a group and run concurrently; the groups run in
+/// ascending order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStep {
-    /// Its group.
+    /// Number of the step's group.
     pub step: i64,
-    /// Who is asked.
+    /// Name of the sub-agent.
     pub agent: String,
-    /// What is asked.
+    /// The question.
     pub question: String,
 }
 
-/// What a plan agent decides on.
+/// Decision of the plan agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TriageAction {
-    /// Carry out `plan`.
+    /// Execute `plan`.
     Plan,
     /// Ask the user `plan_reason`.
     Clarify,
-    /// Say `reject_reason`.
+    /// Reject the request with `reject_reason`.
     Reject,
 }
 
-/// The answer of a plan agent, `triage_plan`.
+/// Answer of the plan agent, with the schema `triage_plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriagePlan {
-    /// What to do.
+    /// Decision of the agent.
     pub action: TriageAction,
-    /// Why it is none of its business, for the user.
+    /// Why the request is rejected, as a text for the user.
     #[serde(default, deserialize_with = "or_default")]
     pub reject_reason: String,
-    /// What is to be found out.
+    /// Steps of the plan.
     #[serde(default, deserialize_with = "or_default")]
     pub plan: Vec<PlanStep>,
-    /// Why so; of `clarify` the question to the user (OP-D1).
+    /// Reason for the decision. With `clarify`, the question to the user.
     #[serde(default, deserialize_with = "or_default")]
     pub plan_reason: String,
 }
 
-/// The answer of a replan agent, `triage_replan`.
+/// Answer of the replan agent, with the schema `triage_replan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriageReplan {
-    /// Whether there is more to be found out.
+    /// True if the agent follows the review and has a new plan.
     pub accept_review: bool,
-    /// What.
+    /// Steps of the new plan.
     #[serde(default, deserialize_with = "or_default")]
     pub new_plan: Vec<PlanStep>,
-    /// Why not.
+    /// Why the agent does not follow the review.
     #[serde(default, deserialize_with = "or_default")]
     pub rejection_reason: String,
 }
 
 impl TriagePlan {
-    /// Reads an answer whose steps may name `agents`.
+    /// Parses an answer whose steps may name `agents`. The error is a text for the model.
     pub fn parse(content: &str, agents: &[&str]) -> Result<Self, String> {
         let triage: Self = read(content)?;
         if triage.action == TriageAction::Plan {
@@ -75,7 +77,7 @@ impl TriagePlan {
         Ok(triage)
     }
 
-    /// What stands for a plan that cannot be used.
+    /// Creates a rejection, in place of an invalid plan.
     pub fn rejected(reason: impl Into<String>) -> Self {
         let (plan, plan_reason) = (Vec::new(), String::new());
         Self { action: TriageAction::Reject, reject_reason: reason.into(), plan, plan_reason }
@@ -83,7 +85,7 @@ impl TriagePlan {
 }
 
 impl TriageReplan {
-    /// Reads an answer whose steps may name `agents`.
+    /// Parses an answer whose steps may name `agents`. The error is a text for the model.
     pub fn parse(content: &str, agents: &[&str]) -> Result<Self, String> {
         let triage: Self = read(content)?;
         if triage.accept_review {
@@ -92,13 +94,13 @@ impl TriageReplan {
         Ok(triage)
     }
 
-    /// What stands for an answer that there is not.
+    /// Creates a refusal, in place of a missing or invalid answer.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self { accept_review: false, new_plan: Vec::new(), rejection_reason: reason.into() }
     }
 }
 
-/// Reads a structure; what is wrong is told with its place.
+/// Parses an answer. The error names the field that is wrong.
 pub(super) fn read<T: DeserializeOwned>(content: &str) -> Result<T, String> {
     let object = Value::Object(answer::object(content)?);
     serde_path_to_error::deserialize(&object).map_err(|error| {
@@ -107,12 +109,12 @@ pub(super) fn read<T: DeserializeOwned>(content: &str) -> Result<T, String> {
     })
 }
 
-/// Models write null for what they leave out.
+/// Deserializes null as the default value, since models write null for fields that they leave out.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// All that is wrong with a plan, in one text.
+/// Checks a plan. The error names all problems.
 fn check(field: &str, plan: &[PlanStep], agents: &[&str]) -> Result<(), String> {
     let mut problems = Vec::new();
     if plan.len() > MAX_STEPS {
@@ -131,7 +133,7 @@ fn check(field: &str, plan: &[PlanStep], agents: &[&str]) -> Result<(), String> 
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
-/// The places of a plan's steps, group by group in their order.
+/// Returns the indexes of a plan's steps, by group, with the groups in ascending order.
 pub fn groups(plan: &[PlanStep]) -> Vec<Vec<usize>> {
     let mut groups: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
     for (at, step) in plan.iter().enumerate() {
@@ -140,7 +142,7 @@ pub fn groups(plan: &[PlanStep]) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
-/// What the branches of a plan's steps are called: by their agents, numbered where one is asked again.
+/// Returns the branch ids of a plan's steps: the name of the step's agent, with a number if the name is taken.
 pub fn branch_ids(plan: &[PlanStep]) -> Vec<String> {
     let mut taken = HashSet::new();
     let id = |step: &PlanStep| {

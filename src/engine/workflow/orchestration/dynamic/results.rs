@@ -1,30 +1,30 @@
-//! What the steps of plans have found out.
+//! Results of the steps of plans.
 
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// The result of a step: `{agent, question, result}`, or `{agent, question, error}` (OP-D5).
+/// Result of a step: `{agent, question, result}`, or `{agent, question, error}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepResult {
-    /// Who was asked.
+    /// The sub-agent that was asked.
     pub agent: String,
-    /// What.
+    /// The question.
     pub question: String,
-    /// What came out.
+    /// The sub-agent's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<str>>,
-    /// What went wrong.
+    /// Why there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// All results so far, in the order of their first coming.
+/// All results so far, in the order of the first result for each question.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Results(Vec<StepResult>);
 
 impl Results {
-    /// Takes in newer ones: each replaces the one of the same agent and question (OP-D3).
+    /// Adds results. Each replaces an earlier result of the same agent and question.
     pub fn merge(&mut self, newer: impl IntoIterator<Item = StepResult>) {
         for new in newer {
             let same = |old: &&mut StepResult| old.agent == new.agent && old.question == new.question;
@@ -35,12 +35,12 @@ impl Results {
         }
     }
 
-    /// True when nothing was asked yet.
+    /// True if there is no result yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// For agents to read: a heading for each question, and what it came to.
+    /// Returns the results as a text for agents: a heading for each question, followed by its answer or error.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for StepResult { agent, question, result, error } in &self.0 {

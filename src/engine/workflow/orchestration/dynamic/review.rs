@@ -1,26 +1,26 @@
-//! The judgement whether results answer the question (D-08).
+//! The answer of the review agent: whether the results answer the request.
 
 use super::plan::{or_default, read};
 use serde::{Deserialize, Serialize};
 
-/// The answer of a review agent, `review`.
+/// Answer of the review agent, with the schema `review`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Review {
-    /// It alone says where the run goes on (OP-D4).
+    /// True if the results answer the request. Only this field decides how the run continues.
     pub is_complete: bool,
-    /// What the results leave open.
+    /// Questions that the results leave open.
     #[serde(default, deserialize_with = "or_default")]
     pub missing_aspects: Vec<String>,
-    /// How that could be found out.
+    /// How to answer them.
     #[serde(default, deserialize_with = "or_default")]
     pub suggested_approach: String,
-    /// From 0 to 1, for readers.
+    /// Confidence of the judgement from 0 to 1, for information only.
     #[serde(default, deserialize_with = "or_default")]
     pub confidence: f64,
 }
 
 impl Review {
-    /// Reads an answer; a confidence beyond its bounds is put within them.
+    /// Parses an answer, and clamps its confidence to 0 to 1. The error is a text for the model.
     pub fn parse(content: &str) -> Result<Self, String> {
         let review: Self = read(content)?;
         Ok(Self { confidence: review.confidence.clamp(0.0, 1.0), ..review })

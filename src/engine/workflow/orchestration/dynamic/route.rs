@@ -1,23 +1,23 @@
-//! The nodes, and the one function that chooses between them (D-09 to D-11).
+//! The choice of the node after triage.
 
 use super::plan::{TriageAction, TriagePlan, TriageReplan};
 use definitions::workflow::node::Node;
 use serde::Serialize;
 
-/// Where triage can lead, in this order.
+/// The nodes to which triage can lead, in the order of [`select_triage_path`].
 pub const TARGETS: [Node; 4] = [Node::Clarify, Node::Reject, Node::Orchestrator, Node::Summary];
 
-/// What triage came to.
+/// Decision of triage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Triage {
-    /// Of the question.
+    /// The plan agent's answer to the request.
     Plan(TriagePlan),
-    /// Of a review.
+    /// The replan agent's answer to a review.
     Replan(TriageReplan),
 }
 
-/// The one of [`TARGETS`] that triage leads to.
+/// Chooses one of the `targets`, usually [`TARGETS`], from the decision of triage.
 pub fn select_triage_path(triage: &Triage, targets: [Node; 4]) -> Node {
     let [clarify, reject, orchestrator, streaming] = targets;
     match triage {

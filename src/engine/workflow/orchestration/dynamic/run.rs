@@ -1,4 +1,4 @@
-//! From node to node, until one has the output or there may be no more of them (D-16).
+//! The loop over the nodes of a dynamic workflow, until a node has the output or the limit of activations is reached.
 
 use super::nodes::{Message, State, Step};
 use super::results::Results;
@@ -10,7 +10,7 @@ use definitions::workflow::definition::Dynamic;
 use definitions::workflow::node::Node;
 use std::collections::HashMap;
 
-/// Runs a dynamic workflow on `query`.
+/// Executes a dynamic workflow on `query`.
 pub(in crate::workflow) async fn run(part: &Part, dynamic: &Dynamic, query: &str) -> Result<Output, Failure> {
     let mut state = State { dynamic, query: query.to_owned(), results: Results::default() };
     let mut activations = Activations { most: dynamic.max_iterations, of: HashMap::new(), all: 0 };
@@ -26,7 +26,7 @@ pub(in crate::workflow) async fn run(part: &Part, dynamic: &Dynamic, query: &str
     }
 }
 
-/// One node, with its events.
+/// Executes one activation of a node, with its events.
 async fn activate(part: &Part, state: &mut State<'_>, message: Message) -> Result<Step, Failure> {
     part.run().spent.stage(part.depth()).map_err(|limit| Failure::fatal(part, limit))?;
     part.tell(RunEventType::StageStarted, Told::default());
@@ -49,7 +49,7 @@ async fn activate(part: &Part, state: &mut State<'_>, message: Message) -> Resul
     Ok(step)
 }
 
-/// How often nodes were activated.
+/// Counts the activations of nodes.
 struct Activations {
     most: u32,
     of: HashMap<Node, u32>,
@@ -57,7 +57,8 @@ struct Activations {
 }
 
 impl Activations {
-    /// The message, or the run's early end in place of one that would be too many. What ends the run anyhow is let through.
+    /// Returns the message, or beyond the limit of activations a request for an early summary. Messages that end the
+    /// run are always admitted.
     fn admit(&self, message: Message) -> Message {
         match message {
             Message::Reject(_) | Message::StreamingRequest { .. } => message,
@@ -66,7 +67,7 @@ impl Activations {
         }
     }
 
-    /// Counts an activation; answers how often that makes it of this node.
+    /// Counts an activation. Returns the number of activations of this node.
     fn count(&mut self, node: Node) -> u32 {
         self.all += 1;
         let of = self.of.entry(node).or_default();

@@ -1,9 +1,10 @@
-//! The structures that roles answer with (CONTRACT.md, "Model calls").
+//! JSON Schemas of the answers of a dynamic workflow's agents. `docs/contract/calls.md` describes them.
 
 use crate::model::ResponseSchema;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// Schema of the plan agent's answer. Its steps may name `agents`.
 pub(super) fn plan(agents: &[&str]) -> ResponseSchema {
     strict(
         "triage_plan",
@@ -16,6 +17,7 @@ pub(super) fn plan(agents: &[&str]) -> ResponseSchema {
     )
 }
 
+/// Schema of the replan agent's answer. Its steps may name `agents`.
 pub(super) fn replan(agents: &[&str]) -> ResponseSchema {
     strict(
         "triage_replan",
@@ -27,6 +29,7 @@ pub(super) fn replan(agents: &[&str]) -> ResponseSchema {
     )
 }
 
+/// Schema of the review agent's answer.
 pub(super) fn review() -> ResponseSchema {
     strict(
         "review",
@@ -52,7 +55,7 @@ fn strict(name: &'static str, properties: &Value) -> ResponseSchema {
     ResponseSchema { name: name.into(), strict: true, schema: Arc::new(object(properties)) }
 }
 
-/// Strict schemas need every field, and no other.
+/// An object schema in strict form: every field is required, and no other field is allowed.
 fn object(properties: &Value) -> Value {
     let required: Vec<&String> = properties.as_object().into_iter().flat_map(|fields| fields.keys()).collect();
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})

@@ -1,5 +1,5 @@
-//! Asking a role for a structure: once, and once more when the answer cannot be used (OP-D2). The questions are steps `0/model`
-//! and `1/model`.
+//! Model calls with structured answers: asks an agent for an answer that follows a JSON Schema, and once more if the
+//! answer is invalid. The calls are the steps `0/model` and `1/model`.
 
 use crate::journal::StepError;
 use crate::model::{Facts, ModelError, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
@@ -10,15 +10,15 @@ use definitions::agent::AgentRecord;
 use definitions::workflow::definition::Role;
 use std::sync::Arc;
 
-/// How often an answer is sent back with what is wrong with it.
+/// Number of corrections that the model may make.
 const MAX_CORRECTIONS: u32 = 1;
 
-/// Why a role has no answer that can be used.
+/// Why there is no valid answer.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// The model did not answer.
+    /// The model call failed.
     Model(ModelError),
-    /// It kept to no structure.
+    /// The answer is invalid, even after its correction.
     Answer(String),
 }
 
@@ -31,10 +31,10 @@ impl std::fmt::Display for Unusable {
     }
 }
 
-/// The task agent that plays `role`, with the model that the role asks.
+/// Returns the task agent of `role`, with the role's model if it names one.
 pub(super) fn player(part: &Part, role: &Role) -> Result<Arc<AgentRecord>, Failure> {
     let Some(agent) = part.run().pinned.agent(&role.agent) else {
-        let problem = format!("`{}` is no task agent; a role needs an agent with a `system_prompt`", role.agent);
+        let problem = format!("`{}` is not a task agent; a role needs an agent with a `system_prompt`", role.agent);
         return Err(Failure::fatal(part, problem));
     };
     Ok(match &role.model {
@@ -43,7 +43,7 @@ pub(super) fn player(part: &Part, role: &Role) -> Result<Arc<AgentRecord>, Failu
     })
 }
 
-/// Asks `role` about `input`, with the events of its run.
+/// Asks the agent of `role` about `input`, with the events of its run.
 pub(super) async fn ask<T>(
     part: &Part,
     role: &Role,
@@ -58,7 +58,7 @@ pub(super) async fn ask<T>(
         Ok(Ok((content, _))) => here.tell(RunEventType::RunCompleted, Told::output(content)),
         Ok(Err(problem)) => here.tell(RunEventType::RunFailed, Told::error(problem.to_string())),
         Err(Failure::Failed { failure, .. }) => here.tell(RunEventType::RunFailed, Told::error(&failure.cause)),
-        // It is repeated, or ends otherwise.
+        // The turn will repeat the call or end it, so there is no end to report yet.
         Err(Failure::Journal(_)) => {}
     }
     Ok(ended?.map(|(_, answer)| answer))
@@ -104,7 +104,7 @@ async fn converse<T>(
     Ok(Err(Unusable::Answer(problem)))
 }
 
-/// What a model is told whose answer cannot be used.
+/// Prompt for the correction of an invalid answer.
 fn correction(problem: &str) -> String {
     format!(
         "Your last answer could not be used: {problem}. Answer again with one JSON object of the structure that was asked for, \

@@ -1,4 +1,4 @@
-//! The answer, written while it is read (D-15).
+//! The final answer, streamed while the model writes it.
 
 use super::inputs;
 use super::results::Results;
@@ -9,7 +9,8 @@ use crate::workflow::orchestration::task_agent;
 use definitions::workflow::definition::Dynamic;
 use std::sync::Arc;
 
-/// Writes the answer to `query` from the results; `note` goes with it, and stands alone where there are none.
+/// Asks the summary agent for the answer to `query`, and appends `note`. Without results the answer is the note
+/// alone, and no model is asked.
 pub(super) async fn write(
     part: &Part,
     dynamic: &Dynamic,

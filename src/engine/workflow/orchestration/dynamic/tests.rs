@@ -1,4 +1,4 @@
-//! The pure parts: plans and reviews as models write them, the ways between nodes, results, and a question answered.
+//! Tests of the pure parts: parsing of plans and reviews, routes between nodes, results, and the user's answer.
 
 use super::nodes::{Message, State};
 use super::plan::{PlanStep, TriageAction, TriagePlan, TriageReplan, branch_ids, groups};
@@ -71,7 +71,7 @@ fn what_cannot_be_used_is_named_with_its_place() {
         json!({"accept_review": true, "new_plan": [{"step": 1, "agent": "cmdb", "question": "x"}]}).to_string();
     assert!(TriageReplan::parse(&unknown, &AGENTS).unwrap_err().contains("`new_plan[0].agent`"));
     let refused = unknown.replace("true", "false");
-    assert!(TriageReplan::parse(&refused, &AGENTS).is_ok(), "a plan that is not carried out does not matter");
+    assert!(TriageReplan::parse(&refused, &AGENTS).is_ok(), "a plan that is not executed is not checked");
     assert!(TriageReplan::parse("{}", &AGENTS).unwrap_err().contains("accept_review"));
     assert!(Review::parse(r#"{"confidence":0.5}"#).unwrap_err().contains("is_complete"));
 }
