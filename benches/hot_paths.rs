@@ -1,5 +1,5 @@
-//! What every turn computes by itself: canonical JSON with its md5, a prompt, a job, a search of its agent's knowledge.
-//! `cargo bench`, or one of them: `cargo bench -- job`.
+//! Benchmarks of the computations in every turn: canonical JSON with its md5, a prompt, a job, a knowledge search.
+//! Run all with `cargo bench`, or one with `cargo bench -- job`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -14,7 +14,7 @@ use storage::queue::Message;
 use types::canonical;
 use types::timestamp::Timestamp;
 
-/// An agent file with `tools` tools.
+/// An agent file with this number of tools.
 fn agent(tools: usize) -> Value {
     let tool = |number: usize| {
         json!({"id": format!("tool{number}"), "description": "按订单号查询还有几天送到",
@@ -92,7 +92,7 @@ fn job(c: &mut Criterion) {
     c.bench_function("job/encode", |b| b.iter(|| black_box(&decoded).encode()));
 }
 
-/// Words of both languages: every passage draws from them, the first ones more often, as in any text.
+/// Words of both languages. Passages draw from them, early ones more often, as in natural text.
 const WORDS: &[&str] = &[
     "退货",
     "保修",
@@ -140,7 +140,7 @@ const WORDS: &[&str] = &[
     "plan",
 ];
 
-/// The next of a fixed sequence of numbers below `bound`, small ones more often.
+/// The next of a fixed sequence of pseudo-random numbers below `bound`; small numbers are more frequent.
 fn draw(seed: &mut u64, bound: usize) -> usize {
     let mut next = || {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -149,7 +149,7 @@ fn draw(seed: &mut u64, bound: usize) -> usize {
     (next() % bound).min(next() % bound)
 }
 
-/// Texts of 1,000 passages each, of some eighty words, among them names that are rare.
+/// Texts of 1,000 passages each. A passage has 80 words, among them rare names.
 fn sources(passages: usize) -> Vec<Source> {
     let mut seed = 7;
     let section = |seed: &mut u64, number: usize| {
@@ -178,15 +178,15 @@ fn questions() -> Vec<String> {
     (0..2_000).map(question).collect()
 }
 
-/// What was decided before the search.
+/// The turn's response before the search.
 const RESPONSE: &str = "您好，我帮您看看退货和保修的规定，请稍等。";
 
-/// An index of 100,000 passages. Prints the time that it took, and the percentiles of searches one after the other, which
-/// criterion has not.
+/// Builds an index of 100,000 passages. Prints the time to build it, and the percentiles of 2,000 searches, which
+/// criterion does not report.
 fn measured() -> Index {
     let begun = Instant::now();
     let index = Index::build("sales", sources(100_000)).unwrap();
-    println!("knowledge: {} passages cut and indexed in {:.1} s", index.len(), begun.elapsed().as_secs_f64());
+    println!("knowledge: {} passages split and indexed in {:.1} s", index.len(), begun.elapsed().as_secs_f64());
     let timed = |question: &String| {
         let begun = Instant::now();
         black_box(index.search(question, RESPONSE, 4));

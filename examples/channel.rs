@@ -1,11 +1,11 @@
-//! A channel on NATS itself. Each line of input stands for a message that a chat platform hands over: session, the
-//! platform's own id of the message, words. Replies are printed as they come, until Ctrl-C.
+//! A channel that uses NATS directly. Each input line stands for a message from a chat platform: session, the
+//! platform's id of the message, and text. Replies are printed as they arrive, until Ctrl-C.
 //!
 //! ```sh
 //! echo 's1 m-1 Where is order A1001?' | cargo run --example channel
 //! ```
 //!
-//! `examples/channel/` has the same in Python, and over the gateway in bash.
+//! `examples/channel/` has the same channel in Python, and one in bash that uses the gateway.
 
 use anyhow::{Context as _, anyhow};
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
@@ -26,7 +26,7 @@ use turnwheel::events::{Reply, ReplyKind, Shown, Texts};
 use turnwheel::ids;
 use turnwheel::settings::{Environment, Login, Nats, NatsAccess};
 
-/// Before the next try.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Parser)]
@@ -34,7 +34,8 @@ struct Options {
     /// The NATS server
     #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
     nats_url: String,
-    /// Where the server answers, such as `_INBOX_web` (docs/operations.md, "NATS permissions")
+    /// Prefix of the reply inboxes that the NATS user may use, such as `_INBOX_web` (docs/operations.md, "NATS
+    /// permissions")
     #[arg(long, env = "NATS_INBOX_PREFIX")]
     inbox_prefix: Option<String>,
     /// The agent that users talk to
@@ -43,10 +44,10 @@ struct Options {
     /// The channel's name, under which its replies are published
     #[arg(long, default_value = "rust")]
     channel: String,
-    /// A file that remembers what has been delivered
+    /// File that remembers the delivered replies
     #[arg(long, default_value = "channel.delivered")]
     state: PathBuf,
-    /// Show texts while they are made
+    /// Show texts while the model writes them
     #[arg(long)]
     stream: bool,
 }
@@ -63,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The client ignores a user and password, or a token, that stand in an address: they are taken out of it.
+/// Connects to NATS. The client ignores credentials in a URL, so they are taken out of it and passed separately.
 async fn connect(options: &Options) -> anyhow::Result<Client> {
     let nats = Nats { url: options.nats_url.clone(), ..Nats::default() };
     let access = NatsAccess::of(&nats, &Environment::default())
@@ -80,34 +81,34 @@ async fn connect(options: &Options) -> anyhow::Result<Client> {
     Ok(connect.connect(access.servers).await?)
 }
 
-/// The lines of the input, in order.
+/// Publishes the input lines in order.
 async fn messages(jetstream: &Context, options: &Options) -> anyhow::Result<()> {
     let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let mut parts = line.trim().splitn(3, ' ');
         let (Some(session), Some(message), Some(text)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        // An id becomes a part of subjects and keys.
+        // The ids become parts of subjects and keys.
         if ids::is_legal(session) && ids::is_legal_job(message) {
             accept(jetstream, options, session, message, text).await;
         } else {
-            eprintln!("{session} {message} is refused: not an id");
+            eprintln!("{session} {message} refused: not a valid id");
         }
     }
     Ok(())
 }
 
-/// Publishes until NATS has acknowledged it. The id makes every repeat the same message: one turn.
+/// Publishes until NATS has acknowledged the message. Repeats have the same id, so there is one turn.
 async fn accept(jetstream: &Context, options: &Options, session: &str, message: &str, text: &str) {
     let job = json!({
         "type": "user_message", "session_id": session, "job_id": message, "agent_id": options.agent,
         "channel": options.channel, "text": text,
     });
-    // The header stops a repeat within the hour at the stream already; the gateway makes it the same way.
+    // With this header the stream drops repeats within its window (one hour). The gateway uses the same value.
     let message_id = format!("{session}:{message}");
     let publish = PublishMessage::build().payload(job.to_string().into()).message_id(&message_id);
-    // Away, or the lane is full: the same again.
+    // NATS is unreachable, or the lane is full: publish the same message again.
     while let Err(problem) = send(jetstream, session, publish.clone()).await {
-        eprintln!("{session} {message} waits: {problem}");
+        eprintln!("{session} {message} not accepted, retrying: {problem}");
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -116,22 +117,22 @@ async fn send(jetstream: &Context, session: &str, publish: PublishMessage) -> Re
     jetstream.send_publish(format!("tw.jobs.{session}"), publish).await?.await.map(|_| ())
 }
 
-/// All replies of this channel, for ever.
+/// Delivers all replies of this channel, and reconnects forever.
 async fn replies(
     jetstream: &Context,
     channel: &str,
     (delivered, growing): (&mut Delivered, &mut Option<Growing>),
 ) -> anyhow::Result<()> {
     loop {
-        // Such as a stream that no Turnwheel process has made yet.
+        // Fails, for example, if no Turnwheel process has created the stream yet.
         if let Err(problem) = read(jetstream, channel, (&mut *delivered, &mut *growing)).await {
-            eprintln!("no replies for now: {problem:#}");
+            eprintln!("cannot read replies, retrying: {problem:#}");
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// The consumer is durable: what comes while nobody reads waits on the stream.
+/// Reads replies from a durable consumer: replies that arrive while no reader is connected wait on the stream.
 async fn read(
     jetstream: &Context,
     channel: &str,
@@ -144,7 +145,7 @@ async fn read(
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
         ack_wait: Duration::from_secs(10),
-        // One at a time: what is sent again after a crash comes before what follows it.
+        // One at a time, so that a redelivered reply comes before its successors.
         max_ack_pending: 1,
         ..pull::Config::default()
     };
@@ -159,8 +160,8 @@ async fn read(
     Ok(())
 }
 
-/// To the user, unless that has been done. A crash between the last two lines shows it twice: a platform that drops repeats
-/// itself should be given the `reply_id`. Chunks may be left out: the whole text follows them.
+/// Shows a reply to the user, unless it was delivered before. A crash between the last two lines shows it twice: pass
+/// the `reply_id` to a platform that drops repeats. Chunks are optional, because the whole text follows them.
 fn deliver(reply: &Reply, delivered: &mut Delivered, growing: Option<&mut Growing>) -> anyhow::Result<()> {
     if delivered.known.contains(&reply.reply_id) {
         return Ok(());
@@ -181,7 +182,8 @@ fn whole(reply: &Reply) -> String {
     format!("{} [{}] {}\n", reply.session_id, reply.kind.as_str(), reply.text)
 }
 
-/// The texts that grow, by session. A platform that can edit a message replaces it; here the pieces of one are printed on one line.
+/// The growing texts, by session. A platform that can edit a message replaces it; this example prints chunks on one
+/// line.
 #[derive(Default)]
 struct Growing(HashMap<String, Texts>);
 
@@ -191,12 +193,12 @@ impl Growing {
         Some(match shown {
             Shown::Nothing => return None,
             Shown::Begins { anew } => {
-                let anew = if anew { "(begins anew) " } else { "" };
+                let anew = if anew { "(starts over) " } else { "" };
                 format!("\n{} [chunk] {anew}{}", reply.session_id, reply.text)
             }
             Shown::GoesOn => reply.text.clone(),
             Shown::Whole { known: 0, anew } => {
-                let void = if anew { " (does not count)\n" } else { "" };
+                let void = if anew { " (discarded)\n" } else { "" };
                 format!("{void}{}", whole(reply))
             }
             Shown::Whole { known, .. } => format!("{}\n", &reply.text[known..]),
@@ -204,7 +206,7 @@ impl Growing {
     }
 }
 
-/// The replies that users have had. A channel that runs for long forgets them after a day, as the stream does.
+/// The delivered replies. A long-running channel can forget them after a day, as the stream does.
 struct Delivered {
     known: HashSet<String>,
     file: File,

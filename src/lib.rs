@@ -1,13 +1,19 @@
-//! Turnwheel: a durable workflow engine for conversational agents.
+//! Turnwheel is a durable workflow engine for conversational agents.
 //!
-//! [`Engine`] runs it within a program. [`testing`] has an engine and a scripted model for tests of agents. The binary
-//! `turnwheel` runs the same as processes.
+//! [`Engine`] runs it within a program; its page has an example. [`testing`] has an engine and a scripted model for
+//! tests of agents. The binary `turnwheel` runs the same engine as separate processes.
 //!
-//! A message's way: the gateway or a channel → the queue → a worker, which takes the session's lane → a turn, which plans,
-//! greets, decides, acts and replies, and reaches the outside only through its journal → the store, which commits the turn →
-//! the queue, which is told that the message is done. Timers put follow-ups back onto the queue.
+//! A message travels as follows:
 //!
-//! Each layer is a crate of its own below this one; CONTRIBUTING.md has the map. This crate is the interface for programs.
+//! 1. The gateway, or a channel, publishes it to the queue, on the lane of its session.
+//! 2. A worker takes the lane's lease and starts a turn.
+//! 3. The turn plans, greets, decides, acts and replies. It reaches the outside only through its journal, so a crash
+//!    repeats it without repeating its recorded steps.
+//! 4. The store commits the turn. Then the worker acknowledges the message.
+//! 5. The scheduler publishes follow-up timers to the queue when they are due.
+//!
+//! This crate is the interface for programs. Each layer below it is a crate of its own; CONTRIBUTING.md has the map,
+//! and `docs/glossary.md` the terms.
 
 mod app;
 pub mod testing;
@@ -17,13 +23,13 @@ pub use app::{
     IntoWorkflow, NewMessage, NewRun, NoParams, Opened, Question, StartedRun, ToolCall, open,
 };
 
-/// The settings of an engine.
+/// Settings, environment and secrets of an engine.
 pub mod settings {
     pub use base::config::nats::{Login, NatsAccess};
     pub use base::config::{Backend, Environment, Nats, SecretValues, Settings};
 }
 
-/// Models, for programs that bring their own.
+/// The interface of language models, for programs that bring their own model.
 pub mod model {
     pub use engine::model::{
         DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolCall,
@@ -33,12 +39,12 @@ pub mod model {
     pub use types::step::Tokens;
 }
 
-/// Workflows written in Rust.
+/// Builders for workflows written in Rust.
 pub mod workflow {
     pub use definitions::workflow::builder::*;
 }
 
-/// What channels receive, and how a reader shows texts that come in pieces.
+/// The events that channels receive, and how to show replies that arrive in chunks.
 pub mod events {
     pub use types::event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent};
     pub use types::texts::{Shown, Texts};

@@ -1,4 +1,4 @@
-//! `turnwheel agents`: agent files into the store, and what is there.
+//! `turnwheel agents`: applies, validates, lists and shows agents.
 
 use crate::access::Access;
 use crate::basis;
@@ -21,65 +21,65 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel agents validate agents/sales.yaml   check a file; nothing is stored
-  turnwheel agents apply                        all files of agents_dir
-  turnwheel agents show sales --json
-  turnwheel agents schema > agent.schema.json   for editors: completion, and a word on each field";
+  turnwheel agents validate agents/sales.yaml   check a file without storing it
+  turnwheel agents apply                        check and store all files of agents_dir
+  turnwheel agents show sales --json            print the stored configuration
+  turnwheel agents schema > agent.schema.json   for editors: completion and field descriptions";
 
 const APPLY: &str = "\
 Examples:
   turnwheel agents apply                             all files of agents_dir
-  turnwheel agents apply agents/sales.yaml more/     a file, and all files of a folder
-  turnwheel agents apply --json                      [{path, ok, agent_id, changed, …}] in `files`
+  turnwheel agents apply agents/sales.yaml more/     one file, and all files of a folder
+  turnwheel agents apply --json                      {\"files\": [{path, ok, agent_id, changed, …}]}
 
-The good files are stored; exit status 1 if one was bad.";
+Valid files are stored even if others are not. Exit status 1 if a file is invalid.";
 
 const VALIDATE: &str = "\
 Examples:
   turnwheel agents validate
   turnwheel agents validate agents/sales.yaml
-  turnwheel agents validate --json                   for a build server: `problem` says why not
+  turnwheel agents validate --json                   for a build server; `problem` has the reason
 
-Needs no servers. Exit status 1 if a file is bad.";
+Needs no servers. Exit status 1 if a file is invalid.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Agents {
-    /// Check agent files and store the good ones; turns that start afterwards use them
+    /// Check agent files and store the valid ones; turns that start afterwards use them
     #[command(after_help = APPLY)]
     Apply {
-        /// Files or folders; the setting agents_dir
+        /// Files or folders [default: the setting agents_dir]
         paths: Vec<PathBuf>,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Check agent files
+    /// Check agent files without storing them
     #[command(after_help = VALIDATE)]
     Validate {
-        /// Files or folders; the setting agents_dir
+        /// Files or folders [default: the setting agents_dir]
         paths: Vec<PathBuf>,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Print the JSON Schema of agent files
-    #[command(after_help = "Examples:\n  turnwheel agents schema > agent.schema.json   for an editor's YAML support")]
+    #[command(after_help = "Examples:\n  turnwheel agents schema > agent.schema.json   for editors with YAML support")]
     Schema,
-    /// Agents in the store
+    /// List the agents in the store
     #[command(after_help = "Examples:\n  turnwheel agents list\n  turnwheel agents list --json")]
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// One agent as applied
+    /// Show an agent's stored configuration
     #[command(after_help = "Examples:\n  turnwheel agents show sales\n  turnwheel agents show sales --json")]
     Show {
-        /// The agent
+        /// Id of the agent
         #[arg(value_parser = crate::id)]
         id: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -110,10 +110,10 @@ impl Agents {
     }
 }
 
-/// A file, and the agent in it.
+/// A file's path and its agent.
 type Read = (PathBuf, Result<AgentRecord, AgentError>);
 
-/// An agent that can be used with the texts that it answers from, or why there is none; and what is told of its file.
+/// The report of a file, and its valid agent with the knowledge texts that it names, or the error.
 type Checked = (FileReport, Result<(AgentRecord, Vec<NamedText>), AgentError>);
 
 fn checked(files: Vec<Read>, known: &Known) -> Vec<Checked> {
@@ -124,7 +124,7 @@ fn checked(files: Vec<Read>, known: &Known) -> Vec<Checked> {
     files.into_iter().map(check).collect()
 }
 
-/// Says which files of `agents_dir` are broken: what the store has of them is older, or nothing.
+/// Prints the invalid files of `agents_dir`: the store has an older version of their agents, or none.
 fn tell_broken(agents_dir: &Path) {
     let files = if agents_dir.is_dir() { load::read_path(agents_dir) } else { Vec::new() };
     for (path, problem) in files.into_iter().filter_map(|(path, agent)| Some((path, agent.err()?))) {
@@ -132,7 +132,7 @@ fn tell_broken(agents_dir: &Path) {
     }
 }
 
-/// An agent that is good by itself, with the texts that it answers from.
+/// Reads the knowledge files of a valid agent.
 fn with_texts(path: &Path, agent: AgentRecord, mut warnings: Vec<Finding>) -> Checked {
     let texts = files::read(path, &agent).map(|(texts, more)| {
         warnings.extend(more);
@@ -145,12 +145,13 @@ fn with_texts(path: &Path, agent: AgentRecord, mut warnings: Vec<Finding>) -> Ch
     }
 }
 
-/// The named files, or those of `agents_dir`.
+/// Reads the given files, or those of `agents_dir`.
 fn read(paths: &[PathBuf], agents_dir: &Path) -> anyhow::Result<Vec<Read>> {
     let default = [agents_dir.to_owned()];
     if paths.is_empty() && !agents_dir.exists() {
         let message = format!("there is no folder {} (the setting agents_dir)", agents_dir.display());
-        let hint = "name agent files or folders, or set agents_dir; `turnwheel dev` without it has the agents that are compiled in";
+        let hint =
+            "give agent files or folders, or set agents_dir; without it `turnwheel dev` uses the built-in agents";
         return Err(Failure::new(message, hint).into());
     }
     let paths = if paths.is_empty() { &default } else { paths };
@@ -196,7 +197,7 @@ async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyh
         };
         match applied.await {
             Ok((changed, knowledge)) => report.tell(file.applied(changed).with_knowledge(knowledge)),
-            // A gateway of another version may refuse what this one takes; the other files go on.
+            // A gateway of another version may refuse a file that is valid here. The other files are still applied.
             Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
                 report.tell(file.refused(&error));
             }
@@ -228,13 +229,13 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All models that an agent asks; a gateway of an earlier version names the first.
+/// All models of an agent. A gateway of an earlier version returns only the first.
 fn asks(agent: &AgentSummary) -> String {
     if agent.models.is_empty() { agent.model.clone() } else { agent.models.join(", ") }
 }
 
 async fn show(access: &Access, id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let unknown = || Failure::new(format!("there is no agent `{id}`"), "`turnwheel agents list` shows those there are");
+    let unknown = || Failure::new(format!("there is no agent `{id}`"), "`turnwheel agents list` shows all agents");
     let agent = access.get_agent(id).await?.ok_or_else(unknown)?;
     if json {
         print_json(&agent)?;

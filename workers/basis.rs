@@ -1,4 +1,5 @@
-//! What files are checked against before they are applied: the running workers, else the settings here.
+//! The names against which files are checked before they are applied: those of the running workers, else of the
+//! settings.
 
 use crate::access::Access;
 use base::config::Settings;
@@ -7,13 +8,13 @@ use definitions::agent::validate::Known;
 use engine::run;
 use engine::workflow::Flows;
 
-/// What the settings and folders here have.
+/// The names in the local settings and folders.
 pub fn here(settings: &Settings) -> Known {
     Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings))
 }
 
-/// The running workers, and the names that agents and workflows are checked against now. Without `json`, it says on stderr where
-/// these are not the settings here.
+/// The running workers, and the names that agents and workflows may use on them. Without `json` it prints to stderr if
+/// these differ from the local settings.
 pub async fn of(access: &Access, settings: &Settings, json: bool) -> anyhow::Result<(Crew, Known)> {
     let crew = access.crew().await?;
     let listed = access.list_workflows().await?.into_iter().filter(|workflow| workflow.error.is_none());
@@ -28,14 +29,14 @@ pub async fn of(access: &Access, settings: &Settings, json: bool) -> anyhow::Res
 
 fn tell(crew: &Crew, settings: &Settings) {
     if crew.is_empty() {
-        eprintln!("no worker is running: checked against the settings here");
+        eprintln!("no worker is running: checked against the local settings");
         return;
     }
     let differing = crew.differing(settings);
     if !differing.is_empty() {
         let count = crew.len();
         let workers = if count == 1 { "the running worker".to_owned() } else { format!("the {count} running workers") };
-        eprintln!("checked against {workers}, and not against the settings here ({})", differing.join("; "));
+        eprintln!("checked against {workers} instead of the local settings ({})", differing.join("; "));
     }
     for difference in crew.differences() {
         eprintln!("warning: the running workers differ in {difference}");

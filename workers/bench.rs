@@ -1,4 +1,4 @@
-//! `turnwheel bench`: what this machine and these settings are good for.
+//! `turnwheel bench`: measures this machine with these settings.
 
 use crate::failure::Failure;
 use crate::table::{print, print_json, print_table, table};
@@ -18,25 +18,25 @@ const TURNS: &str = "\
 Examples:
   turnwheel bench turns                                     closed loop with 1, 64 and 256 users
   turnwheel bench turns --actions 0,1,3 --concurrency 256   rows for turns with 0, 1 and 3 actions
-  turnwheel bench turns --rate 500 --seconds 60             open loop: 500 messages a second
+  turnwheel bench turns --rate 500 --seconds 60             open loop: 500 messages per second
   turnwheel bench turns --hot --concurrency 64              all messages in one session
-  turnwheel bench turns --stored 1000000                    beside a million sessions that are idle
-  turnwheel bench turns --backend embedded --json           the embedded file; JSON
+  turnwheel bench turns --stored 1000000                    with a million idle sessions
+  turnwheel bench turns --backend embedded --json           on the embedded file, as JSON
   turnwheel --set worker.concurrency=1024 bench turns --concurrency 1024
 
-The latency is from the message's publication (open loop: from when it was due) until its reply is seen on the out \
-stream. The floor is the same number of queue and store commands in the same groups with no engine between them, measured \
-in turns with the engine under the same load, since the speed of most machines drifts; the ratio is how much of it the \
-engine reaches.";
+Latency is the time from a message's publication (open loop: from its intended time) until its reply is read from the \
+stream of events. The floor makes the same queue and store commands in the same groups, without the engine. Floor and \
+engine alternate under the same load, because the speed of most machines drifts. The ratio is the engine's throughput \
+divided by the floor's.";
 
 const INFLIGHT: &str = "\
 Examples:
-  turnwheel bench inflight                                     10,000 wait for a model of 2 s
-  turnwheel bench inflight --turns 2000 --model-latency 10s    fewer, longer
+  turnwheel bench inflight                                     10,000 turns wait 2 s for the model
+  turnwheel bench inflight --turns 2000 --model-latency 10s    fewer and longer turns
   turnwheel bench inflight --backend embedded
 
-Each of so many users writes again as soon as the reply is there. `waiting at once` is how many turns had begun and not \
-replied at the same time; `added` is the latency beyond the model's; the memory is the worker's.";
+Each user writes the next message when the reply arrives. `waiting at once` is the number of turns that had started \
+and not replied at one time, `added` the latency in addition to the model's. The memory is the worker's.";
 
 const TIMERS: &str = "\
 Examples:
@@ -44,53 +44,54 @@ Examples:
   turnwheel bench timers --pending 1000000 --fire-rate 2000,5000
   turnwheel bench timers --backend embedded --pending 10000 --fire-rate 500
 
-Timers are armed as the commit of a turn arms them. A timer is as late as its turn begins after its due time, by the \
-store's clock. Then 200 fire each second while the leading scheduler is killed: the latest of them is the take-over time.";
+Timers are armed by commits of turns, as usual. The lateness of a timer is the time from its due time to the start of \
+its turn, by the store's clock. Afterwards 200 timers fire per second while the leading scheduler is killed: the \
+largest lateness is the take-over time.";
 
 const SESSIONS: &str = "\
 Examples:
   turnwheel bench sessions                    100,000 sessions
   turnwheel bench sessions --sessions 10000 --backend embedded
 
-Sessions have had one turn each. `store` is the session documents, `on disk` everything that there is, with the turns and \
-events of the retention. The growth is what more turns leave behind once their turns and events have expired, in sessions \
-whose histories are full.";
+Each session has had one turn. `store` is the size of the session documents, `on disk` the size of everything, with \
+turns and events within their retention. The growth is the size that further turns leave behind after their turns and \
+events have expired, in sessions with full histories.";
 
 const RECOVERY: &str = "\
 Examples:
-  turnwheel bench recovery                                      1,000 turns in hand, three times
+  turnwheel bench recovery                                      1,000 running turns, three times
   turnwheel --set worker.ack_wait=2s bench recovery --rounds 1
 
-A worker that waits for its model in every turn is killed (SIGKILL) while a second one is idle; the latency is from there \
-to each turn's reply. The second worker's model answers at once.";
+It kills (SIGKILL) a worker in which every turn waits for the model, while a second worker is idle. The latency is the \
+time from the kill to each turn's reply. The second worker's model answers immediately.";
 
 const WORKFLOWS: &str = "\
 Examples:
   turnwheel bench workflows                         pipelines of 100 and 1,000 stages, 1,000 of 5
-  turnwheel bench workflows --stages 5000 --runs 0      one pipeline alone
+  turnwheel bench workflows --stages 5000 --runs 0      one pipeline only
   turnwheel bench workflows --backend embedded --json
 
-Every stage is an agent whose model answers at once. The time is from the first request to the last run's end; the bytes \
-are what runs, steps and events take, as data.";
+Every stage is an agent whose model answers immediately. The time is from the first request to the end of the last \
+run. The bytes are the data of runs, steps and events.";
 
 const STREAM: &str = "\
 Examples:
   turnwheel bench stream                                  1 and 16 users
-  turnwheel bench stream --users 64 --turns 1000          more at once
+  turnwheel bench stream --users 64 --turns 1000          more concurrent users
   turnwheel bench stream --backend embedded --json
 
-A FLOW says its text while the model makes it. `model` is the time from the question to the first words when the model's stand-in \
-is asked directly, `queue` and `SSE` that to the first chunk at a reader of the out stream and of a gateway's events; what is \
-with a plus is theirs beyond the model's own.";
+A FLOW streams the model's text. `model` is the time from the question to the first words if the stand-in for the \
+model is called directly. `queue` and `SSE` are the times until a reader of the stream of events, or of a gateway's \
+server-sent events, gets the first chunk; values with a plus are in addition to the model's time.";
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel bench turns                      turns a second and latency, beside the floor
+  turnwheel bench turns                      turns per second and latency, compared with the floor
   turnwheel bench turns --backend embedded   the same on the embedded file
   turnwheel bench timers --json              JSON: {\"environment\": {…}, \"rows\": […]}
 
-Without --nats and --mongodb, servers of the benchmark's own are started in a temporary folder: from NATS_SERVER_BIN and \
-MONGOD_BIN, else the PATH, else target/servers. Use a release build, and leave the machine to it.";
+Without --nats and --mongodb it starts its own servers in a temporary folder: from NATS_SERVER_BIN and MONGOD_BIN, \
+else the PATH, else target/servers. Use a release build, and run nothing else on the machine.";
 
 /// Measure throughput, latency, memory and recovery
 #[derive(Args, Debug)]
@@ -102,28 +103,28 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Turns a second and latency from message to reply, beside the floor of the servers
+    /// Turns per second and latency from message to reply, compared with the floor of the servers
     #[command(after_help = TURNS)]
     Turns(TurnsOptions),
-    /// Thousands of turns at once that wait for a slow model, in one worker: throughput, added latency, memory
+    /// Thousands of concurrent turns that wait for a slow model in one worker: throughput, added latency, memory
     #[command(after_help = INFLIGHT)]
     Inflight(InflightOptions),
-    /// Arming timers, how late they fire while many wait, and the scheduler's take-over
+    /// How late timers fire while many are pending, and the take-over time of the scheduler
     #[command(after_help = TIMERS)]
     Timers(TimersOptions),
-    /// What idle sessions cost, what a turn writes, and what grows with retention on
+    /// Storage of idle sessions, data written by a turn, and growth with retention
     #[command(after_help = SESSIONS)]
     Sessions(SessionsOptions),
-    /// From the death of a worker to the replies of the turns that it had in hand
+    /// Time from the death of a worker to the replies of its running turns
     #[command(after_help = RECOVERY)]
     Recovery(RecoveryOptions),
-    /// Stages a second of workflows, and what a stage leaves behind
+    /// Stages of workflows per second, and the data of each stage
     #[command(after_help = WORKFLOWS)]
     Workflows(WorkflowsOptions),
-    /// From the model's first words to the first chunk at readers of the queue and of server-sent events
+    /// Time from the model's first words to the first chunk at readers of the queue and of server-sent events
     #[command(after_help = STREAM)]
     Stream(StreamOptions),
-    /// A process of a running benchmark
+    /// One process of a running benchmark
     #[command(hide = true)]
     Member { orders: PathBuf },
 }
@@ -145,7 +146,7 @@ impl Bench {
             };
             Ok(Some(report))
         };
-        // An interrupted benchmark still ends its servers and removes its folder.
+        // An interrupted benchmark still stops its servers and removes its folder.
         let done: anyhow::Result<Option<Report>> = tokio::select! {
             done = work => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -196,7 +197,7 @@ fn show(report: &Report) {
     print_table(&table);
 }
 
-/// Progress on stderr: phases as lines, what they have come to in a line that is written over.
+/// Prints progress to stderr: one line for each phase, and a line with the current figures that is overwritten.
 struct Shown {
     ticked: Mutex<Option<Instant>>,
 }
@@ -208,7 +209,7 @@ impl Default for Shown {
 }
 
 impl Shown {
-    /// Clears the line that is written over.
+    /// Clears the line that is overwritten.
     fn end(&self) {
         if std::io::stderr().is_terminal() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! `turnwheel chaos`: the guarantees, tried on real servers that the command starts and ends itself.
+//! `turnwheel chaos`: tests the guarantees on real servers, which the command starts and stops itself.
 
 use crate::failure::Failure;
 use crate::table::print;
@@ -13,62 +13,62 @@ use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel chaos                                       five minutes of everything
-  turnwheel chaos --minutes 1 --seed 42                 says and breaks the same things again
+  turnwheel chaos                                       all faults for five minutes
+  turnwheel chaos --minutes 1 --seed 42                 repeat the same conversations and faults
   turnwheel chaos --replicas 3                          three servers of each kind, and network cuts
-  turnwheel chaos --faults worker-kill,mongodb-kill     only these
+  turnwheel chaos --faults worker-kill,mongodb-kill     only these faults
   turnwheel chaos --json > verdict.json                 for a build server; progress goes to stderr
-  turnwheel --set worker.ack_wait=3s chaos              with settings of `worker` and `lane`
+  turnwheel --set worker.ack_wait=3s chaos              with other settings of `worker` and `lane`
 
-It starts nats-server (JetStream, sync_interval: always), a MongoDB replica set, workers, two schedulers and a gateway on \
-free ports in a temporary folder, and plays the users, the model and the API behind the actions. While hundreds of \
-conversations go on it kills, pauses and restarts all of them. Then it waits until all is quiet, and checks that
-  every accepted message is answered or in the dead letters, once;
-  replies come in order, under ids that tell a repeat;
-  the recorded conversations are what was said;
-  every action took effect once, and repeats came under the same key;
-  there were only legal status transitions;
-  no timer was early, lost or fired after its cancellation;
-  no lane is left with work.
-Recovery is the time from the SIGKILL of a worker to the commit of each turn that it had in hand.
+It starts nats-server (JetStream, sync_interval: always), a MongoDB replica set, workers, two schedulers and a gateway \
+on free ports in a temporary folder, and plays the users, the model and the API behind the actions. It kills, pauses \
+and restarts all of them during hundreds of conversations. Then it waits until all work is done, and checks that
+  every accepted message is answered once or is a dead letter;
+  replies arrive in order, and repeats have the same id;
+  the recorded conversations match the messages and replies;
+  every action took effect once, and repeated calls had the same idempotency key;
+  all status transitions were legal;
+  no timer fired early, was lost, or fired after its cancellation;
+  no lane has unprocessed work.
+The recovery time of a turn is the time from the SIGKILL of its worker to its commit.
 
-Exit status: 0 all promises kept, 1 not, 2 wrong use. After a failure the logs of all processes \
-(as TURNWHEEL_LOG says) and all facts are kept.";
+Exit status: 0 all checks passed, 1 a check failed, 2 wrong usage. After a failure the logs of all processes (at the \
+level of TURNWHEEL_LOG) and all recorded evidence are kept.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Chaos {
-    /// How long things go wrong
+    /// How long faults are injected, in minutes
     #[arg(long, default_value_t = 5.0, value_parser = positive)]
     minutes: f64,
-    /// Decides what is said and what goes wrong; printed, so that a failure can be tried again
+    /// Seed of the conversations and faults; printed, so that a failure can be repeated [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// Messages a second; held back while the queue is too long
+    /// Messages per second; fewer while the queue is too long
     #[arg(long, default_value_t = 20.0, value_parser = positive)]
     rate: f64,
     /// Worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     workers: u8,
-    /// NATS servers in a cluster, each with a copy of every stream; with several, servers also lead, follow and are cut off
+    /// NATS servers in a cluster, each with a copy of every stream; with several, networks are cut, too
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: u8,
-    /// Members of the MongoDB replica set; with one there is nobody to fail over to [default: as many as --replicas, but 3 at least]
+    /// Members of the MongoDB replica set; one cannot fail over [default: as many as --replicas, at least 3]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=7))]
     mongodb_members: Option<u8>,
-    /// Only these faults, with commas between them; all unless given
+    /// Only these faults, separated by commas [default: all]
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', value_parser = fault)]
     faults: Vec<Fault>,
-    /// The nats-server program; else NATS_SERVER_BIN, else from the path, else from target/servers
+    /// The nats-server program [default: NATS_SERVER_BIN, else from the PATH, else from target/servers]
     #[arg(long, value_name = "PROGRAM")]
     nats_server: Option<PathBuf>,
-    /// The mongod program; else MONGOD_BIN, else from the path, else from target/servers
+    /// The mongod program [default: MONGOD_BIN, else from the PATH, else from target/servers]
     #[arg(long, value_name = "PROGRAM")]
     mongod: Option<PathBuf>,
-    /// Fail, too, when the recovery of killed workers' turns takes longer at p99, where nothing else failed meanwhile
+    /// Fail if the p99 recovery time of turns, whose worker was killed while no other fault was active, is longer
     #[arg(long, value_name = "DURATION", value_parser = types::duration::parse)]
     max_recovery: Option<Duration>,
-    /// Keep the folder with the logs and all facts, also when all went well
+    /// Keep the folder with logs and evidence even if all checks pass
     #[arg(long)]
     keep: bool,
     /// Print the verdict as JSON, with every fault

@@ -1,5 +1,5 @@
-//! `turnwheel chat`: a conversation in the terminal, through a gateway. Lines go out as messages, replies and status come
-//! in by server-sent events. With piped input each line waits for the end of the turn before it.
+//! `turnwheel chat`: a conversation in the terminal, through a gateway. Input lines become messages; replies and status
+//! changes arrive as server-sent events. With piped input, each line waits until the previous turn has ended.
 
 use crate::access::{self, Access};
 use crate::client::GatewayClient;
@@ -23,31 +23,31 @@ use uuid::Uuid;
 const EXAMPLES: &str = "\
 Examples:
   turnwheel chat                                talk to the only agent, or to `sales`
-  turnwheel chat --agent sales --session tour   begin or resume the session `tour`
-  printf '你好\\n查订单 A1001\\n' | turnwheel chat   a message a line, each after its answer
-Commands in the chat: /status, /help, /quit";
+  turnwheel chat --agent sales --session tour   start or resume the session `tour`
+  printf '你好\\n查订单 A1001\\n' | turnwheel chat   one message per line
+In the chat: /status, /help, /quit";
 
-const HELP: &str = "/status shows where the session stands, /quit leaves; anything else is sent as a message";
+const HELP: &str = "/status shows the session's status and timers, /quit leaves; anything else is sent as a message";
 
-/// The agent that is taken when there are several.
+/// The agent to talk to if there are several and none is named.
 const USUAL_AGENT: &str = "sales";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Chat {
-    /// The agent; the only one there is, or `sales`
+    /// Id of the agent [default: the only one, or `sales`]
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
-    /// The session to begin or to resume; a fresh one
+    /// Session to start or resume [default: a new session]
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
-    /// The gateway; that of the running dev server, or `gateway.listen`
+    /// Address of the gateway [default: the running `dev`, or `gateway.listen`]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Who you are
+    /// Your user id
     #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
-    /// How long to wait for each answer, with piped input
+    /// How long to wait for each reply, with piped input
     #[arg(long, default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
 }
@@ -62,7 +62,7 @@ impl Chat {
             Some(session_id) => client.session(session_id).await?.is_some(),
             None => false,
         };
-        // A session that exists has its agent already.
+        // An existing session already has an agent.
         let agent_id = match (&self.agent, resumed) {
             (Some(agent), _) => Some(agent.clone()),
             (None, true) => None,
@@ -105,12 +105,12 @@ impl Chat {
         if client.is_alive().await {
             return Ok(client);
         }
-        let hint = "start `turnwheel dev` (or `turnwheel gateway`), or name a gateway with --url";
-        Err(Failure::new(format!("no gateway answers at {}", client.base()), hint).into())
+        let hint = "start `turnwheel dev` (or `turnwheel gateway`), or give the address of a gateway with --url";
+        Err(Failure::new(format!("no gateway responds at {}", client.base()), hint).into())
     }
 }
 
-/// The agent to talk to when none is named.
+/// The agent to talk to if none is named.
 fn choose(agents: &[AgentSummary]) -> Result<String, Failure> {
     let chats: Vec<&str> = agents
         .iter()
@@ -122,13 +122,13 @@ fn choose(agents: &[AgentSummary]) -> Result<String, Failure> {
         [only] => Ok((*only).to_owned()),
         several if several.contains(&USUAL_AGENT) => Ok(USUAL_AGENT.to_owned()),
         several => {
-            let hint = format!("name one with --agent: {}", several.join(", "));
+            let hint = format!("choose one with --agent: {}", several.join(", "));
             Err(Failure::new("there are several agents", hint))
         }
     }
 }
 
-/// What a line is.
+/// The meaning of an input line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Blank,
@@ -157,7 +157,7 @@ fn input() -> Lines<BufReader<Stdin>> {
 
 fn write(text: &str) {
     let mut out = std::io::stdout();
-    // A reader that has left is no failure of ours.
+    // Closed output is no error: its reader has left.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -172,7 +172,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Follows a session that exists, from now on.
+    /// Follows an existing session, from now on.
     async fn open_known(&mut self) -> anyhow::Result<()> {
         match self.access.follow(&self.session_id, None, &self.tasks).await {
             Ok(feed) => self.feed = Some(feed),
@@ -192,7 +192,7 @@ impl Talk {
                     match read(&line) {
                         Line::Quit => break,
                         Line::Message(text) => if let Err(error) = self.say(text).await {
-                            // The conversation goes on: the next try may succeed.
+                            // The conversation continues: the next message may succeed.
                             failure::lines(&error).iter().for_each(|line| write(&self.screen.line(line)));
                         },
                         other => self.command(&other).await,
@@ -240,7 +240,7 @@ impl Talk {
         }
     }
 
-    /// Sends a message; answers its turn's id.
+    /// Sends a message and returns its turn's id.
     async fn say(&mut self, text: &str) -> anyhow::Result<String> {
         let message = NewMessage {
             session_id: self.session_id.clone(),
@@ -251,7 +251,7 @@ impl Talk {
         };
         let accepted = self.access.send(message).await?;
         if self.feed.is_none() {
-            // A new session: all that it has published is the answer to this message.
+            // All events of a new session belong to the turn of this message.
             self.feed = Some(follow_new(&self.access, &self.session_id, &self.tasks).await?);
         }
         Ok(accepted.job_id)
@@ -259,7 +259,7 @@ impl Talk {
 
     async fn standing(&self) -> anyhow::Result<String> {
         let Some(session) = self.access.get_session(&self.session_id).await? else {
-            return Ok(format!("session {} has not begun", self.session_id));
+            return Ok(format!("session {} has not started", self.session_id));
         };
         let now = clock::now();
         let timers =
@@ -273,7 +273,7 @@ impl Talk {
     }
 }
 
-/// The next notice, or never while there is nothing to follow.
+/// Receives the next notice; waits forever if no session is followed.
 async fn next(feed: &mut Option<Feed>) -> Option<Notice> {
     match feed {
         Some(feed) => feed.recv().await,
@@ -281,7 +281,7 @@ async fn next(feed: &mut Option<Feed>) -> Option<Notice> {
     }
 }
 
-/// Follows a session from its beginning. One whose first message no worker has taken yet may still be unknown.
+/// Follows a session from its first event. Retries while the session is unknown: a worker has to take its lane first.
 pub async fn follow_new(access: &Access, session_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
     let mut tries = tokio::time::interval(Duration::from_millis(200));
     let mut left = 50;

@@ -1,4 +1,4 @@
-//! The gateway's endpoints, from the other side.
+//! A client of the gateway's HTTP API.
 
 use crate::failure::Failure;
 use base::http_client;
@@ -38,10 +38,10 @@ use url::Url;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(20);
-/// The gateway says something every 15 s: one that is silent for longer is gone.
+/// The gateway sends a comment every 15 s. A longer silence means that the connection is lost.
 const SILENCE: Duration = Duration::from_secs(40);
 
-/// Speaks to one gateway. Cheap to clone.
+/// A client of one gateway. Cheap to clone.
 #[derive(Clone)]
 pub struct GatewayClient {
     http: Client,
@@ -49,16 +49,16 @@ pub struct GatewayClient {
     token: Option<String>,
 }
 
-/// What a client can follow.
+/// A stream of events to follow.
 #[derive(Clone, Debug)]
 pub enum Followed {
-    /// A session: all that is published for it.
+    /// All events of a session.
     Session(String),
-    /// A run, to its end.
+    /// The events of a run, until it ends.
     Run(String),
 }
 
-/// What a stream of events yields; the text is why it broke off.
+/// A stream of events. An error is the reason why the stream broke off.
 pub type Events = BoxStream<'static, Result<StreamEvent, String>>;
 
 impl GatewayClient {
@@ -66,28 +66,28 @@ impl GatewayClient {
     pub fn new(base: &str, token: Option<String>) -> anyhow::Result<Self> {
         let wrong = |problem: &str| {
             Failure::new(
-                format!("`{base}` is no address of a gateway: {problem}"),
+                format!("`{base}` is not the address of a gateway: {problem}"),
                 "write it like http://127.0.0.1:8080",
             )
         };
         let base = Url::parse(base).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") {
-            return Err(wrong("it begins with neither http:// nor https://").into());
+            return Err(wrong("it must begin with http:// or https://").into());
         }
         let mut builder = http_client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
         if is_local(&base) {
-            // A proxy could not reach this machine's own loopback.
+            // A proxy cannot reach this machine's loopback address.
             builder = builder.no_proxy();
         }
         Ok(Self { http: builder.build()?, base, token })
     }
 
-    /// Its address, for messages.
+    /// The gateway's address, for messages.
     pub fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// True when a gateway answers there.
+    /// True if a gateway responds at the address.
     pub async fn is_alive(&self) -> bool {
         let asked = self.request(Method::GET, &["healthz"]).timeout(Duration::from_secs(2)).send().await;
         asked.is_ok_and(|answer| answer.status().is_success())
@@ -108,7 +108,7 @@ impl GatewayClient {
         known(self.call(self.api(Method::GET, &["sessions", session_id])).await)
     }
 
-    /// Whether the session's lane has jobs, if the gateway knows.
+    /// Whether the session's lane has jobs; `None` if the gateway does not know.
     pub async fn has_jobs(&self, session_id: &str) -> anyhow::Result<Option<bool>> {
         let details: SessionDetails = self.call(self.api(Method::GET, &["sessions", session_id])).await?;
         Ok(details.has_jobs)
@@ -160,7 +160,7 @@ impl GatewayClient {
         self.listing(self.api(Method::GET, &["doctor"]), "findings").await
     }
 
-    /// What runs; nothing where the gateway is of an earlier version.
+    /// The running processes; empty if the gateway is of an earlier version.
     pub async fn processes(&self) -> anyhow::Result<Vec<Process>> {
         match self.listing(self.api(Method::GET, &["processes"]), "processes").await {
             Err(error) if crate::failure::is_unknown(&error) => Ok(Vec::new()),
@@ -180,13 +180,13 @@ impl GatewayClient {
         known(self.call(self.api(Method::GET, &["agents", agent_id])).await)
     }
 
-    /// Applies an agent. True when that changed something.
+    /// Applies an agent. Returns true if its configuration has changed.
     pub async fn apply(&self, agent: &AgentRecord) -> anyhow::Result<bool> {
         let answer: Value = self.call(self.api(Method::PUT, &["agents", agent.id()]).json(&agent.document)).await?;
         Ok(answer["changed"].as_bool().unwrap_or(true))
     }
 
-    /// Stores a text. It is `last` of several: the agent's texts are indexed once for all.
+    /// Stores a text. `last` marks the last one of several: only then the gateway indexes the agent's texts again.
     pub async fn put_knowledge(
         &self,
         agent_id: &str,
@@ -198,7 +198,7 @@ impl GatewayClient {
         self.call(request.json(new)).await
     }
 
-    /// Removes a text; see [`GatewayClient::put_knowledge`].
+    /// Removes a text. `last` has the same meaning as in [`GatewayClient::put_knowledge`].
     pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
         self.call(self.api(Method::DELETE, &["knowledge", agent_id, name]).query(&[("refresh", last)])).await
     }
@@ -221,7 +221,7 @@ impl GatewayClient {
         known(self.call(self.api(Method::GET, &["workflows", workflow_id])).await)
     }
 
-    /// Registers a workflow. True when that changed something.
+    /// Registers a workflow. Returns true if its definition has changed.
     pub async fn register(&self, workflow: &WorkflowRecord) -> anyhow::Result<bool> {
         let request = self.api(Method::PUT, &["workflows", workflow.id()]).json(&workflow.document);
         let answer: Value = self.call(request).await?;
@@ -248,7 +248,7 @@ impl GatewayClient {
         self.call(self.api(Method::GET, &["runs", run_id])).await
     }
 
-    /// An operator's command for a run: `cancel`, `resume` or `restart`.
+    /// Sends an operator's command for a run: `cancel`, `resume` or `restart`.
     pub async fn order_run(&self, run_id: &str, verb: &str, body: &Value) -> anyhow::Result<StartedRun> {
         self.call(self.api(Method::POST, &["runs", run_id, verb]).json(body)).await
     }
@@ -278,7 +278,7 @@ impl GatewayClient {
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
-            // Ids may be Chinese: the URL encodes them.
+            // Ids may contain any characters; the URL encodes them.
             segments.pop_if_empty().extend(path);
         }
         let request = self.http.request(method, url);
@@ -291,8 +291,8 @@ impl GatewayClient {
     async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
         let response = self.accepted(request.timeout(ANSWER).send().await).await?;
         response.json().await.map_err(|error| {
-            let hint = "is it a gateway of the same version of turnwheel?";
-            Failure::new(format!("the answer of {} cannot be read: {}", self.base(), reason(&error)), hint).into()
+            let hint = "check that the gateway has the same version as this program";
+            Failure::new(format!("cannot read the response of {}: {}", self.base(), reason(&error)), hint).into()
         })
     }
 
@@ -301,7 +301,7 @@ impl GatewayClient {
         Ok(serde_json::from_value(answer[field].take())?)
     }
 
-    /// The answer, unless it is a refusal.
+    /// The response if it is a success, otherwise the error in its body.
     async fn accepted(&self, answer: reqwest::Result<Response>) -> anyhow::Result<Response> {
         let response = answer.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
@@ -311,13 +311,13 @@ impl GatewayClient {
         let body: Value = response.json().await.unwrap_or_default();
         let text = |field: &str| body["error"][field].as_str().map(str::to_owned);
         Err(Failure {
-            message: text("message").unwrap_or_else(|| format!("{} answers {status}", self.base())),
+            message: text("message").unwrap_or_else(|| format!("{} responded {status}", self.base())),
             hint: match text("hint") {
                 Some(_) if status == 401 => {
-                    "set `gateway.tokens` to the gateway's, as in --set gateway.tokens=…".to_owned()
+                    "set `gateway.tokens` to a token of the gateway, as in --set gateway.tokens=…".to_owned()
                 }
                 Some(hint) => hint,
-                None => "is it a gateway of turnwheel?".to_owned(),
+                None => "check that the address is a Turnwheel gateway".to_owned(),
             },
             status: Some(status.as_u16()),
         }
@@ -325,8 +325,8 @@ impl GatewayClient {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let message = format!("the gateway at {} does not answer: {}", self.base(), reason(error));
-        Failure::new(message, "start `turnwheel dev`, or name another gateway")
+        let message = format!("the gateway at {} is unreachable: {}", self.base(), reason(error));
+        Failure::new(message, "start `turnwheel dev`, or give the address of another gateway")
     }
 }
 
@@ -339,7 +339,7 @@ fn is_local(base: &Url) -> bool {
     }
 }
 
-/// `None` for what the gateway does not know.
+/// Turns a 404 into `None`.
 fn known<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -348,7 +348,7 @@ fn known<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     }
 }
 
-/// The innermost cause: the outer ones only repeat the address.
+/// The innermost cause. The outer ones only repeat the address.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -357,7 +357,7 @@ fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// Frames that are no events of ours, such as those of a later version, are passed over.
+/// Decodes a server-sent event; `None` if it has no id or an unknown type, for example of a later version.
 fn event(sse: &sse_stream::Sse) -> Option<StreamEvent> {
     Some(StreamEvent {
         seq: sse.id.as_deref()?.parse().ok()?,

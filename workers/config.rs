@@ -1,4 +1,4 @@
-//! `turnwheel config`: the effective settings, secrets masked.
+//! `turnwheel config`: prints the effective settings, with masked secrets.
 
 use crate::table::{print_json, print_table, table};
 use base::config::load::Loaded;
@@ -8,7 +8,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  turnwheel config\n  turnwheel --set lane.max_depth=10 config --json")]
 pub struct Config {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

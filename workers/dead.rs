@@ -1,4 +1,4 @@
-//! `turnwheel dead`: jobs that were given up, and putting them back.
+//! `turnwheel dead`: lists, shows and replays dead letters.
 
 use crate::access::Access;
 use crate::listing::Listing;
@@ -13,9 +13,9 @@ use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel dead list           newest first
-  turnwheel dead show 7         why it was given up, and what came
-  turnwheel dead replay m-1     put it back onto its lane, when its cause is mended";
+  turnwheel dead list           list the jobs that failed for good, newest first
+  turnwheel dead show 7         print the reason and the job's payload
+  turnwheel dead replay m-1     put the job back on its lane, after you have fixed the cause";
 
 const LIST: &str = "\
 Examples:
@@ -25,38 +25,39 @@ Examples:
 
 const SHOW: &str = "\
 Examples:
-  turnwheel dead show 7      by its number
-  turnwheel dead show m-1    by its job id";
+  turnwheel dead show 7      by the number of the dead letter
+  turnwheel dead show m-1    by the id of its job";
 
 const REPLAY: &str = "\
 Examples:
-  turnwheel agents apply && turnwheel dead replay 7     its agent was unknown
+  turnwheel agents apply && turnwheel dead replay 7     after its agent was unknown
   turnwheel dead replay m-1 --json
 
-The job becomes a turn of its own, under the id that is printed (`m-1-replay-7`), after all that waits in its lane by now: an \
-action that its first turn has run may run again. The letter is removed; replayed twice, it is one turn. What would only \
-come back (a payload that is no job, an agent that is still unknown, a timer that is cancelled) is refused.";
+The job becomes a new turn, behind everything that waits in its lane. It gets a new id, which is printed \
+(`m-1-replay-7`); actions that its first turn executed may run again. The dead letter is removed. Replaying it twice \
+is still one turn. A replay that would fail again (an invalid payload, an agent that is still unknown, a cancelled \
+timer) is refused.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Dead {
-    /// Dead letters, newest first
+    /// List dead letters, newest first
     #[command(after_help = LIST)]
     List(Listing),
-    /// One dead letter with its payload
+    /// Show a dead letter with its payload
     #[command(after_help = SHOW)]
     Show(Which),
-    /// Put a dead letter's job back onto its lane
+    /// Put a dead letter's job back on its lane
     #[command(after_help = REPLAY)]
     Replay(Which),
 }
 
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The letter: its number, or its job's id
+    /// Number of the dead letter, or id of its job
     #[arg(value_name = "SEQ|JOB_ID", value_parser = crate::dotted_id)]
     which: String,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -102,7 +103,7 @@ fn rows(letters: Vec<LetterSummary>, now: Timestamp) -> String {
     rows.to_string()
 }
 
-/// A letter in lines.
+/// Formats a dead letter as lines.
 fn describe(letter: &Letter, now: Timestamp) -> anyhow::Result<Vec<String>> {
     let Letter { summary, subject, payload, payload_bytes } = letter;
     let row = |name: &str, text: &str| format!("{name:<9} {}", printable(text));
@@ -119,7 +120,7 @@ fn describe(letter: &Letter, now: Timestamp) -> anyhow::Result<Vec<String>> {
         row("subject", subject),
         row("session", &summary.session_id),
         row("job", summary.job_id.as_deref().unwrap_or("-")),
-        payload_bytes.map_or("payload".to_owned(), |bytes| format!("payload   the beginning of {bytes} bytes")),
+        payload_bytes.map_or("payload".to_owned(), |bytes| format!("payload   (start of {bytes} bytes)")),
         printable(&payload),
     ])
 }

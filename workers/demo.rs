@@ -1,4 +1,4 @@
-//! `turnwheel demo`: the demo API by itself, for a cluster whose agents call it.
+//! `turnwheel demo`: the demo API as a process of its own, for a cluster whose agents call it.
 
 use crate::roles;
 use clap::Args;
@@ -6,17 +6,17 @@ use std::net::SocketAddr;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel demo                          on 127.0.0.1:8090, where the agents in agents/ look for it
-  turnwheel demo --listen 127.0.0.1:9000  elsewhere; the agents' addresses have to be changed, too
-  curl http://127.0.0.1:8090/log          what was called, and what took effect once
+  turnwheel demo                          on 127.0.0.1:8090, the address in the files of agents/
+  turnwheel demo --listen 127.0.0.1:9000  on another address; change it in the agent files, too
+  curl http://127.0.0.1:8090/log          print the calls and their effects
 
-It is invented, in memory and without a password: not for addresses that others can reach. Workers call it only where \
-the setting http.allow_private has its address, such as 127.0.0.1.";
+Its data is invented and in memory, and it has no authentication: do not listen on an address that others can reach. \
+Workers call it only if its address, such as 127.0.0.1, is in the setting http.allow_private.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
-    /// The address to listen on
+    /// Address to listen on
     #[arg(long, value_name = "ADDRESS", value_parser = address,
         default_value_t = SocketAddr::from(([127, 0, 0, 1], lab::demo::PORT)))]
     listen: SocketAddr,

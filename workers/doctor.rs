@@ -1,4 +1,4 @@
-//! `turnwheel doctor`: what is wrong, and what to change.
+//! `turnwheel doctor`: finds problems and prints how to fix them.
 
 use crate::access::running_dev;
 use crate::table::{print, print_json, printable};
@@ -13,29 +13,30 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel doctor                                             the cluster that is set, or `dev`
+  turnwheel doctor                                             check the cluster, or `dev`
   turnwheel doctor --json                                      for a monitor: `problems`, `findings`
-  turnwheel doctor --initiate                                  makes MongoDB's replica set, once
-  turnwheel doctor --nats-monitor http://nats.internal:8222    asks there when NATS syncs its files
+  turnwheel doctor --initiate                                  initiate MongoDB's replica set, once
+  turnwheel doctor --nats-monitor http://nats.internal:8222    read NATS' sync settings there
 
-Without --initiate it only looks. Of a cluster: whether NATS and MongoDB answer, their versions, streams, consumer, indexes, replicas, journal \
-and sync, how far the clocks are apart, whether workers pull and a scheduler leads. Of all: agents and prompts that cannot be \
-used, lanes that do not move, timers that nobody fires, dead letters, a collector that takes no traces.
-Exit status: 0 nothing worse than advice, 1 a problem, 2 wrong use.";
+Without --initiate it changes nothing. On a cluster it checks that NATS and MongoDB are reachable, their versions, \
+streams, consumer, indexes, replicas, journal and sync, the difference of the clocks, that workers pull and that a \
+scheduler leads. Everywhere it checks for invalid agents and prompts, stuck lanes, overdue timers, dead letters, and \
+an unreachable trace collector.
+Exit status: 0 no problems (advice is allowed), 1 a problem, 2 wrong usage.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Doctor {
-    /// The monitoring port of nats-server; unless given, port 8222 of the server is tried
+    /// Address of nats-server's monitoring port [default: port 8222 of the server]
     #[arg(long, value_name = "URL")]
     nats_monitor: Option<String>,
-    /// First initiate the replica set of MongoDB, which a mongod that was started with --replSet needs once
+    /// First initiate MongoDB's replica set, which a mongod started with --replSet needs once
     #[arg(long)]
     initiate: bool,
-    /// Only advice and problems
+    /// Print only advice and problems
     #[arg(long)]
     quiet: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -44,12 +45,12 @@ impl Doctor {
     pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
         let mut findings = Vec::new();
         if self.initiate {
-            // Never the mongod that happens to run at the default address.
+            // Only for a configured cluster: another mongod may run at the default address.
             findings.push(match is_cluster(loaded) {
                 true => doctor::initiate(&loaded.settings).await,
                 false => Finding::problem(
                     "--initiate",
-                    "no cluster is set, so no replica set is initiated",
+                    "no cluster is configured, so no replica set is initiated",
                     "set NATS_URL and MONGODB_URI, or `backend = \"cluster\"`",
                 ),
             });
@@ -74,25 +75,26 @@ impl Doctor {
             return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), self.nats_monitor.as_deref())).await);
         }
         if let Some(client) = running_dev(settings).await? {
-            let mut findings = vec![Finding::ok(client.base(), "the dev server answers")];
+            let mut findings = vec![Finding::ok(client.base(), "the dev server responds")];
             findings.extend(client.doctor().await?);
             return Ok(findings);
         }
         let place = format!("data_dir = {}", settings.data_dir.display());
         let remedy = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
-        let mut findings = vec![Finding::problem(place, "no dev server is running, and no cluster is set", remedy)];
+        let mut findings =
+            vec![Finding::problem(place, "no dev server is running, and no cluster is configured", remedy)];
         findings.extend(doctor::files(settings));
         findings.extend(doctor::telemetry(settings).await);
         Ok(findings)
     }
 }
 
-/// True when the settings name a cluster.
+/// True if the settings name a cluster.
 fn is_cluster(loaded: &Loaded) -> bool {
     loaded.backend_is_explicit() && loaded.settings.backend == Backend::Cluster
 }
 
-/// A finding, and below it what to change.
+/// Formats a finding, with its remedy on the next line.
 fn lines(finding: &Finding, colour: bool) -> Vec<String> {
     let Finding { level, place, what, remedy } = finding;
     let word = format!("{:<7}", level.as_str());
@@ -115,8 +117,8 @@ mod tests {
 
     #[test]
     fn what_to_change_stands_below_and_colours_only_on_a_terminal() {
-        let finding = Finding::problem("TW_JOBS", "kept in memory\u{7}", "make it anew");
-        assert_eq!(lines(&finding, false), ["problem TW_JOBS: kept in memory", "        → make it anew"]);
+        let finding = Finding::problem("TW_JOBS", "kept in memory\u{7}", "create it again");
+        assert_eq!(lines(&finding, false), ["problem TW_JOBS: kept in memory", "        → create it again"]);
         assert!(lines(&finding, true)[0].starts_with("\u{1b}[31mproblem"));
         assert_eq!(lines(&Finding::ok("clocks", "1 ms apart"), false), ["ok      clocks: 1 ms apart"]);
     }

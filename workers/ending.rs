@@ -1,5 +1,5 @@
-//! Waiting for the end of a turn: its last status says so at once; its session says so where no status changes, as while a
-//! human has the conversation.
+//! Waits for the end of a turn: until its last status event, or until its session has it committed. The latter is
+//! needed where no status changes, for example during a handoff.
 
 use crate::access::Access;
 use crate::failure::Failure;
@@ -9,25 +9,25 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use types::event::Event;
 use types::session::Status;
 
-/// How often the session is asked for.
+/// How often the session is read.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long what was published before the commit may still be on its way.
+/// How long events from before the commit may take to arrive.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// A turn that is waited for.
+/// The wait for one turn.
 pub struct Awaited<'a> {
-    /// The way to its session.
+    /// The connection to the system.
     pub access: &'a Access,
-    /// Its session.
+    /// The turn's session.
     pub session_id: &'a str,
-    /// The turn.
+    /// The turn's id.
     pub turn_id: &'a str,
-    /// How long to wait.
+    /// The longest wait.
     pub limit: Duration,
 }
 
 impl Awaited<'_> {
-    /// Hands every notice to `show` until the turn has ended.
+    /// Calls `show` for every notice until the turn has ended.
     pub async fn until_end(&self, feed: &mut Feed, mut show: impl FnMut(&Notice)) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.limit;
         let mut look = interval(LOOK);
@@ -35,10 +35,10 @@ impl Awaited<'_> {
         look.tick().await;
         loop {
             tokio::select! {
-                // Dropping a receive loses nothing.
+                // Cancel safe: a dropped `recv` loses no notice.
                 notice = feed.recv() => match notice {
                     Some(Notice::Failed(error)) => return Err(error),
-                    None => anyhow::bail!("the events of session `{}` have ended", self.session_id),
+                    None => anyhow::bail!("the events of session `{}` ended", self.session_id),
                     Some(notice) => {
                         show(&notice);
                         if ends(&notice, self.turn_id) {
@@ -54,29 +54,30 @@ impl Awaited<'_> {
         }
     }
 
-    /// A failure to ask is no answer: the feed tells of lost connections.
+    /// False if the session cannot be read: the feed reports lost connections.
     async fn is_committed(&self) -> bool {
         let asked = timeout(LOOK, self.access.get_session(self.session_id)).await;
-        // Also a job that was merged into another one's turn is among those handled.
+        // Also true for a job that was merged into another job's turn.
         matches!(asked, Ok(Ok(Some(session))) if session.has_handled(self.turn_id))
     }
 
     fn overdue(&self) -> Failure {
         let message = format!(
-            "no answer within {}s to message `{}` of session `{}`",
+            "timed out after {}s waiting for the reply to message `{}` of session `{}`",
             self.limit.as_secs(),
             self.turn_id,
             self.session_id
         );
         let hint = format!(
-            "is a worker running? The message stays queued; `turnwheel sessions show {}` tells where it stands, --timeout waits longer",
+            "the message stays queued; check that a worker runs; `turnwheel sessions show {}` shows the session, \
+             --timeout waits longer",
             self.session_id
         );
         Failure::new(message, hint)
     }
 }
 
-/// Shows what is still on its way.
+/// Shows the notices that still arrive.
 async fn drain(feed: &mut Feed, mut show: impl FnMut(&Notice)) -> anyhow::Result<()> {
     while let Ok(Some(notice)) = timeout(QUIET, feed.recv()).await {
         match notice {
@@ -87,7 +88,7 @@ async fn drain(feed: &mut Feed, mut show: impl FnMut(&Notice)) -> anyhow::Result
     Ok(())
 }
 
-/// `ready` and `cancelled` come last in a turn; after `transferred` there may be more, until the commit.
+/// `ready` and `cancelled` end a turn. After `transferred` more may follow before the commit.
 fn ends(notice: &Notice, turn_id: &str) -> bool {
     let Notice::Event(event) = notice else { return false };
     match event.as_ref() {

@@ -1,29 +1,30 @@
-//! What the help of commands without a file of their own teaches.
+//! Examples for the `--help` of commands without a file of their own.
 
 pub const DEV: &str = "\
 Examples:
   turnwheel dev                                      then, elsewhere: turnwheel chat --agent sales
-  turnwheel --set gateway.listen=127.0.0.1:9000 dev  another port
-  turnwheel --set data_dir=/tmp/try dev              another place for its file
-  turnwheel --log turnwheel=debug dev                say more
+  turnwheel --set gateway.listen=127.0.0.1:9000 dev  use another port
+  turnwheel --set data_dir=/tmp/try dev              store the data elsewhere
+  turnwheel --log turnwheel=debug dev                log more
 
-Agent files of agents_dir are applied at the start and when they change; without the folder those that are compiled in.";
+It applies the agent files of agents_dir when it starts and whenever they change. Without that folder it uses the \
+built-in agents.";
 
 pub const WORKER: &str = "\
 Examples:
   NATS_URL=nats://q:4222 MONGODB_URI=mongodb://db:27017 turnwheel worker
-  turnwheel --set worker.concurrency=1024 worker     more turns at once
-  turnwheel --set worker.drain_timeout=2m worker     more time to end the turns in hand
-  turnwheel --log-json worker                        logs as JSON, one object a line
+  turnwheel --set worker.concurrency=1024 worker     more concurrent turns
+  turnwheel --set worker.drain_timeout=2m worker     more time to finish running turns when stopping
+  turnwheel --log-json worker                        logs as JSON, one object per line
 
-Start as many as you need, anywhere. SIGTERM or Ctrl-C: no new turns; those in hand are finished within \
-worker.drain_timeout, or given to another worker. A second one stops at once.";
+Start as many workers as you need, on any machine. On SIGTERM or Ctrl-C a worker starts no new turns, and finishes \
+running ones within worker.drain_timeout; other workers take over the rest. A second signal stops it immediately.";
 
 pub const SCHEDULER: &str = "\
 Examples:
   NATS_URL=nats://q:4222 MONGODB_URI=mongodb://db:27017 turnwheel scheduler
 
-One leads; a second one stands by, and takes over within seconds.";
+One scheduler leads. A second one stands by, and takes over within seconds if the first one dies.";
 
 pub const GATEWAY: &str = "\
 Examples:

@@ -1,4 +1,4 @@
-//! How a command fails: `error: …` and `hint: …` on stderr, exit status 1.
+//! Failures of commands: `error: …` and `hint: …` on stderr, exit status 1.
 
 use commands::error::CommandError;
 use gateway::Reject;
@@ -9,11 +9,11 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What happened, and where.
+    /// What failed, and where.
     pub message: String,
     /// What to do.
     pub hint: String,
-    /// The HTTP status, when a gateway refused.
+    /// The HTTP status, if a gateway refused the request.
     pub status: Option<u16>,
 }
 
@@ -25,22 +25,22 @@ impl Failure {
 
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
-        // As a gateway would have refused it.
+        // The same texts as from a gateway.
         let reject = Reject::from(error);
         Self { message: reject.message, hint: reject.hint, status: Some(reject.status.as_u16()) }
     }
 }
 
-/// True when a gateway answered 404.
+/// True if a gateway responded 404.
 pub fn is_unknown(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(404))
 }
 
-/// The lines that tell of a failure.
+/// Formats a failure as lines: the error with its causes, then the hints.
 pub fn lines(error: &anyhow::Error) -> Vec<String> {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Many errors repeat their source in their own words.
+        // Many errors include the text of their source.
         if !causes.iter().any(|said| said.contains(&cause)) {
             causes.push(cause);
         }
@@ -51,7 +51,7 @@ pub fn lines(error: &anyhow::Error) -> Vec<String> {
     lines
 }
 
-/// Prints it.
+/// Prints the error and its hints to stderr.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     for line in lines(error) {
         eprintln!("{}", crate::log::masked(&line));

@@ -1,5 +1,5 @@
-//! The events of a session or a run as they come, through losses of the connection. One task owns the stream; a command reads its
-//! channel, and may stop reading at any moment without losing anything.
+//! The events of a session or run, across lost connections. One task owns the stream; a command reads the task's
+//! channel, and can stop reading at any time without losing events.
 
 use crate::client::{Events, Followed, GatewayClient};
 use crate::failure::is_unknown;
@@ -14,23 +14,23 @@ use types::event::Event;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a feed tells.
+/// A notice from a feed.
 #[derive(Debug)]
 pub enum Notice {
-    /// Something was published.
+    /// An event was published.
     Event(Box<Event>),
-    /// The connection is lost, and being made again; the text is why.
+    /// The connection was lost for this reason, and the feed reconnects.
     Lost(String),
-    /// The connection is there again.
+    /// The connection works again.
     Back,
-    /// It cannot be made again.
+    /// Reconnecting failed for good.
     Failed(anyhow::Error),
 }
 
 /// Notices in order; closed after [`Notice::Failed`].
 pub type Feed = mpsc::Receiver<Notice>;
 
-/// The feed of a cluster's queue, whose client reconnects by itself.
+/// A feed from a cluster's queue, whose client reconnects itself.
 pub fn of_queue(mut events: BoxStream<'static, Result<StreamEvent, QueueError>>, tasks: &Tasks) -> Feed {
     let (sender, feed) = mpsc::channel(64);
     tasks.spawn("feed", OnPanic::Log, async move {
@@ -49,8 +49,8 @@ pub fn of_queue(mut events: BoxStream<'static, Result<StreamEvent, QueueError>>,
     feed
 }
 
-/// The feed of a gateway. The first connection is made before this returns, so that a session or run that the gateway does
-/// not know is seen at once.
+/// A feed from a gateway. The first connection is made before this returns, so that the caller gets the error of an
+/// unknown session or run.
 pub async fn of_gateway(
     client: GatewayClient,
     followed: Followed,
@@ -82,7 +82,7 @@ impl Follower {
                 Ok(Some(opened)) => events = opened,
                 Ok(None) => return,
                 Err(error) => {
-                    // The reader may have left, which ends it as well.
+                    // If the reader has left, there is no one to notify.
                     let _ = self.sender.send(Notice::Failed(error)).await;
                     return;
                 }
@@ -93,7 +93,7 @@ impl Follower {
         }
     }
 
-    /// Passes events on until the stream breaks off; answers why, or `None` when nobody reads any more.
+    /// Passes events on until the stream breaks off. Returns the reason, or `None` if the reader has left.
     async fn pass_on(&mut self, events: &mut Events) -> Option<String> {
         loop {
             let event = tokio::select! {
@@ -101,7 +101,7 @@ impl Follower {
                 () = self.sender.closed() => return None,
             };
             match event {
-                None => return Some("the gateway has ended the stream".to_owned()),
+                None => return Some("the gateway ended the stream".to_owned()),
                 Some(Err(problem)) => return Some(problem),
                 Some(Ok(event)) => {
                     self.last_id = Some(event.seq);
@@ -113,7 +113,7 @@ impl Follower {
         }
     }
 
-    /// Connects again, after the last event seen; `None` when nobody reads any more.
+    /// Reconnects after the last event. `None` if the reader has left.
     async fn again(&self) -> anyhow::Result<Option<Events>> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -130,13 +130,13 @@ impl Follower {
     }
 }
 
-/// A refusal that a repeat does not cure. 404 is none: a restarting gateway may not know the session yet.
+/// True for errors that a retry cannot fix. Not for 404: after a restart a gateway may not know the session yet.
 fn is_final(error: &anyhow::Error) -> bool {
     let status = error.downcast_ref::<crate::failure::Failure>().and_then(|failure| failure.status);
     !is_unknown(error) && status.is_some_and(|status| (400..500).contains(&status) && status != 429)
 }
 
-/// An event that cannot be read, such as one of a later version, is passed over.
+/// Decodes an event; `None` if it cannot be read, for example one of a later version.
 fn decode(event: &StreamEvent) -> Option<Notice> {
     Event::decode(event.event_type, &event.payload).ok().map(|event| Notice::Event(Box::new(event)))
 }

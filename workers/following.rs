@@ -1,4 +1,4 @@
-//! Following a run in the terminal: how it goes on stderr, its output on stdout.
+//! Follows a run in the terminal: its progress on stderr, its output on stdout.
 
 use crate::access::Access;
 use crate::failure::Failure;
@@ -16,29 +16,29 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use types::event::Event;
 use types::run::RunStatus;
 
-/// How often the run's record is asked for: one whose events have expired tells nothing.
+/// How often the run's record is read. It ends the command if the run's events have expired.
 const LOOK: Duration = Duration::from_secs(2);
-/// The exit status of a command that SIGINT has ended.
+/// Exit status of a command that was ended by SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// See the module.
+/// Follows one run.
 pub struct Following<'a> {
     access: &'a Access,
     run_id: &'a str,
     json: bool,
     progress: Progress,
-    /// As the last event had it: more than the run's record keeps, or less.
+    /// The output from the run's last event. The run's record may have cut it.
     output: Option<String>,
 }
 
 impl<'a> Following<'a> {
-    /// With `json` each event is a line on stdout, and nothing else is.
+    /// With `json`, stdout has each event as a line of JSON, and nothing else.
     pub fn new(access: &'a Access, run_id: &'a str, colour: bool, json: bool) -> Self {
         let progress = Progress::new(colour && std::io::stderr().is_terminal());
         Self { access, run_id, json, progress, output: None }
     }
 
-    /// Follows until the run has ended, or Ctrl-C.
+    /// Follows until the run ends, or until Ctrl-C.
     pub async fn follow(mut self, tasks: &Tasks) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
         let RunDetails { run, .. } = self.access.get_run(self.run_id).await?;
@@ -49,10 +49,10 @@ impl<'a> Following<'a> {
         look.tick().await;
         loop {
             tokio::select! {
-                // Dropping a receive loses nothing.
+                // Cancel safe: a dropped `recv` loses no notice.
                 notice = feed.recv() => match notice {
                     Some(Notice::Failed(error)) => return Err(error),
-                    None => anyhow::bail!("the events of run `{}` have ended", self.run_id),
+                    None => anyhow::bail!("the events of run `{}` ended", self.run_id),
                     Some(notice) => if self.show(&notice) { return self.end().await },
                 },
                 _ = look.tick() => if self.has_ended().await { return self.end().await },
@@ -61,7 +61,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Shows what came; true when it was the run's end.
+    /// Prints a notice. Returns true for the run's last event.
     fn show(&mut self, notice: &Notice) -> bool {
         let event = match notice {
             Notice::Event(event) => event,
@@ -89,14 +89,14 @@ impl<'a> Following<'a> {
         ends
     }
 
-    /// The event, if it is one of this run.
+    /// The event, if it belongs to this run.
     fn of_run(&self, event: &Event) -> Option<RunEvent> {
         let Event::Run(event) = event else { return None };
         let event: RunEvent = serde_json::from_value(event.clone()).ok()?;
         (event.root_run_id == self.run_id).then_some(event)
     }
 
-    /// A failure to ask is no answer: the feed tells of lost connections.
+    /// False if the run cannot be read: the feed reports lost connections.
     async fn has_ended(&self) -> bool {
         let asked = timeout(LOOK, self.access.get_run(self.run_id)).await;
         matches!(asked, Ok(Ok(details)) if details.run.status.has_ended())
@@ -119,8 +119,9 @@ impl<'a> Following<'a> {
         let why = run.error.map(|failure| failure.to_string()).unwrap_or_default();
         let id = self.run_id;
         let message = format!("run `{id}` is {}: {}", run.status.as_str(), one_line(&why));
-        let hint =
-            format!("`turnwheel runs show {id}` has its stages; `turnwheel runs resume {id}` goes on where it failed");
+        let hint = format!(
+            "`turnwheel runs show {id}` shows its stages; `turnwheel runs resume {id}` continues at the failed stage"
+        );
         Err(Failure::new(message, hint).into())
     }
 
@@ -128,7 +129,7 @@ impl<'a> Following<'a> {
         eprint!("{}", self.progress.rest());
         let id = self.run_id;
         self.say(&format!(
-            "the run goes on\n  see it:  turnwheel runs show {id} --watch\n  end it:  turnwheel runs cancel {id}"
+            "the run continues\n  watch it:  turnwheel runs show {id} --watch\n  cancel it: turnwheel runs cancel {id}"
         ));
         ExitCode::from(INTERRUPTED)
     }

@@ -1,4 +1,4 @@
-//! `turnwheel knowledge`: what agents answer from.
+//! `turnwheel knowledge`: adds, lists, searches and removes the texts that agents answer from.
 
 use crate::access::Access;
 use crate::table::{print, print_json, print_table, printable, table};
@@ -15,51 +15,51 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel knowledge add --agent sales returns.md prices.md   in use a second or two later
-  turnwheel knowledge search --agent sales 怎么退货             what a reply would be written from
+  turnwheel knowledge add --agent sales returns.md prices.md   replies use them within two seconds
+  turnwheel knowledge search --agent sales 怎么退货             show the passages for a question
   turnwheel knowledge list --agent sales
   turnwheel knowledge remove --agent sales returns.md
 
-Files that an agent's file names under `knowledge.files` are stored by `turnwheel agents apply`, and by `dev`.";
+`turnwheel agents apply` and `dev` store the files that an agent's file names under `knowledge.files`.";
 
 const ADD: &str = "\
 Examples:
   turnwheel knowledge add --agent sales returns.md kb/prices.txt
   turnwheel knowledge add --agent support kb/*.md --json
 
-Markdown (.md, .markdown) and text (.txt), in UTF-8, 1 MiB each at most; a file of the same name is replaced. The good files are
-stored; exit status 1 if one was bad.";
+Files are Markdown (.md, .markdown) or plain text (.txt), in UTF-8, at most 1 MiB each. A file of the same name is \
+replaced. Valid files are stored even if others are not; exit status 1 if a file is invalid.";
 
 const LIST: &str = "\
 Examples:
   turnwheel knowledge list
   turnwheel knowledge list --agent sales --json
 
-`agent_file` sources are those that the agent's file names, `added` ones those of `knowledge add`.";
+The origin `agent_file` marks texts that the agent's file names, `added` those of `knowledge add`.";
 
 const SEARCH: &str = "\
 Examples:
   turnwheel knowledge search --agent sales 保修多久
   turnwheel knowledge search --agent support --limit 1 --json how do I return the router
 
-Searches as a reply would, the best passage first. Nothing is found where nothing fits: replies are as decided then.";
+It searches in the same way as a reply does, and prints the best passage first.";
 
 const REMOVE: &str = "\
 Examples:
   turnwheel knowledge remove --agent sales returns.md
 
-What the agent's file names comes back when it is applied again.";
+A text that the agent's file names is stored again when the agent is applied.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Knowledge {
-    /// Store files that an agent is to answer from
+    /// Store files from which an agent answers
     #[command(after_help = ADD)]
     Add(Add),
-    /// Stored files, by agent
+    /// List stored files, ordered by agent
     #[command(after_help = LIST)]
     List(List),
-    /// The passages that a question finds
+    /// Search an agent's files and show the passages that fit a question
     #[command(after_help = SEARCH)]
     Search(Search),
     /// Remove stored files
@@ -69,52 +69,52 @@ pub enum Knowledge {
 
 #[derive(Debug, Args)]
 pub struct Add {
-    /// The agent
+    /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
-    /// The files
+    /// Files to store
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those of this agent
+    /// Only files of this agent
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Search {
-    /// The agent
+    /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
-    /// The most passages to show
+    /// Highest number of passages
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=50))]
     limit: u16,
     /// The question, in a user's words
     #[arg(required = true)]
     query: Vec<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// The agent
+    /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
-    /// Their names, as `list` shows them
+    /// Names of the files, as `list` shows them
     #[arg(required = true)]
     sources: Vec<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -188,7 +188,7 @@ impl Search {
             return print_json(&json!({ "hits": hits }));
         }
         if hits.is_empty() {
-            eprintln!("nothing fits; `turnwheel knowledge list --agent {}` shows what there is", self.agent);
+            eprintln!("no passage fits; `turnwheel knowledge list --agent {}` shows the stored files", self.agent);
         }
         for (at, Hit { source, heading, line, text, score }) in hits.iter().enumerate() {
             let heading = if heading.is_empty() { String::new() } else { format!("  {heading}") };

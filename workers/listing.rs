@@ -1,4 +1,4 @@
-//! What every listing can be told, and how it is shown.
+//! The options that all listings share.
 
 use crate::refresh::Refresh;
 use crate::table::pretty;
@@ -8,10 +8,10 @@ use serde_json::json;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Listing {
-    /// The most to show
+    /// Highest number of entries
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     limit: u16,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -19,12 +19,12 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The most to show.
+    /// The highest number of entries.
     pub fn limit(self) -> usize {
         usize::from(self.limit)
     }
 
-    /// The items, as JSON under their name or as the table that `rows` makes; nothing where there are none.
+    /// Formats the items as JSON under `name`, or as the table that `rows` makes; empty if there are no items.
     pub fn text<T: Serialize>(
         self,
         name: &str,

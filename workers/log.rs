@@ -1,5 +1,5 @@
-//! Logs go to stderr: what a command prints is never mixed with them. No secret of the settings gets into them, whoever
-//! writes: also a library at its most talkative.
+//! The log. It goes to stderr, apart from a command's output. Secrets of the settings are masked in every line,
+//! including lines from libraries.
 
 use crate::failure::Failure;
 use base::config::{Environment, SecretValues};
@@ -15,23 +15,23 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 static SECRETS: OnceLock<SecretValues> = OnceLock::new();
 
-/// From now on these are masked in the log and in what a command says of its failure.
+/// Masks these secrets in the log and in error messages from now on.
 pub fn hide(secrets: SecretValues) {
-    // They are known once, when the settings have been read.
+    // Set once, after the settings are read.
     let _ = SECRETS.set(secrets);
 }
 
-/// `text` without secrets.
+/// `text` with masked secrets.
 pub fn masked(text: &str) -> String {
     SECRETS.get().map_or_else(|| text.to_owned(), |secrets| secrets.mask(text))
 }
 
-/// Whether a terminal may be given colours.
+/// False if the environment asks for output without colours.
 pub fn may_colour(env: &Environment) -> bool {
     env.get("NO_COLOR").is_none() && env.get("TERM") != Some("dumb")
 }
 
-/// Standard error, without secrets and with one line for each event. An event of the log is one write.
+/// Standard error with masked secrets. Each write is one event, and becomes one line.
 struct Masked;
 
 impl Write for Masked {
@@ -46,8 +46,8 @@ impl Write for Masked {
     }
 }
 
-/// The event with every line break within it escaped, so that no text from outside can pose as a line of the log. The
-/// library escapes the other control characters; ESC begins its own colours.
+/// Escapes the line breaks within an event, so that a text from outside cannot pose as a line of the log. The library
+/// escapes the other control characters, except ESC, which starts its own colours.
 fn one_line(event: &str) -> Cow<'_, str> {
     let (text, end) = event.strip_suffix('\n').map_or((event, ""), |text| (text, "\n"));
     let breaks = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
@@ -59,7 +59,7 @@ fn one_line(event: &str) -> Cow<'_, str> {
         match c {
             '\n' => line.push_str("\\n"),
             '\r' => line.push_str("\\r"),
-            // Also legal within the texts of JSON.
+            // These characters are legal within JSON strings, too.
             c if breaks(c) => line.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => line.push(c),
         }
@@ -68,7 +68,8 @@ fn one_line(event: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// Starts the log with `--log`, else TURNWHEEL_LOG, else RUST_LOG, else `default`; spans go to `otlp` as well.
+/// Starts the log with the filter of `--log`, else TURNWHEEL_LOG, else RUST_LOG, else `default`. Exports spans to
+/// `otlp`.
 pub fn start(
     flag: Option<&str>,
     json: bool,
@@ -80,11 +81,11 @@ pub fn start(
     let filter = EnvFilter::try_new(text).map_err(|error| {
         let hint =
             "give a level (`error`, `warn`, `info`, `debug`, `trace`) or levels by module: `info,turnwheel_engine::turn=debug`";
-        Failure::new(format!("the log filter `{text}` cannot be read: {error}"), hint)
+        Failure::new(format!("the log filter `{text}` is invalid: {error}"), hint)
     })?;
     let plain = !may_colour(env);
     match otlp {
-        // One filter for all: what is not logged costs nothing.
+        // One filter for all layers, so that disabled events cost nothing.
         None => tracing_subscriber::registry().with(filter).with(lines(json, plain)).init(),
         Some(otlp) => {
             tracing_subscriber::registry().with(otlp.layer()).with(lines(json, plain).with_filter(filter)).init();
@@ -93,12 +94,12 @@ pub fn start(
     Ok(())
 }
 
-/// The filter that somebody has asked for.
+/// The filter from the flag or the environment.
 fn filter<'a>(flag: Option<&'a str>, env: &'a Environment) -> Option<&'a str> {
     [flag, env.get("TURNWHEEL_LOG"), env.get("RUST_LOG")].into_iter().flatten().find(|text| !text.trim().is_empty())
 }
 
-/// The log as text, or as one JSON object a line.
+/// The layer that writes text, or one JSON object per line.
 fn lines<S>(json: bool, plain: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

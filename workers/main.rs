@@ -1,7 +1,11 @@
-//! `turnwheel`: parses the command line, reads the settings, and calls the library. Each group of commands has its file;
-//! [`roles`] has the processes, [`access`] is how the other commands reach a running system.
+//! The program `turnwheel`: parses the command line, reads the settings, and calls the library.
+//!
+//! Each group of commands has its own file. [`roles`] runs the long-lived processes (`dev`, `worker`, `scheduler`,
+//! `gateway`, `all`). The other commands reach a running system through [`access`]: directly on a cluster, or through
+//! the gateway of `turnwheel dev`. Their output goes through [`table`], [`screen`] (conversations), [`progress`] (runs)
+//! and [`report`] (files); [`failure`] prints errors with their hints.
 
-// The modules of a binary are nobody's interface.
+// A binary's modules have no outside users.
 #![allow(unreachable_pub)]
 
 mod access;
@@ -55,40 +59,42 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel dev                                   everything in one process, no servers needed
   turnwheel chat --agent sales                    talk to an agent of the running gateway
-  turnwheel send --session s1 --agent sales 你好   publish one message
-  turnwheel sessions show s1                      where a conversation stands
+  turnwheel send --session s1 --agent sales 你好   send one message
+  turnwheel sessions show s1                      show a conversation: status, timers, history
   turnwheel agents validate agents/               check agent files
-  turnwheel workflows run smart_router 帮我写段代码   run a workflow, and see how it goes
-  turnwheel dead list                             what was given up, and why
-  turnwheel doctor                                what is wrong here, and what to change
-  turnwheel --set worker.concurrency=64 worker    one more worker of a cluster
-  turnwheel chaos --minutes 1                     see that nothing is lost when everything is killed
+  turnwheel workflows run smart_router 帮我写段代码   run a workflow and watch its progress
+  turnwheel dead list                             list jobs that failed for good, with the reasons
+  turnwheel doctor                                find problems, and print how to fix them
+  turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
+  turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
+
+New here? Run `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`.
 
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
-Exit status: 0 done, 1 failed, 2 wrong use.";
+Exit status: 0 success, 1 failure, 2 wrong usage.";
 
-/// What every command takes, apart from its own.
+/// Heading of the options that every command accepts.
 const GLOBAL: &str = "Global options";
 
-// A turn is thousands of small allocations on many threads: this costs a fraction of what the system's allocator does.
+// A turn makes thousands of small allocations on many threads. jemalloc takes a fraction of the time.
 #[cfg(feature = "dist")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A durable workflow engine for conversational agents.
+/// A durable workflow engine for conversational agents
 #[derive(Debug, Parser)]
 #[command(name = "turnwheel", version, after_help = EXAMPLES)]
 struct Cli {
-    /// Settings file; else TURNWHEEL_CONFIG, else turnwheel.toml in the working directory
+    /// Settings file [default: TURNWHEEL_CONFIG, else turnwheel.toml in the working directory]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Log filter, such as `info` or `turnwheel=debug`; else TURNWHEEL_LOG, else RUST_LOG
+    /// Log filter, such as `info` or `turnwheel=debug` [default: TURNWHEEL_LOG, else RUST_LOG]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILTER")]
     log: Option<String>,
-    /// Log as JSON, one object a line
+    /// Log as JSON, one object per line
     #[arg(long, global = true, help_heading = GLOBAL)]
     log_json: bool,
-    /// Override one setting, such as `--set worker.concurrency=64`; may be repeated
+    /// Override one setting, such as `--set worker.concurrency=64`; repeatable
     #[arg(long = "set", global = true, help_heading = GLOBAL, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     #[command(subcommand)]
@@ -97,68 +103,68 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Everything in one process on the embedded backend; gateway on 127.0.0.1:8080
+    /// Run everything in one process, without servers: worker, scheduler, gateway and demo API
     #[command(after_help = examples::DEV)]
     Dev,
-    /// Run turns, as one process of a cluster; start more to scale
+    /// Run a worker, which executes turns, as one process of a cluster; start more to scale
     #[command(after_help = examples::WORKER)]
     Worker,
-    /// Fire timers, as one process of a cluster; a second one stands by
+    /// Run a scheduler, which publishes due timers, as one process of a cluster; a second one stands by
     #[command(after_help = examples::SCHEDULER)]
     Scheduler,
-    /// Serve HTTP, as one process of a cluster
+    /// Run a gateway, which serves HTTP and server-sent events, as one process of a cluster
     #[command(after_help = examples::GATEWAY)]
     Gateway,
-    /// Worker, scheduler and gateway in one process, on the cluster backend
+    /// Run worker, scheduler and gateway in one process, on the NATS and MongoDB of a cluster
     #[command(after_help = examples::ALL)]
     All,
-    /// Agent files into the store, and what is there
+    /// Apply, validate, list and show agents
     #[command(subcommand)]
     Agents(agents::Agents),
     /// Talk to an agent in the terminal, through a gateway
     Chat(chat::Chat),
-    /// Publish one message
+    /// Send one message to an agent
     Send(send::Send),
-    /// What answers for whom: models with their circuits, agents with their budgets
+    /// List models with their circuits, and agents with their budgets
     Models(models::ListModels),
-    /// Conversations: list, show, cancel, release, close
+    /// List, show, cancel, release and close conversations
     #[command(subcommand)]
     Sessions(sessions::Sessions),
-    /// Pending timers: list, cancel
+    /// List and cancel pending timers
     #[command(subcommand)]
     Timers(timers::Timers),
-    /// What agents answer from: add, list, search, remove
+    /// Add, list, search and remove the texts that agents answer from
     #[command(subcommand)]
     Knowledge(knowledge::Knowledge),
-    /// Workflows: list, show, run, validate, apply
+    /// Run, list, show, validate and apply workflows
     #[command(subcommand)]
     Workflows(workflows::Workflows),
-    /// Runs of workflows: list, show, cancel, resume, restart
+    /// List, show, cancel, resume and restart runs of workflows
     #[command(subcommand)]
     Runs(runs::Runs),
-    /// Jobs that were given up: list, show, replay
+    /// List, show and replay dead letters: jobs that failed for good
     #[command(subcommand)]
     Dead(dead::Dead),
-    /// Say what is wrong with servers, settings, agents and lanes, and what to change
+    /// Check servers, settings, agents and lanes, and print how to fix problems
     Doctor(doctor::Doctor),
     /// Measure throughput, latency, memory and recovery
     Bench(bench::Bench),
-    /// Print the effective settings and where each comes from
+    /// Print the effective settings and the source of each
     Config(config::Config),
-    /// Serve the demo API that the agents in agents/ call, as `dev` does
+    /// Serve the demo API that the agents in agents/ call (`dev` includes it)
     Demo(demo::Demo),
-    /// Print the completions of a shell
+    /// Print the completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
-        /// The shell
+        /// The shell to complete in
         shell: Shell,
     },
-    /// Try the guarantees: kill, pause and restart everything under load, then check that nothing is lost or twice
+    /// Test the guarantees: kill and pause everything under load, then check that nothing is lost or duplicated
     Chaos(chaos::Chaos),
 }
 
 impl Command {
-    /// The roles run for long and log what they do; the others speak only when something is wrong.
+    /// True for the long-running commands, which log their work. The others log only warnings.
     const fn is_role(&self) -> bool {
         self.role().is_some()
     }
@@ -178,7 +184,7 @@ impl Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Command::Completions { shell } = cli.command {
-        // Needs neither settings nor servers: a shell asks for it at its start.
+        // Needs neither settings nor servers: shells run this when they start.
         return completions(shell);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -189,7 +195,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     };
-    // A pending read of the terminal would hold an orderly end until the next key.
+    // A pending read of the terminal would delay an orderly shutdown until the next key.
     runtime.shutdown_background();
     code
 }
@@ -198,7 +204,7 @@ fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "turnwheel", &mut script);
     match std::io::stdout().write_all(&script) {
-        // A reader such as `head` has seen enough.
+        // A closed pipe is fine: a reader such as `head` has read enough.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             failure::report(&anyhow::Error::new(error).context("cannot write the completions"))
         }
@@ -208,9 +214,9 @@ fn completions(shell: Shell) -> ExitCode {
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
-    // A command says by itself what it waits for.
+    // The other commands print a notice themselves when they wait for servers.
     let default = match cli.command.is_role() {
-        // The client of NATS names servers by their ports; what it says is said by the queue as well.
+        // The NATS client names servers only by their ports, and the queue logs the same events.
         true => "info,async_nats=warn",
         false => "warn,cluster::nats=error,cluster::mongo=error",
     };

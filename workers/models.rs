@@ -1,4 +1,4 @@
-//! `turnwheel models`: which models answer for which agents, and what those may still use.
+//! `turnwheel models`: lists models with their circuits, and agents with their budgets.
 
 use crate::access::Access;
 use crate::table::{print, print_json, print_table, table};
@@ -12,15 +12,15 @@ use engine::model::circuit::CircuitState;
 const EXAMPLES: &str = "\
 Examples:
   turnwheel models
-  turnwheel models --json   circuits, agents with their budgets, stages that name models
+  turnwheel models --json   models with circuits, agents with budgets, stages that name models
 
-CIRCUIT says whether the process that was asked asks the model (`closed`), does not for a while (`open`), or tries it again
-(`half_open`); `-` where that process asks no models.";
+CIRCUIT is the state in the process that was asked: `closed` calls the model, `open` fails calls immediately after \
+repeated failures, `half_open` tries the model again, `-` means that this process calls no models.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ListModels {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +62,7 @@ fn show(list: ModelList) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The limits that there are.
+/// The agent's limits as text.
 fn budget(agent: &AgentSummary) -> String {
     let limits = [("turn", agent.budget.turn), ("session", agent.budget.session), ("day", agent.budget.day)];
     let set: Vec<_> = limits.into_iter().filter_map(|(name, most)| Some(format!("{name} {}", most?))).collect();

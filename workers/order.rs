@@ -1,4 +1,4 @@
-//! What every operator's command for a session can be told.
+//! The options and the output that all operators' commands for a session share.
 
 use crate::access::Access;
 use crate::table::{print, print_json};
@@ -10,19 +10,20 @@ use types::session::{Session, Status};
 
 #[derive(Debug, Args)]
 pub struct Given {
-    /// Why
+    /// Reason of the command; recorded with the session
     #[arg(long)]
     reason: Option<String>,
-    /// Who orders it
+    /// Who gives the command
     #[arg(long)]
     by: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Given {
-    /// Puts the command onto the session's lane, and prints its job's id; says so when it would change nothing. `name`: of the timers that it is about.
+    /// Publishes the command on the session's lane and prints the id of its job, or prints why it would change nothing.
+    /// `name` is the name of the timers to cancel.
     pub async fn order(
         self,
         access: &Access,
@@ -47,7 +48,7 @@ impl Given {
     }
 }
 
-/// Why the command would change nothing. A session that is unknown, or at work, gets the command.
+/// Returns the reason why the command would change nothing; `None` if the session is unknown or busy.
 async fn nothing_to_do(
     access: &Access,
     session_id: &str,
@@ -74,7 +75,7 @@ fn idle(session: &Session, command: Command, name: Option<&str>) -> Option<Strin
             Some(format!("nothing to cancel: {id} has no turn in progress and no timers"))
         }
         Command::Release if !waits && !transferred => {
-            Some(format!("nothing to release: {id} is `{status}`, and no flow of it waits for an answer"))
+            Some(format!("nothing to release: {id} is `{status}`, and none of its flows waits for an answer"))
         }
         Command::Close => session.closed_at.map(|at| format!("nothing to close: {id} is closed since {at}")),
         Command::CancelTimers => match name {

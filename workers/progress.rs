@@ -1,6 +1,5 @@
-//! What `workflows run` shows while a run goes on: stages as they begin and end, and the text of one of them at a time as it
-//! streams; what others say meanwhile waits until that one has ended. Pure: what goes in is an event, what comes out is the
-//! text to write.
+//! The progress that `workflows run` shows: starts and ends of stages, and the streamed text of one stage at a time.
+//! Text of other stages waits until that stage has ended. Pure: takes events, returns the text to write.
 
 use crate::table::{one_line, printable};
 use engine::workflow::orchestration::event::{RunEvent, RunEventType};
@@ -12,24 +11,24 @@ const DIM: &str = "\u{1b}[2m";
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
-/// Before each line of a model's text.
+/// Prefix of each line of a model's text.
 const MARGIN: &str = "  │ ";
-/// How much of a tool's result is shown.
+/// Number of characters of a tool's result that are shown.
 const RESULT: usize = 120;
 
-/// See the module.
+/// The state of the display.
 #[derive(Debug, Default)]
 pub struct Progress {
     colour: bool,
-    /// When a stage was begun, by its path.
+    /// Start time of each running stage, by path.
     begun: HashMap<String, Instant>,
-    /// Whose text is shown as it comes, and whether its line is open.
+    /// Path of the stage whose text is being shown, and whether its last line is unfinished.
     live: Option<(String, bool)>,
-    /// What others have said meanwhile, in the order of their beginning.
+    /// Texts of other stages, in the order of their start.
     waiting: Vec<Waiting>,
-    /// Answers that come in pieces, by their step: the stream of the pieces. The whole one says nothing new.
+    /// Streams of the answers that arrive in chunks, by step. Their whole texts are not shown again.
     streams: HashMap<String, String>,
-    /// Repeats are dropped by their id.
+    /// Ids of the events seen so far, to drop repeats.
     seen: HashSet<String>,
 }
 
@@ -41,12 +40,12 @@ struct Waiting {
 }
 
 impl Progress {
-    /// With or without colours.
+    /// Creates a display with or without colours.
     pub fn new(colour: bool) -> Self {
         Self { colour, ..Self::default() }
     }
 
-    /// What to write for an event that came at `now`.
+    /// Returns the text to write for an event that arrived at `now`.
     pub fn event(&mut self, event: &RunEvent, now: Instant) -> String {
         if !self.seen.insert(event.event_id.clone()) {
             return String::new();
@@ -80,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// What still waits, when nothing more comes.
+    /// Returns the texts that still wait, after the last event.
     pub fn rest(&mut self) -> String {
         let mut out = self.close();
         self.live = None;
@@ -103,8 +102,9 @@ impl Progress {
                     (false, true) => String::new(),
                     (_, false) => MARGIN.to_owned(),
                 };
-                // What was said of it before does not count.
-                let note = if anew { format!("{}\n{MARGIN}", self.paint(DIM, "… anew:")) } else { String::new() };
+                // The text of this step so far is discarded.
+                let note =
+                    if anew { format!("{}\n{MARGIN}", self.paint(DIM, "… starts over:")) } else { String::new() };
                 self.live = Some((path, true));
                 format!("{again}{note}{shown}")
             }
@@ -124,7 +124,7 @@ impl Progress {
         }
     }
 
-    /// An answer is whole, or a tool has a result.
+    /// Handles a completed answer, or the result of a tool.
     fn step(&mut self, event: &RunEvent) -> String {
         let Some(snapshot) = &event.snapshot else { return String::new() };
         let (path, content) = (event.path.as_str(), printable(&snapshot.content));
@@ -156,7 +156,7 @@ impl Progress {
         out
     }
 
-    /// The text that is shown has ended: those that wait come up to the first that has not.
+    /// Ends the shown text. Then the waiting texts follow, up to the first unfinished one.
     fn ended(&mut self) -> String {
         let mut out = self.close();
         self.live = None;
@@ -184,7 +184,7 @@ impl Progress {
         format!("{}\n", self.paint(DIM, &format!("  {path}")))
     }
 
-    /// A line of its own, also in the midst of a text.
+    /// Writes a line of its own, even within a text.
     fn line(&mut self, text: &str) -> String {
         let closed = self.close();
         format!("{closed}{text}\n")
@@ -205,7 +205,7 @@ impl Progress {
     }
 }
 
-/// As people say it: `340ms`, `1.2s`, `2m 5s`.
+/// A duration for people: `340ms`, `1.2s`, `2m 5s`.
 pub fn took(time: Duration) -> String {
     match time {
         time if time < Duration::from_secs(1) => format!("{}ms", time.as_millis()),
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Event ids are counted: each event is one of its own.
+    /// Each event gets a new id.
     struct Run(Progress, u32, Instant);
 
     impl Run {
@@ -320,7 +320,7 @@ mod tests {
             run.end("a", "甲"),
             run.end("b", "乙"),
         ];
-        assert_eq!(out.concat(), "  a\n  │ 甲的一\n  │ … anew:\n  │ 甲\n  b\n  │ 乙\n");
+        assert_eq!(out.concat(), "  a\n  │ 甲的一\n  │ … starts over:\n  │ 甲\n  b\n  │ 乙\n");
     }
 
     #[test]

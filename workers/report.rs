@@ -1,18 +1,18 @@
-//! What came of files: told one after the other to people, all at once to programs.
+//! The results for agent and workflow files: one after the other as text, or all together as JSON.
 
 use crate::table::{print, print_json, printable};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What the files should hold.
+/// The kind of files.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// `agent` or `workflow`.
     pub noun: &'static str,
-    /// The field of its id.
+    /// The JSON field of its id.
     pub key: &'static str,
-    /// Checks a file.
+    /// The command that checks a file of this kind.
     pub command: &'static str,
 }
 
@@ -21,54 +21,54 @@ pub const AGENT: Kind = Kind { noun: "agent", key: "agent_id", command: "turnwhe
 /// Workflow files.
 pub const WORKFLOW: Kind = Kind { noun: "workflow", key: "workflow_id", command: "turnwheel workflows validate" };
 
-/// What came of one file.
+/// The result for one file.
 #[derive(Debug, Default)]
 pub struct FileReport {
     path: String,
-    /// Its id and hash, when it holds what it should.
+    /// Id and hash, if the file is valid.
     found: Option<(String, String)>,
-    /// The store has it now and did not have it before; only where it was applied.
+    /// Whether applying the file changed the store; `None` if it was only checked.
     changed: Option<bool>,
-    /// The same of what it answers from; only of agents.
+    /// Whether applying changed the agent's knowledge; `None` for workflows.
     knowledge_changed: Option<bool>,
     warnings: Vec<String>,
     problem: Option<String>,
-    /// It is not there, or nobody may read it.
+    /// The file is missing or not readable.
     unread: bool,
 }
 
 impl FileReport {
-    /// A file that has been read.
+    /// A report without a result yet.
     pub fn of(path: &Path) -> Self {
         Self { path: path.display().to_string(), ..Self::default() }
     }
 
-    /// What is odd in it.
+    /// Adds the warnings.
     pub fn odd(self, warnings: &[impl ToString]) -> Self {
         Self { warnings: warnings.iter().map(ToString::to_string).collect(), ..self }
     }
 
-    /// It holds what it should.
+    /// The file is valid.
     pub fn valid(self, id: &str, hash: &str) -> Self {
         Self { found: Some((id.to_owned(), hash.to_owned())), ..self }
     }
 
-    /// The store has it now; `changed` when that is new.
+    /// The file was applied; `changed` if that changed the store.
     pub fn applied(self, changed: bool) -> Self {
         Self { changed: Some(changed), ..self }
     }
 
-    /// The store has what it answers from now; `changed` when that is new.
+    /// The agent's knowledge was applied; `changed` if that changed the store.
     pub fn with_knowledge(self, changed: bool) -> Self {
         Self { knowledge_changed: Some(changed), ..self }
     }
 
-    /// It is not what it should be, or nobody takes it.
+    /// The file is invalid, or was refused.
     pub fn refused(self, problem: &impl ToString) -> Self {
         Self { problem: Some(problem.to_string()), ..self }
     }
 
-    /// It could not even be read.
+    /// The file could not be read.
     pub fn unread(self, problem: &impl ToString) -> Self {
         Self { unread: true, ..self.refused(problem) }
     }
@@ -78,8 +78,8 @@ impl FileReport {
         if let Some(problem) = &self.problem {
             let problem = problem.replace('\n', "\n  ");
             let hint = match self.unread {
-                true => "name a file or a folder that is there, and may be read".to_owned(),
-                false => format!("correct it and check it with `{} {path}`", kind.command),
+                true => "give a file or folder that exists and is readable".to_owned(),
+                false => format!("correct the file, and check it with `{} {path}`", kind.command),
             };
             return format!("✗ {path}: {problem}\n  hint: {hint}");
         }
@@ -109,7 +109,7 @@ impl FileReport {
     }
 }
 
-/// See the module.
+/// Prints the results of all files.
 #[derive(Debug)]
 pub struct Report {
     kind: Kind,
@@ -118,12 +118,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing is told yet.
+    /// Creates a report without files.
     pub fn new(kind: Kind, json: bool) -> Self {
         Self { kind, json, files: Vec::new() }
     }
 
-    /// One more file.
+    /// Adds a file, and prints its result if the output is text.
     pub fn tell(&mut self, file: FileReport) {
         if !self.json {
             for warning in &file.warnings {
@@ -134,7 +134,7 @@ impl Report {
         self.files.push(file);
     }
 
-    /// All are told: a failure if one was refused.
+    /// Ends the report. Exit status 1 if a file was refused.
     pub fn end(self) -> anyhow::Result<ExitCode> {
         if self.json {
             let files: Vec<Value> = self.files.iter().map(|file| file.json(self.kind)).collect();
@@ -144,7 +144,7 @@ impl Report {
         if bad == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        eprintln!("error: {bad} of the files {} no {}", if bad == 1 { "is" } else { "are" }, self.kind.noun);
+        eprintln!("error: {bad} of the files {} not a valid {}", if bad == 1 { "is" } else { "are" }, self.kind.noun);
         Ok(ExitCode::FAILURE)
     }
 }

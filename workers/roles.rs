@@ -1,4 +1,4 @@
-//! The process roles: open what is configured, run until a signal, drain.
+//! The roles of a process: opens the configured backend, runs until a signal, then drains.
 
 use crate::signals::Signals;
 use anyhow::Context;
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use turnwheel::Engine;
 
-/// How long what runs beside an engine may take to end.
+/// How long the other tasks of the process may take to end.
 const END: Duration = Duration::from_secs(5);
 
-/// Which parts a process runs.
+/// The roles that a process runs.
 #[derive(Clone, Copy, Default)]
 struct Parts {
     worker: bool,
@@ -26,13 +26,13 @@ struct Parts {
     gateway: bool,
 }
 
-/// Everything in one process on the embedded backend, with the demo API and agents applied as their files change.
+/// Runs everything in one process on the embedded backend, with the demo API; applies agent files when they change.
 pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     settings.backend = Backend::Embedded;
-    // The demo API and whatever else a developer tries listen here.
+    // The demo API, and other servers of a developer, listen on this machine.
     settings.http.allow_private.extend(["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()]);
     std::fs::create_dir_all(&settings.data_dir)
-        .with_context(|| format!("cannot make the folder data_dir = {}", settings.data_dir.display()))?;
+        .with_context(|| format!("cannot create the folder data_dir = {}", settings.data_dir.display()))?;
     let mut signals = Signals::listen()?;
     let engine = Engine::builder(settings).open().await?;
     let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
@@ -48,22 +48,22 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     ended
 }
 
-/// The three roles of a cluster together.
+/// Runs worker, scheduler and gateway of a cluster in one process.
 pub async fn all(settings: Settings) -> anyhow::Result<()> {
     cluster(settings, Parts { worker: true, scheduler: true, gateway: true }).await
 }
 
-/// Runs turns.
+/// Runs a worker.
 pub async fn worker(settings: Settings) -> anyhow::Result<()> {
     cluster(settings, Parts { worker: true, ..Parts::default() }).await
 }
 
-/// Leads or stands by for the timers.
+/// Runs a scheduler.
 pub async fn scheduler(settings: Settings) -> anyhow::Result<()> {
     cluster(settings, Parts { scheduler: true, ..Parts::default() }).await
 }
 
-/// Serves HTTP.
+/// Runs a gateway.
 pub async fn gateway(settings: Settings) -> anyhow::Result<()> {
     cluster(settings, Parts { gateway: true, ..Parts::default() }).await
 }
@@ -71,11 +71,12 @@ pub async fn gateway(settings: Settings) -> anyhow::Result<()> {
 async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     if settings.backend == Backend::Embedded {
         anyhow::bail!(
-            "`backend = \"embedded\"` is one process only; start it with `turnwheel dev`, or set `backend = \"cluster\"`"
+            "`backend = \"embedded\"` allows only one process; start it with `turnwheel dev`, or set \
+             `backend = \"cluster\"`"
         );
     }
     let mut signals = Signals::listen()?;
-    // A signal ends the wait for servers that are away.
+    // A signal ends the wait for unreachable servers.
     let engine = tokio::select! {
         engine = Box::pin(Engine::builder(settings).open()) => engine?,
         () = signals.next() => return Ok(()),
@@ -86,7 +87,7 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     Box::pin(run(&engine, parts, &mut signals)).await
 }
 
-/// Runs the parts until a signal, or until one of them fails.
+/// Runs the roles until a signal, or until one of them fails.
 async fn run(engine: &Engine, parts: Parts, signals: &mut Signals) -> anyhow::Result<()> {
     if parts.gateway {
         engine.start_gateway().await?;
@@ -101,32 +102,32 @@ async fn run(engine: &Engine, parts: Parts, signals: &mut Signals) -> anyhow::Re
         engine.start_worker()?;
     }
     tokio::select! {
-        () = signals.next() => info!("stopping; a second signal stops at once"),
-        () = engine.stopping() => warn!("stopping, since a part of the process has failed"),
+        () = signals.next() => info!("stopping; a second signal stops immediately"),
+        () = engine.stopping() => warn!("stopping because a part of the process failed"),
     }
-    // Without its backend nothing in hand can come to its end: another process goes on with it, or this one anew.
+    // Without its backend no turn can commit. Another process continues the turns, or this one after a restart.
     if !engine.is_broken() {
         tokio::select! {
             _ = engine.stop() => {}
-            () = signals.next() => warn!("stopped at once; what was in hand comes again after the ack wait"),
+            () = signals.next() => warn!("forced shutdown; running turns will be redelivered after the ack wait"),
         }
     }
     engine.failure().map_or(Ok(()), |problem| Err(anyhow::anyhow!(problem)))
 }
 
-/// The demo API alone.
+/// Runs only the demo API.
 pub async fn demo(listen: SocketAddr) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen)
         .await
-        .with_context(|| format!("cannot listen on {listen}; name another address with --listen"))?;
+        .with_context(|| format!("cannot listen on {listen}; choose another address with --listen"))?;
     crate::table::print(format!("demo API on http://{}", listener.local_addr()?));
     let (stop, mut signals) = (CancellationToken::new(), Signals::listen()?);
     let mut served = pin!(demo::serve(listener, stop.clone()));
     tokio::select! {
-        ended = &mut served => return ended.context("the demo API has ended"),
+        ended = &mut served => return ended.context("the demo API failed"),
         () = signals.next() => stop.cancel(),
     }
-    // A client that does not hang up must not hold the process.
+    // A client that keeps its connection open must not keep the process alive.
     let _ = tokio::time::timeout(END, served).await;
     Ok(())
 }
@@ -135,18 +136,18 @@ async fn serve_demo(tasks: &Tasks) {
     let address = SocketAddr::from(([127, 0, 0, 1], demo::PORT));
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
-        Err(error) => return warn!("the demo API does not start on {address}: {error}"),
+        Err(error) => return warn!("cannot start the demo API on {address}: {error}"),
     };
     info!("demo API on http://{address}");
     let stop = tasks.stop_token();
     tasks.spawn("demo", OnPanic::Log, async move {
         if let Err(error) = demo::serve(listener, stop).await {
-            warn!("the demo API has ended: {error}");
+            warn!("the demo API failed: {error}");
         }
     });
 }
 
-/// `<data_dir>/dev.json`: how the commands find the running `dev`.
+/// The file `<data_dir>/dev.json`, by which other commands find the running `dev`.
 struct DevMarker {
     path: PathBuf,
 }
@@ -165,7 +166,7 @@ impl DevMarker {
 
 impl Drop for DevMarker {
     fn drop(&mut self) {
-        // A marker that stays behind is harmless: the commands ask the gateway before they believe it.
+        // A marker that remains is harmless: commands check that the gateway responds.
         let _ = std::fs::remove_file(&self.path);
     }
 }

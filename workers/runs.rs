@@ -1,4 +1,4 @@
-//! `turnwheel runs`: the operators' view of runs, and their commands.
+//! `turnwheel runs`: lists, shows, cancels, resumes and restarts runs.
 
 use crate::access::Access;
 use crate::listing::Listing;
@@ -19,10 +19,10 @@ use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel runs list --status failed                 what failed, newest first
-  turnwheel runs show RUN                             its stages, what they took, and its output
-  turnwheel runs resume RUN                           go on where it failed
-  turnwheel runs restart RUN --from summary           repeat it from a stage on, as a new run";
+  turnwheel runs list --status failed                 list failed runs, newest first
+  turnwheel runs show RUN                             show its stages, times, tokens and output
+  turnwheel runs resume RUN                           continue at the failed stage
+  turnwheel runs restart RUN --from summary           repeat it from a stage, as a new run";
 
 const LIST: &str = "\
 Examples:
@@ -33,58 +33,58 @@ Examples:
 const SHOW: &str = "\
 Examples:
   turnwheel runs show RUN
-  turnwheel runs show RUN --watch      as it goes on, until Ctrl-C
-  turnwheel runs show RUN --json       with whole inputs and outputs";
+  turnwheel runs show RUN --watch      show it again whenever it changes, until Ctrl-C
+  turnwheel runs show RUN --json       with complete inputs and outputs";
 
 const CANCEL: &str = "\
 Examples:
   turnwheel runs cancel RUN
   turnwheel runs cancel RUN --reason 'wrong question' --by li
 
-Ends the run at once; what its stages have recorded stays, so that `resume` can go on from there.";
+The run ends immediately. Its recorded stages are kept, so that `resume` can continue from there.";
 
 const RESUME: &str = "\
 Examples:
   turnwheel runs resume RUN
 
-A failed or cancelled run goes on under its own id. Stages that are done are not run again; the one that failed is.";
+A failed or cancelled run continues under its own id. Completed stages do not run again, the failed stage does.";
 
 const RESTART: &str = "\
 Examples:
   turnwheel runs restart RUN --from summary
   turnwheel runs restart RUN --from 'outer_loop[2]/parallel_result'
 
-What comes before the stage counts as it was; it and what follows run again, in a new run whose id is printed.";
+Earlier stages keep their output. The given stage and all later ones run again in a new run, whose id is printed.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Runs {
-    /// Runs, newest first
+    /// List runs, newest first
     #[command(after_help = LIST)]
     List(List),
-    /// One run: its stages and its output
+    /// Show a run with its stages and its output
     #[command(after_help = SHOW)]
     Show(Show),
-    /// End a run
+    /// Cancel a run
     #[command(after_help = CANCEL)]
     Cancel(Cancel),
-    /// Let a failed or cancelled run go on
+    /// Continue a failed or cancelled run
     #[command(after_help = RESUME)]
     Resume(Ordered),
-    /// Repeat a run from a stage on, as a new run
+    /// Repeat a run from a stage, as a new run
     #[command(after_help = RESTART)]
     Restart(Restart),
 }
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those of this workflow
+    /// Only runs of this workflow
     #[arg(long, value_parser = crate::id)]
     workflow: Option<String>,
-    /// Only those in this status
+    /// Only runs in this status
     #[arg(long, value_parser = status)]
     status: Option<RunStatus>,
-    /// Only those that this session asked for
+    /// Only runs that belong to this session
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
     #[command(flatten)]
@@ -93,10 +93,10 @@ pub struct List {
 
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The run
+    /// Id of the run
     #[arg(value_parser = crate::id)]
     run: String,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -105,20 +105,20 @@ pub struct Show {
 
 #[derive(Debug, Args)]
 pub struct Ordered {
-    /// The run
+    /// Id of the run
     #[arg(value_parser = crate::id)]
     run: String,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Cancel {
-    /// Why
+    /// Reason of the cancellation
     #[arg(long)]
     reason: Option<String>,
-    /// Who orders it
+    /// Who cancels the run
     #[arg(long)]
     by: Option<String>,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub struct Cancel {
 
 #[derive(Debug, Args)]
 pub struct Restart {
-    /// The stage, as `show` names it
+    /// Path of the stage, as `show` prints it
     #[arg(long, value_name = "STAGE")]
     from: String,
     #[command(flatten)]
@@ -136,7 +136,7 @@ pub struct Restart {
 
 fn status(text: &str) -> Result<RunStatus, String> {
     serde_json::from_value(text.into())
-        .map_err(|_| "one of pending, running, waiting, completed, failed, cancelled".to_owned())
+        .map_err(|_| "must be one of pending, running, waiting, completed, failed, cancelled".to_owned())
 }
 
 impl Runs {
@@ -197,7 +197,7 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
     }
 }
 
-/// A run in lines.
+/// Formats a run as lines.
 fn describe(details: &RunDetails, now: Timestamp) -> String {
     let RunDetails { run, timeline } = details;
     let mut lines = head(run, now);
@@ -242,7 +242,7 @@ fn stages(timeline: &[TimelineEntry], run: &RunRecord) -> String {
     for stage in timeline {
         let tries = if stage.attempt > 1 { format!(" (attempt {})", stage.attempt) } else { String::new() };
         let status = match stage.status {
-            // What the end of its run has broken off.
+            // The run ended before this stage did.
             StageStatus::Running => run.status.as_str(),
             StageStatus::Completed => "completed",
             StageStatus::Failed => "failed",

@@ -1,6 +1,6 @@
-//! What `chat` and `send --wait` show: each reply as it comes, the status as it changes. On a terminal the status is one
-//! line, rewritten in place, and a text that comes in pieces grows as they come; elsewhere every change is a line of its own,
-//! without control characters, and texts are whole. Pure: what goes in is a notice, what comes out is the text to write.
+//! The display of `chat` and `send --wait`: each reply when it arrives, and each change of the status. On a terminal
+//! the status is one line that is overwritten, and streamed texts grow. Elsewhere every change is a line of its own,
+//! without control characters, and texts are whole. Pure: takes notices, returns the text to write.
 
 use crate::feed::Notice;
 use crate::table::printable;
@@ -9,42 +9,42 @@ use types::event::{Event, Reply, ReplyKind, StatusEvent};
 use types::session::Status;
 use types::texts::{Shown, Texts};
 
-/// Back to the begin of the line, and clear it.
+/// Control sequence: moves the cursor to the start of the line and clears it.
 const CLEAR: &str = "\r\u{1b}[2K";
 const DIM: &str = "\u{1b}[2m";
 const PLAIN: &str = "\u{1b}[0m";
 
-/// See the module.
+/// The state of the display.
 #[derive(Debug, Default)]
 pub struct Screen {
-    /// Lines can be rewritten.
+    /// Lines can be overwritten.
     terminal: bool,
     /// Colours may be used.
     colour: bool,
-    /// Stands where the user types.
+    /// Prompt at which the user types.
     prompt: &'static str,
-    /// Agents' names by id.
+    /// Names of agents, by id.
     names: BTreeMap<String, String>,
-    /// The status line that stands on the screen.
+    /// The status line that is on the screen now.
     live: Option<String>,
-    /// Which replies to show, and which are repeats.
+    /// Tracks which replies to show and which are repeats.
     texts: Texts,
-    /// The cursor stands at the end of a text that grows.
+    /// The cursor is at the end of a growing text.
     growing: bool,
 }
 
 impl Screen {
-    /// A screen of plain lines, which calls agents by their names.
+    /// A display of plain lines, which shows agents by their names.
     pub fn plain(names: BTreeMap<String, String>) -> Self {
         Self { names, ..Self::default() }
     }
 
-    /// The same on a terminal, with `prompt` where the user types.
+    /// Turns it into a display on a terminal, with a prompt for the user.
     pub fn on_terminal(self, colour: bool, prompt: &'static str) -> Self {
         Self { terminal: true, colour, prompt, ..self }
     }
 
-    /// What to write for a notice.
+    /// Returns the text to write for a notice.
     pub fn notice(&mut self, notice: &Notice) -> String {
         match notice {
             Notice::Event(event) => match event.as_ref() {
@@ -58,13 +58,13 @@ impl Screen {
         }
     }
 
-    /// A line beside the conversation.
+    /// Returns a line that is not part of the conversation.
     pub fn line(&mut self, text: &str) -> String {
         let end = self.void(false);
         format!("{end}{}", self.above(&self.dim(&printable(text))))
     }
 
-    /// The place where the user types, when nothing is under way.
+    /// The user's prompt, if no turn is in progress.
     pub fn ask(&self) -> String {
         if self.terminal && self.live.is_none() && !self.growing {
             format!("{CLEAR}{}", self.prompt)
@@ -79,7 +79,7 @@ impl Screen {
             Shown::Nothing => String::new(),
             Shown::Begins { .. } | Shown::GoesOn if !self.terminal => String::new(),
             Shown::GoesOn if self.growing => piece,
-            // Something else was written meanwhile.
+            // Another line was written in between.
             Shown::GoesOn => {
                 let so_far = printable(self.texts.open().unwrap_or_default());
                 self.grow(&format!("{} {so_far}", self.label(reply, ReplyKind::Final)))
@@ -101,24 +101,24 @@ impl Screen {
         }
     }
 
-    /// Who says something, and what it is.
+    /// The speaker and the kind of the reply.
     fn label(&self, reply: &Reply, kind: ReplyKind) -> String {
         let human = reply.metadata.get("by").and_then(|by| by.as_str()).filter(|_| reply.kind == ReplyKind::Handoff);
         let agent = self.names.get(&reply.agent_id).filter(|name| !name.is_empty()).unwrap_or(&reply.agent_id);
         printable(&format!("{} [{}]", human.unwrap_or(agent), kind.as_str()))
     }
 
-    /// Writes the beginning of a text; more of it comes at the cursor.
+    /// Writes the start of a text that will grow.
     fn grow(&mut self, text: &str) -> String {
         self.growing = true;
         format!("{CLEAR}{text}")
     }
 
-    /// Says that the text above does not count, if it does not.
+    /// Ends a growing text. If another text replaces it (`anew`), marks it as discarded.
     fn void(&mut self, anew: bool) -> String {
         let end = if std::mem::take(&mut self.growing) { "\n" } else { "" };
         if anew {
-            format!("{end}{CLEAR}{}\n", self.dim("↺ 以上作废，重新开始 begins anew"))
+            format!("{end}{CLEAR}{}\n", self.dim("↺ 以上作废，重新开始 starts over"))
         } else {
             end.to_owned()
         }
@@ -130,7 +130,7 @@ impl Screen {
                 self.texts.close();
                 self.void(false)
             }
-            // It comes below the text when that is whole.
+            // The status appears below the text when the text is complete.
             _ if self.growing => {
                 self.live = self.passing(event.status);
                 return String::new();
@@ -154,7 +154,7 @@ impl Screen {
         }
     }
 
-    /// The line of a status that another one follows.
+    /// The line of a status that other statuses follow.
     fn passing(&self, status: Status) -> Option<String> {
         let label = match status {
             Status::Acknowledged => "已接收 acknowledged",
@@ -165,7 +165,7 @@ impl Screen {
         Some(self.dim(&format!("… {label}")))
     }
 
-    /// Writes above what stands in the last line, and puts that back.
+    /// Writes above the last line, and then the last line again.
     fn above(&self, text: &str) -> String {
         if !self.terminal {
             return format!("{text}\n");
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_text_that_begins_anew_says_so_and_goes_on_below_what_came_between() {
         let mut screen = screen(true);
-        let anew = format!("\n{CLEAR}{DIM}↺ 以上作废，重新开始 begins anew{PLAIN}\n");
+        let anew = format!("\n{CLEAR}{DIM}↺ 以上作废，重新开始 starts over{PLAIN}\n");
         assert_eq!(screen.notice(&piece("a", 0, "你", None)), format!("{CLEAR}小智 [final] 你"));
         let again = screen.notice(&piece("b", 0, "您", Some("a")));
         assert_eq!(again, format!("{anew}{CLEAR}小智 [final] 您"));

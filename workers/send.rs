@@ -1,4 +1,4 @@
-//! `turnwheel send`: publishes one message.
+//! `turnwheel send`: sends one message to an agent.
 
 use crate::access::Access;
 use crate::chat::follow_new;
@@ -19,38 +19,38 @@ use types::event::{Event, Reply, ReplyKind};
 const EXAMPLES: &str = "\
 Examples:
   turnwheel send --session s1 --agent sales 你好
-  turnwheel send --session s1 --wait '查一下订单 A1001'    print the replies, too
+  turnwheel send --session s1 --wait '查一下订单 A1001'    wait, and print the replies
   turnwheel send --session s1 --wait --json 你好         {job_id, session_id, replies}
   turnwheel send --session s1 --job-id m-7 你好          sent twice, it is one turn";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Send {
-    /// The session; a new one begins with this message
+    /// Id of the session; a new session starts with this message
     #[arg(long, value_parser = crate::id)]
     session: String,
-    /// The agent; needed with a session's first message
+    /// Id of the agent; required in a session's first message
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
-    /// The message's id: the same id again is no second turn
+    /// Id of the message; a repeat with the same id is not a second turn
     #[arg(long, value_parser = crate::dotted_id)]
     job_id: Option<String>,
-    /// The user
+    /// Id of the user
     #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
-    /// The channel that replies go to
+    /// Channel that receives the replies
     #[arg(long, value_parser = crate::id)]
     channel: Option<String>,
-    /// Wait for the end of the turn, and print its replies
+    /// Wait for the end of the turn and print its replies
     #[arg(long)]
     wait: bool,
-    /// As JSON: the message's id; with --wait the replies, too, when the turn has ended
+    /// Print JSON: the message's id; with --wait after the turn, and with its replies
     #[arg(long)]
     json: bool,
     /// How long to wait
     #[arg(long, default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
-    /// The words
+    /// The text of the message
     #[arg(required = true)]
     text: Vec<String>,
 }
@@ -86,12 +86,12 @@ impl Send {
         }
     }
 
-    /// Prints what came when the turn has ended, also in a failure.
+    /// Prints the replies when the turn has ended, or when waiting for it has failed.
     async fn collect(&self, access: &Access, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
         let mut replies: Vec<Reply> = Vec::new();
         let waited = wait(access, &accepted, self.timeout, tasks, |notice| {
             let Notice::Event(event) = notice else { return };
-            // A channel drops repeats by their id; the final text has all its chunks.
+            // Repeats have the same id. The final text contains its chunks.
             if let Event::Reply(reply) = event.as_ref()
                 && reply.turn_id == accepted.job_id
                 && reply.kind != ReplyKind::Chunk
@@ -107,7 +107,7 @@ impl Send {
     }
 }
 
-/// Hands what is published to `show` until the turn of the message has ended.
+/// Calls `show` with every notice until the turn of the message has ended.
 async fn wait(
     access: &Access,
     accepted: &Accepted,
@@ -116,12 +116,12 @@ async fn wait(
     show: impl FnMut(&Notice),
 ) -> anyhow::Result<()> {
     let (session_id, turn_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
-    // From the beginning: a repeat under a known id finds its answer, too.
+    // From the first stored event: a message that was sent before has its replies there.
     let mut feed = follow_new(access, session_id, tasks).await?;
     Awaited { access, session_id, turn_id, limit }.until_end(&mut feed, show).await
 }
 
-/// Replies of the turn to stdout; what concerns the connection to stderr.
+/// Prints the turn's replies to stdout, and problems of the connection to stderr.
 fn show(screen: &mut Screen, notice: &Notice, turn_id: &str) {
     match notice {
         Notice::Event(event) => {

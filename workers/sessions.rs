@@ -1,4 +1,4 @@
-//! `turnwheel sessions`: the operators' view of conversations, and their commands.
+//! `turnwheel sessions`: lists, shows, cancels, releases and closes conversations.
 
 use crate::access::Access;
 use crate::failure::Failure;
@@ -20,21 +20,21 @@ use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel sessions list --status transferred
-  turnwheel sessions show s1
-  turnwheel sessions cancel s1 --reason 'wrong order' --by li";
+  turnwheel sessions list --status transferred                 conversations that humans handle
+  turnwheel sessions show s1                                   status, timers, last messages
+  turnwheel sessions cancel s1 --reason 'wrong order' --by li  end its running turn";
 
 const LIST: &str = "\
 Examples:
   turnwheel sessions list                                    last changed first
-  turnwheel sessions list --status transferred --watch       whom humans have, as it changes
+  turnwheel sessions list --status transferred --watch       conversations that humans handle, live
   turnwheel sessions list --agent sales --limit 200 --json";
 
 const SHOW: &str = "\
 Examples:
   turnwheel sessions show s1
   turnwheel sessions show s1 --watch
-  turnwheel sessions show s1 --steps      its last turns: models, actions, what failed
+  turnwheel sessions show s1 --steps      its last turns: model calls, actions, failures
   turnwheel sessions show s1 --json";
 
 const CANCEL: &str = "\
@@ -42,53 +42,53 @@ Examples:
   turnwheel sessions cancel s1
   turnwheel sessions cancel s1 --reason 'wrong order' --by li
 
-Ends the turn that runs at once, and gives up all that stands before the command in the session's lane; its timers go. An \
-action that has begun may have its effect. The user's next message is answered as usual.";
+The running turn ends immediately, as does every turn before the command in the session's lane. Timers are cancelled. \
+An action that has started may still take effect. The agent handles the user's next message as usual.";
 
 const RELEASE: &str = "\
 Examples:
-  turnwheel sessions release s1 --by li      the agent answers again
+  turnwheel sessions release s1 --by li      the agent replies again
 
-A flow that waits for the user's answer is left as well, and so it is by `cancel` and `close`.";
+The session also leaves a flow that waits for the user's answer; `cancel` and `close` do the same.";
 
 const CLOSE: &str = "\
 Examples:
   turnwheel sessions close s1 --reason solved
 
-Timers go. The user's next message opens the conversation again.";
+Its timers are cancelled. The user's next message opens the conversation again.";
 
-/// How many entries of the conversation are shown, or turns.
+/// Number of history entries or turns that are shown.
 const SHOWN: usize = 10;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Sessions {
-    /// Sessions, last changed first
+    /// List sessions, last changed first
     #[command(after_help = LIST)]
     List(List),
-    /// One session: status, timers, the last of the conversation
+    /// Show a session: status, timers, last messages
     #[command(after_help = SHOW)]
     Show(Show),
-    /// Give up what the session is doing
+    /// Cancel a session's running turn and timers
     #[command(after_help = CANCEL)]
     Cancel(Ordered),
-    /// Take the conversation back from the human, or out of a flow that waits
+    /// Release a conversation from a human, or from a flow that waits for an answer
     #[command(after_help = RELEASE)]
     Release(Ordered),
-    /// Close the conversation
+    /// Close a conversation
     #[command(after_help = CLOSE)]
     Close(Ordered),
 }
 
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The session
+    /// Id of the session
     #[arg(value_parser = crate::id)]
     id: String,
-    /// The whole document as JSON; with `--steps` the turns
+    /// Print the whole session as JSON; with `--steps` the turns
     #[arg(long)]
     json: bool,
-    /// The last turns with the steps of each
+    /// Show the last turns with their steps
     #[arg(long)]
     steps: bool,
     #[command(flatten)]
@@ -97,10 +97,10 @@ pub struct Show {
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those in this status
+    /// Only sessions in this status
     #[arg(long, value_parser = status)]
     status: Option<Status>,
-    /// Only those of this agent
+    /// Only sessions of this agent
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
     #[command(flatten)]
@@ -109,7 +109,7 @@ pub struct List {
 
 #[derive(Debug, Args)]
 pub struct Ordered {
-    /// The session
+    /// Id of the session
     #[arg(value_parser = crate::id)]
     id: String,
     #[command(flatten)]
@@ -118,7 +118,7 @@ pub struct Ordered {
 
 fn status(text: &str) -> Result<Status, String> {
     serde_json::from_value(json!(text))
-        .map_err(|_| "one of acknowledged, processing, typing, ready, cancelled, transferred".to_owned())
+        .map_err(|_| "must be one of acknowledged, processing, typing, ready, cancelled, transferred".to_owned())
 }
 
 impl Sessions {
@@ -161,7 +161,8 @@ fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
 
 async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
     let unknown = || {
-        let hint = "`turnwheel sessions list` shows those there are; a new one appears when a worker has taken its first message";
+        let hint =
+            "`turnwheel sessions list` shows all sessions; a new one appears when a worker handles its first message";
         Failure::new(format!("there is no session `{}`", which.id), hint)
     };
     let session = access.get_session(&which.id).await?.ok_or_else(unknown)?;
@@ -179,7 +180,7 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ago", rough(at.until(now)))
 }
 
-/// A session in lines.
+/// Formats a session as lines.
 fn describe(session: &Session, now: Timestamp) -> Vec<String> {
     let state = &session.workflow_state;
     let reason = session.status_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -223,7 +224,7 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
     }
     let earlier = session.history.len().saturating_sub(SHOWN);
     if !session.history.is_empty() {
-        let more = if earlier > 0 { format!(" ({earlier} earlier ones with --json)") } else { String::new() };
+        let more = if earlier > 0 { format!(" ({earlier} earlier entries with --json)") } else { String::new() };
         lines.push(format!("history{more}"));
     }
     for entry in &session.history[earlier..] {

@@ -1,4 +1,4 @@
-//! `turnwheel sessions show ID --steps`: the last turns of a conversation with the steps of each.
+//! `turnwheel sessions show ID --steps`: the last turns of a conversation with their steps.
 
 use crate::table::{one_line, rough, table};
 use commands::sessions::TurnDetails;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use types::step::{StepRecord, Tokens};
 use types::timestamp::Timestamp;
 
-/// The turns as text, oldest first.
+/// Formats the turns as text, oldest first.
 pub fn describe(turns: &[TurnDetails], now: Timestamp) -> String {
     let parts: Vec<String> = turns.iter().map(|details| turn(details, now)).collect();
     parts.join("\n\n")
@@ -45,14 +45,14 @@ fn turn(details: &TurnDetails, now: Timestamp) -> String {
     format!("{head}\n{}", rows.join("\n"))
 }
 
-/// The steps as they were recorded; in the order of their keys `10/act` comes before `2/act`.
+/// The steps in the order of their recording. The order of keys would put `10/act` before `2/act`.
 fn in_order(steps: &[StepRecord]) -> Vec<&StepRecord> {
     let mut steps: Vec<&StepRecord> = steps.iter().collect();
     steps.sort_by_key(|step| step.at);
     steps
 }
 
-/// Why a step failed: an action's `error`, or the `problem` of a model's failure.
+/// The reason of a failed step: an action's `error`, or the `problem` of a model's failure.
 fn problem(output: &Value) -> String {
     let inner = output.as_object().and_then(|failure| failure.values().next()).map(|failure| &failure["problem"]);
     let found = output["error"].as_str().or_else(|| inner?.as_str());

@@ -1,19 +1,19 @@
-//! Listings, for people and for programs.
+//! Output of tables, JSON and text.
 
 use comfy_table::{ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 
-/// Ends what is cut.
+/// Marks a cell that is cut.
 const CUT: &str = "…";
-/// Stands in no text, so that cells are cut where they are too long and not at a blank before that.
+/// A character that occurs in no text. As the delimiter it lets cells be cut anywhere, instead of at the last blank.
 const NOWHERE: char = '\u{1f}';
 
-/// A table without frames. On a terminal it fits the width: what is widest is cut.
+/// A table without borders. On a terminal it fits the width: the widest cells are cut.
 pub struct Listing(Table);
 
-/// A table with these columns.
+/// Creates a table with these columns.
 pub fn table(header: &[&str]) -> Listing {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -23,7 +23,7 @@ pub fn table(header: &[&str]) -> Listing {
 }
 
 impl Listing {
-    /// Adds a row. Text from outside cannot steer the terminal, and takes one line.
+    /// Adds a row. Removes control characters and line breaks from the cells.
     pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut row = Row::from(cells.into_iter().map(|cell| one_line(&cell)));
         row.max_height(1);
@@ -31,19 +31,19 @@ impl Listing {
     }
 }
 
-/// Without the blanks at the ends of its lines.
+/// Formats without trailing blanks.
 impl std::fmt::Display for Listing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.trim_fmt())
     }
 }
 
-/// The columns of the terminal; without one no line is too long.
+/// The width of the terminal in columns; unlimited without a terminal.
 pub fn width() -> usize {
     Table::new().width().map_or(usize::MAX, usize::from)
 }
 
-/// Prints text; a reader that has left is no failure of ours.
+/// Prints text. Ignores closed output, because its reader has left.
 pub fn print(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -53,7 +53,7 @@ pub fn print_table(table: &Listing) {
     print(table);
 }
 
-/// JSON as it is printed.
+/// Formats JSON for people.
 pub fn pretty(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)?)
 }
@@ -80,12 +80,12 @@ pub fn rough(duration: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
 }
 
-/// Text from outside without what would steer the terminal.
+/// Removes control characters, so that text from outside cannot control the terminal.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// The same in one line.
+/// Like [`printable`], in one line.
 pub fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }

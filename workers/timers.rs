@@ -1,4 +1,4 @@
-//! `turnwheel timers`: what is going to fire, and its cancellation.
+//! `turnwheel timers`: lists and cancels pending timers.
 
 use crate::access::Access;
 use crate::listing::Listing;
@@ -14,10 +14,10 @@ use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel timers list                                   all that are pending, due first at the top
-  turnwheel timers list --session s1 --watch              those of one session, as they change
-  turnwheel timers cancel --session s1                    all of a session
-  turnwheel timers cancel --session s1 --name follow_up   those of one name";
+  turnwheel timers list                                   all pending timers, next due first
+  turnwheel timers list --session s1 --watch              timers of one session, live
+  turnwheel timers cancel --session s1                    cancel all timers of a session
+  turnwheel timers cancel --session s1 --name follow_up   cancel those with this name";
 
 const LIST: &str = "\
 Examples:
@@ -30,13 +30,13 @@ Examples:
   turnwheel timers cancel --session s1
   turnwheel timers cancel --session s1 --name follow_up --by li --reason 'called already'
 
-The command goes onto the session's lane, and is done when its turn comes. What takes a conversation back from a human who \
-does not answer (handoff_timeout) is cancelled only by its name.";
+The lane executes the command in its order. The timer handoff_timeout, which releases a conversation if the human does \
+not reply, is cancelled only by its name.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Timers {
-    /// Pending timers, those due first at the top
+    /// List pending timers, next due first
     #[command(after_help = LIST)]
     List(List),
     /// Cancel a session's timers
@@ -46,7 +46,7 @@ pub enum Timers {
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those of this session
+    /// Only timers of this session
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
     #[command(flatten)]
@@ -55,10 +55,10 @@ pub struct List {
 
 #[derive(Debug, Args)]
 pub struct Cancel {
-    /// The session
+    /// Id of the session
     #[arg(long, value_parser = crate::id)]
     session: String,
-    /// Only timers of this name; all unless given
+    /// Only timers with this name [default: all]
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]

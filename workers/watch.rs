@@ -1,4 +1,4 @@
-//! `turnwheel dev` applies the agent and workflow files at start, and again when one changes.
+//! `turnwheel dev`: applies agent and workflow files at the start, and again when a file changes.
 
 use base::config::Settings;
 use definitions::agent::validate::Known;
@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use types::agent::AgentConfig;
 
-/// How often the folder is looked at.
+/// Interval between two checks of the folders.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Agents with their files: whose knowledge is watched.
+/// Agents with their files. Their knowledge files are watched, too.
 pub type Watched = Vec<(PathBuf, Arc<AgentConfig>)>;
 
-/// Applies every good file of `agents_dir`, or the compiled-in agents when there is no such folder, with what they answer from,
-/// and registers those of `workflows_dir`; a bad one is reported by name and does not stop the others.
+/// Applies every valid file of `agents_dir` (without that folder, the built-in agents) with its knowledge files, and
+/// registers the workflows of `workflows_dir`. Logs invalid files with their errors; they do not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) -> Watched {
     let watched = apply_agents(settings, store).await;
     let known = (Flows::builtin().ids(), settings.models.keys().cloned().collect());
@@ -69,16 +69,16 @@ async fn put(store: &dyn Store, agent: AgentRecord, texts: Vec<NamedText>) {
     match store.put_agent(agent).await {
         Ok(true) => info!(agent_id = id, hash, "agent applied"),
         Ok(false) => {}
-        Err(problem) => return warn!(agent_id = id, "the agent is not applied: {problem}"),
+        Err(problem) => return warn!(agent_id = id, "cannot apply the agent: {problem}"),
     }
     match sync::store(store, &id, texts).await {
         Ok(true) => info!(agent_id = id, "the agent's knowledge is applied"),
         Ok(false) => {}
-        Err(problem) => warn!(agent_id = id, "the agent's knowledge is not applied: {problem}"),
+        Err(problem) => warn!(agent_id = id, "cannot apply the agent's knowledge: {problem}"),
     }
 }
 
-/// Applies the folders again whenever a file in them, or one that an agent answers from, has changed, until `stop`.
+/// Applies the folders again whenever a file in them, or a knowledge file of an agent, has changed; until `stop`.
 pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watched, stop: CancellationToken) {
     let mut seen = snapshot(&settings, &watched);
     loop {
@@ -90,14 +90,14 @@ pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watche
         if now != seen {
             let before = now;
             watched = apply(&settings, store.as_ref()).await;
-            // An agent may have begun to answer from files that nobody watched before.
+            // An agent may now name files that were not watched before.
             seen = snapshot(&settings, &watched);
             seen.extend(before);
         }
     }
 }
 
-/// Size and time of every file.
+/// Size and modification time of every watched file.
 fn snapshot(settings: &Settings, watched: &Watched) -> BTreeMap<PathBuf, (u64, Option<SystemTime>)> {
     let folders =
         [&settings.agents_dir, &settings.workflows_dir].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());

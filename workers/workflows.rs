@@ -1,4 +1,4 @@
-//! `turnwheel workflows`: workflow files into the store, what is there, and runs of them.
+//! `turnwheel workflows`: runs, lists, shows, validates and applies workflows.
 
 use crate::access::Access;
 use crate::basis;
@@ -25,11 +25,11 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  turnwheel workflows list                  those of the store, and those that come with the program
-  turnwheel workflows show research_workflow              its stages as a tree
-  turnwheel workflows run iterative_research 研究电池回收   run it, and see how it goes
-  turnwheel workflows validate workflows/my.yaml          check a file; nothing is stored
-  turnwheel workflows schema > workflow.schema.json  for editors";
+  turnwheel workflows list                                list stored and built-in workflows
+  turnwheel workflows show research_workflow              show the stages as a tree
+  turnwheel workflows run iterative_research 研究电池回收   run it and watch its progress
+  turnwheel workflows validate workflows/my.yaml          check a file without storing it
+  turnwheel workflows schema > workflow.schema.json       for editors: completion and descriptions";
 
 const LIST: &str = "\
 Examples:
@@ -40,72 +40,72 @@ const VALIDATE: &str = "\
 Examples:
   turnwheel workflows validate
   turnwheel workflows validate workflows/research.yaml more/
-  turnwheel workflows validate --json       for a build server: `problem` says what is wrong
+  turnwheel workflows validate --json       for a build server; `problem` has the reason
 
-What a stage runs has to be there: among these files, in workflows_dir or agents_dir, or with the program. Needs no servers.
-Exit status 1 if a file is bad.";
+The agents, workflows and functions that stages name must exist: among these files, in workflows_dir or agents_dir, or \
+built in. Needs no servers. Exit status 1 if a file is invalid.";
 
 const SHOW: &str = "\
 Examples:
   turnwheel workflows show research_workflow
   turnwheel workflows show research_workflow --mermaid > research.mmd   a diagram for web pages
-  turnwheel workflows show research_workflow --json                   the definition as registered";
+  turnwheel workflows show research_workflow --json                     the stored definition";
 
 const RUN: &str = "\
 Examples:
   turnwheel workflows run smart_router 帮我写段代码
-  turnwheel workflows run iterative_research 研究电池回收 > report.md    stdout: only the output
+  turnwheel workflows run iterative_research 研究电池回收 > report.md    stdout has only the output
   turnwheel workflows run smart_router --session s1 再短一点             with a session's history
   turnwheel workflows run smart_router --user u1 你好                    for a user
-  turnwheel workflows run research_workflow --detach 研究量子计算         print the id and leave
-  turnwheel workflows run smart_router --json 你好                       events as lines of JSON
+  turnwheel workflows run research_workflow --detach 研究量子计算         print the run's id
+  turnwheel workflows run smart_router --json 你好                       one event per line, as JSON
 
-The run is the queue's: Ctrl-C leaves it going, with exit status 130. Exit status 1 when it fails.";
+The run is on the queue: Ctrl-C ends only the command, with exit status 130. Exit status 1 if the run fails.";
 
 const APPLY: &str = "\
 Examples:
   turnwheel workflows apply                        all files of workflows_dir
-  turnwheel workflows apply my.yaml more/          a file, and all files of a folder
+  turnwheel workflows apply my.yaml more/          one file, and all files of a folder
   turnwheel workflows apply --json  {\"files\": [{path, ok, workflow_id, hash, changed, warnings}, …]}
 
-The good files are stored; exit status 1 if one was bad. A run keeps what it began with.";
+Valid files are stored even if others are not. Exit status 1 if a file is invalid. A running run keeps its definition.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Workflows {
-    /// Workflows that can be run
+    /// List the workflows that can run
     #[command(after_help = LIST)]
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Check workflow files
+    /// Check workflow files without storing them
     #[command(after_help = VALIDATE)]
     Validate {
-        /// Files or folders; the setting workflows_dir
+        /// Files or folders [default: the setting workflows_dir]
         paths: Vec<PathBuf>,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Print the JSON Schema of workflow files
     #[command(
-        after_help = "Examples:\n  turnwheel workflows schema > workflow.schema.json   for an editor's YAML support"
+        after_help = "Examples:\n  turnwheel workflows schema > workflow.schema.json   for editors with YAML support"
     )]
     Schema,
-    /// One workflow: its stages, what they run, inputs and conditions
+    /// Show a workflow: its stages with their agents, inputs and conditions
     #[command(after_help = SHOW)]
     Show(Show),
-    /// Run a workflow and see how it goes
+    /// Run a workflow and watch its progress
     #[command(after_help = RUN)]
     Run(Run),
-    /// Check workflow files and store the good ones; runs that start afterwards use them
+    /// Check workflow files and store the valid ones; runs that start afterwards use them
     #[command(after_help = APPLY)]
     Apply {
-        /// Files or folders; the setting workflows_dir
+        /// Files or folders [default: the setting workflows_dir]
         paths: Vec<PathBuf>,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -113,38 +113,38 @@ pub enum Workflows {
 
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The workflow
+    /// Id of the workflow
     #[arg(value_parser = crate::id)]
     id: String,
-    /// As a Mermaid flowchart
+    /// Print a Mermaid flowchart
     #[arg(long, conflicts_with = "json")]
     mermaid: bool,
-    /// The definition as JSON
+    /// Print the definition as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The workflow
+    /// Id of the workflow
     #[arg(value_parser = crate::id)]
     id: String,
-    /// What it is asked
+    /// The workflow's input
     #[arg(required = true)]
     query: Vec<String>,
-    /// The session that it belongs to: its history goes before the query, its stream has the events
+    /// Session that the run belongs to; its history precedes the input, and its stream has the run's events
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
-    /// The user that the run is for; its events and records have it
+    /// User for whom it runs; recorded with the run and its events
     #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
-    /// The run's id: the same id again is no second run
+    /// Id of the run; a repeat with the same id is not a second run
     #[arg(long, value_parser = crate::id)]
     run_id: Option<String>,
-    /// Print the run's id and leave
+    /// Print the run's id and exit
     #[arg(long)]
     detach: bool,
-    /// Events as JSON, one a line; with --detach the run's id as JSON
+    /// Print one event per line, as JSON; with --detach the run's id as JSON
     #[arg(long)]
     json: bool,
 }
@@ -191,7 +191,7 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
 async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
     let Some(stored) = access.get_workflow(&which.id).await? else {
         let message = format!("there is no workflow `{}`", which.id);
-        return Err(Failure::new(message, "`turnwheel workflows list` shows those there are").into());
+        return Err(Failure::new(message, "`turnwheel workflows list` shows all workflows").into());
     };
     if which.json {
         print_json(&stored)?;
@@ -211,7 +211,7 @@ async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The named files, or those of `workflows_dir`.
+/// Reads the given files, or those of `workflows_dir`.
 fn read(paths: &[PathBuf], settings: &Settings) -> anyhow::Result<Vec<read::Loaded>> {
     let default = [settings.workflows_dir.clone()];
     let paths = if paths.is_empty() { &default } else { paths };
@@ -228,8 +228,8 @@ fn good(files: &[read::Loaded]) -> Vec<Arc<Workflow>> {
     files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()
 }
 
-/// What files can name as far as it is known here: each other, what is in the folders of the settings, and what comes with the
-/// program.
+/// The names that files may use without a running system: each other's, those in the configured folders, and the
+/// built-in ones.
 fn known_here(files: &[read::Loaded], settings: &Settings) -> KnownRunnables {
     let agents: Vec<_> =
         load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
@@ -244,7 +244,7 @@ fn known_here(files: &[read::Loaded], settings: &Settings) -> KnownRunnables {
         .with_workflows(good(files))
 }
 
-/// What a file holds, and what is told of it.
+/// The report of a file, and its workflow if it is valid.
 fn checked((path, read): read::Loaded, known: &KnownRunnables) -> (FileReport, Option<WorkflowRecord>) {
     match read.and_then(|record| known.check(record)) {
         Ok((record, warnings)) => (FileReport::of(&path).odd(&warnings).valid(record.id(), &record.hash), Some(record)),
@@ -278,7 +278,7 @@ async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) 
             (file, None) => report.tell(file),
         }
     }
-    // A workflow can be registered only after those that it names.
+    // A workflow can be registered only after the workflows that it names, so the refused ones are tried again.
     while !good.is_empty() {
         let mut refused = Vec::new();
         let before = good.len();
@@ -302,7 +302,7 @@ fn is_refused(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422))
 }
 
-/// What files can name that are applied there: also what is there already.
+/// Adds the workflows and agents that are stored already.
 async fn registered(access: &Access, known: KnownRunnables, names: &Known) -> anyhow::Result<KnownRunnables> {
     let mut workflows = Vec::new();
     for summary in access.list_workflows().await? {

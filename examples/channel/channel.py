@@ -1,10 +1,10 @@
-"""A channel on NATS itself, with nats-py (`pip install nats-py`). Each line of input stands for a message that a chat
-platform hands over: session, the platform's own id of the message, words. Replies are printed as they come, until Ctrl-C.
+"""A channel that uses NATS directly, with nats-py (`pip install nats-py`). Each input line stands for a message from a chat
+platform: session, the platform's id of the message, and text. Replies are printed as they arrive, until Ctrl-C.
 
     echo 's1 m-1 Where is order A1001?' | python3 examples/channel/channel.py
 
-From the environment: NATS_URL, NATS_INBOX_PREFIX, AGENT, CHANNEL, STATE, a file that remembers what has been delivered, and STREAM=1 to show texts
-while they are made.
+Environment: NATS_URL, NATS_INBOX_PREFIX, AGENT, CHANNEL, STATE (a file that remembers the delivered replies), and STREAM=1
+to show texts while the model writes them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from nats.errors import Error, TimeoutError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 NATS_URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
-# A user with inboxes of its own has `_INBOX_web`, or the like (docs/operations.md, "NATS permissions").
+# A NATS user may have its own inbox prefix, such as `_INBOX_web` (docs/operations.md, "NATS permissions").
 INBOX_PREFIX = os.environ.get("NATS_INBOX_PREFIX", "_INBOX").encode()
 AGENT = os.environ.get("AGENT", "support")
 CHANNEL = os.environ.get("CHANNEL", "python")
@@ -28,12 +28,12 @@ STREAM = os.environ.get("STREAM") == "1"
 STATE = os.environ.get("STATE", os.path.expanduser(f"~/.turnwheel-channel-{CHANNEL}.db"))
 
 
-# A session and a message's id become parts of subjects and keys.
+# The ids of a session and a message become parts of subjects and keys.
 ID = re.compile(r"(?!\$)[^\s*>/.\x00-\x1f\x7f]{1,128}")
 
 
 async def accept(jetstream, session, message, text):
-    """Publishes until NATS has acknowledged it. The id makes every repeat the same message: one turn."""
+    """Publishes until NATS has acknowledged the message. Repeats have the same id, so there is one turn."""
     job = {
         "type": "user_message",
         "session_id": session,
@@ -43,18 +43,18 @@ async def accept(jetstream, session, message, text):
         "text": text,
     }
     payload = json.dumps(job).encode()
-    # The header stops a repeat within the hour at the stream already; the gateway makes it the same way.
+    # With this header the stream drops repeats within its window (one hour). The gateway uses the same value.
     headers = {"Nats-Msg-Id": f"{session}:{message}"}
     while True:
         try:
             return await jetstream.publish(f"tw.jobs.{session}", payload, timeout=5, headers=headers)
-        except Error as problem:  # away, or the lane is full: the same again
-            print(f"{session} {message} waits: {problem}", file=sys.stderr)
+        except Error as problem:  # NATS is unreachable, or the lane is full: publish the same message again
+            print(f"{session} {message} not accepted, retrying: {problem}", file=sys.stderr)
             await asyncio.sleep(1)
 
 
 class Delivered:
-    """The replies that the user has had, for a day, which is as long as the stream keeps them."""
+    """The delivered replies of the last day. The stream does not keep replies for longer."""
 
     def __init__(self, path):
         self.db = sqlite3.connect(path)
@@ -72,15 +72,15 @@ class Delivered:
 
 
 class Growing:
-    """The texts that grow, by session: stream, next piece, turn and words. A platform that can edit a message replaces it; here
-    the pieces of one session are printed on one line."""
+    """The growing text of each session: stream, next chunk, turn and text so far. A platform that can edit a message replaces
+    it; this example prints the chunks of a session on one line."""
 
     def __init__(self):
         self.texts = {}
 
     def chunk(self, reply):
-        """Appends the next piece, or begins a text, also one that takes the place of what grows (`supersedes`). All other pieces
-        are repeats, or their text's beginning was missed: the whole text follows."""
+        """Appends the next chunk, or starts a text, which may supersede the growing one (`supersedes`). All other chunks are
+        repeats, or the start of their text was missed; the whole text follows."""
         session, stream, piece = reply["session_id"], reply["stream_id"], reply["text"]
         text = self.texts.get(session)
         if text and (text["stream"], text["next"]) == (stream, reply["seq"]):
@@ -90,23 +90,23 @@ class Growing:
             return
         free = not text or text["turn"] != reply["turn_id"] or text["stream"] == reply.get("supersedes")
         if reply["seq"] == 0 and free:
-            anew = "(begins anew) " if text else ""
+            anew = "(starts over) " if text else ""
             self.texts[session] = {"stream": stream, "next": 1, "turn": reply["turn_id"], "words": piece}
             print(f"\n{session} [chunk] {anew}{piece}", end="", flush=True)
 
     def whole(self, reply):
-        """What is missing of a text that grows; None when the reply is another one, in whose place nothing stands any more."""
+        """Returns the missing rest of the growing text; None if the reply is not that text, which is then discarded."""
         text, words = self.texts.pop(reply["session_id"], None), reply["text"].lstrip()
         if text and text["stream"] == reply.get("stream_id") and words.startswith(text["words"]):
             return words[len(text["words"]) :]
         if text:
-            print(" (does not count)", flush=True)
+            print(" (discarded)", flush=True)
         return None
 
 
 def deliver(reply, delivered, growing):
-    """To the user, unless that has been done. A crash between the last two lines shows it twice: a platform that drops
-    repeats itself should be given the reply_id. Chunks may be left out: the whole text follows them."""
+    """Shows a reply to the user, unless it was delivered before. A crash between the last two lines shows it twice: pass the
+    reply_id to a platform that drops repeats. Chunks are optional, because the whole text follows them."""
     if reply["kind"] == "chunk":
         return growing.chunk(reply) if STREAM else None
     if delivered.has(reply["reply_id"]):
@@ -118,10 +118,10 @@ def deliver(reply, delivered, growing):
 
 
 async def replies(jetstream, delivered):
-    """All replies of this channel. The consumer is durable: what comes while nobody reads waits on the stream."""
+    """Delivers all replies of this channel from a durable consumer, which keeps replies while no reader is connected."""
     growing = Growing()
     subject = f"tw.out.{CHANNEL}.*.reply"
-    # One at a time: what is sent again after a crash comes before what follows it.
+    # One at a time, so that a redelivered reply comes before its successors.
     config = ConsumerConfig(
         durable_name=f"channel-{CHANNEL}",
         filter_subject=subject,
@@ -135,19 +135,19 @@ async def replies(jetstream, delivered):
             consumer = await jetstream.pull_subscribe(subject, config.durable_name, "TW_OUT", config)
             while True:
                 try:
-                    # Asked again after a while: a server that went down has forgotten that somebody waits.
+                    # With a timeout, because a restarted server has forgotten the request.
                     [message] = await consumer.fetch(1, timeout=5)
                 except TimeoutError:
                     continue
                 deliver(json.loads(message.data), delivered, growing)
                 await message.ack()
-        except Error as problem:  # such as a stream that no Turnwheel process has made yet
-            print(f"no replies for now: {problem}", file=sys.stderr)
+        except Error as problem:  # for example, no Turnwheel process has created the stream yet
+            print(f"cannot read replies, retrying: {problem}", file=sys.stderr)
             await asyncio.sleep(1)
 
 
 async def messages(jetstream):
-    """The lines of the input, in order."""
+    """Publishes the input lines in order."""
     loop, lines = asyncio.get_running_loop(), asyncio.Queue()
 
     def read():
@@ -162,7 +162,7 @@ async def messages(jetstream):
         if all(ID.fullmatch(part) for part in parts[:2]):
             await accept(jetstream, *parts)
         else:
-            print(f"{parts[0]} {parts[1]} is refused: not an id", file=sys.stderr)
+            print(f"{parts[0]} {parts[1]} refused: not a valid id", file=sys.stderr)
 
 
 async def report(problem):

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A channel over the gateway, with curl and jq. Each line of input stands for a message that a chat platform hands over:
-# session, the platform's own id of the message, words. Replies are printed as they come, until Ctrl-C.
+# A channel that uses the gateway, with curl and jq. Each input line stands for a message from a chat platform: session, the
+# platform's id of the message, and text. Replies are printed as they arrive, until Ctrl-C.
 #
 #   echo 's1 m-1 Where is order A1001?' | examples/channel/channel.sh
 #
-# From the environment: GATEWAY, TOKEN (if the gateway wants one), AGENT, CHANNEL, STATE, a folder that remembers what
-# has been delivered, and STREAM=1 to show texts while they are made.
+# Environment: GATEWAY, TOKEN (if the gateway requires one), AGENT, CHANNEL, STATE (a folder that remembers the delivered
+# replies), and STREAM=1 to show texts while the model writes them.
 set -euo pipefail
 
 gateway=${GATEWAY:-http://127.0.0.1:8080} agent=${AGENT:-support} channel=${CHANNEL:-shell}
@@ -15,7 +15,7 @@ auth=()
 mkdir -p "$state"
 touch "$state/.delivered"
 
-# accept SESSION MESSAGE-ID TEXT: until the gateway has it. The id makes every repeat the same message: one turn.
+# accept SESSION MESSAGE-ID TEXT: posts until the gateway has accepted the message. Repeats have the same id: one turn.
 accept() {
     local body answer status
     body=$(jq -n --arg session "$1" --arg job "$2" --arg text "$3" --arg agent "$agent" --arg channel "$channel" \
@@ -26,14 +26,14 @@ accept() {
         status=${answer##*$'\n'}
         case $status in
         202) return 0 ;;
-        4*) echo "refused: ${answer%$'\n'*}" >&2 && return 1 ;; # no repeat mends it
-        *) sleep 1 ;;                                           # away, or the queue is full: the same again
+        4*) echo "refused: ${answer%$'\n'*}" >&2 && return 1 ;; # a repeat would fail, too
+        *) sleep 1 ;;                                           # unreachable, or the queue is full: post it again
         esac
     done
 }
 
-# deliver REPLY: to the user, unless that has been done. A crash between the two lines shows it twice: a platform that
-# drops repeats itself should be given the reply_id.
+# deliver REPLY: shows it to the user, unless it was delivered before. A crash between the last two lines shows it twice:
+# pass the reply_id to a platform that drops repeats.
 deliver() {
     local reply_id
     reply_id=$(jq -r --arg channel "$channel" 'select(.channel == $channel and .kind != "chunk") | .reply_id' <<<"$1")
@@ -42,14 +42,14 @@ deliver() {
     echo "$reply_id" >>"$state/.delivered"
 }
 
-# The text that grows, one for each session's follow: its stream, the next piece of it, its turn, its words.
+# The growing text of this session: its stream, its next chunk, its turn, and the text so far.
 growing='' next=0 turn='' words=''
 
-# grow CHUNK: appends the next piece, or begins a text, also one that takes the place of what grows (`supersedes`). All other
-# pieces are repeats, or their text's beginning was missed: the whole text follows.
+# grow CHUNK: appends the next chunk, or starts a text, which may supersede the growing one (`supersedes`). All other chunks
+# are repeats, or the start of their text was missed; the whole text follows.
 grow() {
     local id seq of text supersedes anew=''
-    # Each on a line of its own, as JSON: the text may have several.
+    # Each value is on its own line, as JSON, because the text may have several lines.
     { read -r id && read -r seq && read -r of && read -r supersedes && read -r text; } < <(jq -c --arg channel "$channel" \
         'select(.channel == $channel) | .stream_id, .seq, .turn_id, .supersedes, .text' <<<"$1") || return 0
     text=$(jq -r '. + "."' <<<"$text") && text=${text%.}
@@ -57,13 +57,13 @@ grow() {
         printf '%s' "$text"
         next=$((next + 1)) words+=$text
     elif [ "$seq" = 0 ] && { [ -z "$growing" ] || [ "$of" != "$turn" ] || [ "$supersedes" = "$growing" ]; }; then
-        [ "$supersedes" = null ] || anew='(begins anew) '
+        [ "$supersedes" = null ] || anew='(starts over) '
         printf '\n%s [chunk] %s%s' "$(jq -r .session_id <<<"$1")" "$anew" "$text"
         growing=$id next=1 turn=$of words=$text
     fi
 }
 
-# finish REPLY: ends the line of the text that grows. True if the reply is that text: then only what is missing is shown.
+# finish REPLY: ends the line of the growing text. If the reply is that text, prints the missing rest and returns true.
 finish() {
     [ -n "$growing" ] || return 1
     local id=$growing begun=$words text
@@ -72,12 +72,12 @@ finish() {
     if [ "$(jq -c .stream_id <<<"$1")" = "$id" ] && [ "${text#"$begun"}" != "$text" ]; then
         printf '%s\n' "${text#"$begun"}"
     else
-        printf ' (does not count)\n'
+        printf ' (discarded)\n'
         return 1
     fi
 }
 
-# follow SESSION: its events, from where the last connection broke off.
+# follow SESSION: reads its events, starting after the last event of the previous connection.
 follow() {
     local path line event='' data='' id=''
     path=$(jq -rn --arg id "$1" '$id | @uri')
@@ -101,7 +101,7 @@ follow() {
     done
 }
 
-# Groups of their own, so that each goes with its curl.
+# Job control, so that each follower has its own process group and ends together with its curl.
 set -m
 leave() {
     local pid

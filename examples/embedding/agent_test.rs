@@ -1,4 +1,4 @@
-//! Tests of an agent: the real engine in memory, with a model that says what the test wants, or by the agent's own rules.
+//! Tests of an agent: the real engine in memory, with a scripted model or with the agent's own rules.
 
 use super::{flow, tool};
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn the_rules_answer_without_a_model() {
     let answer = engine.say("s1", "I want a refund for B1001").await;
     assert_eq!(answer.question(), Some("Shall I pay 12.90 euros for B1001 back to you?"));
     let answer = engine.say("s1", "Yes, please").await;
-    assert_eq!(answer.of_kind(ReplyKind::Final), Some("Then all stays as it is."), "only the word itself is a yes");
+    assert_eq!(answer.of_kind(ReplyKind::Final), Some("Then all stays as it is."), "only the choice itself is a yes");
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_flow_asks_before_it_pays() {
     assert!(engine.say("s1", "YES.").await.text().starts_with("12.90 euros are on their way"));
     engine.say("s1", "I want a refund for B1001").await;
     engine.say("s1", "cancel").await;
-    assert!(engine.session("s1").await.waiting.is_none(), "the user may leave");
+    assert!(engine.session("s1").await.waiting.is_none(), "the user can leave the flow");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
-//! A flow: a function that takes the turn over. What it does outside goes through `step`, which runs it once and records
-//! its result: a flow that a crash interrupts goes on behind the last step that is on record. It may ask the user as well:
-//! then it goes on with their next message, in whatever process and however much later.
+//! A flow: a function that takes over the turn. It calls the outside through `step`, which runs a function once and
+//! records its result: after a crash the flow continues behind its last recorded step. It may also ask the user; then
+//! it continues with the user's next message, in any process and after any time.
 
 use super::tool::{AGENT, with_tools};
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ pub struct Refund {
     reason: String,
 }
 
-/// What it answers is said to the user.
+/// The returned text becomes a reply to the user.
 pub async fn refund(refund: Refund, flow: FlowContext) -> Result<String, FlowError> {
     let cents = flow.step("price", &refund.order, |_| price(refund.order.clone())).await?;
     let euros = format!("{}.{:02} euros", cents / 100, cents % 100);
@@ -36,14 +36,14 @@ async fn price(order: String) -> Result<u64, String> {
     if order.eq_ignore_ascii_case("B1001") { Ok(1_290) } else { Err(format!("nothing was paid for {order}")) }
 }
 
-/// Stands for a bank. Whoever is asked twice under one key must pay once: a crash may fall between the payment and its
-/// record.
+/// Stands for a bank. A crash between the payment and its record repeats this call with the same key, so a real bank
+/// must pay once for each key.
 async fn pay_back(_cents: u64, _idempotency_key: String) -> Result<u32, String> {
     static RECEIPTS: AtomicU32 = AtomicU32::new(1);
     Ok(RECEIPTS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A short conversation.
+/// Runs a short conversation and returns the agent's replies.
 pub async fn run() -> anyhow::Result<Vec<String>> {
     let engine = with_tools(Engine::in_memory()).flow("refund", refund).agent(AGENT).start().await?;
     let mut said = Vec::new();

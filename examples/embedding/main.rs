@@ -1,14 +1,14 @@
-//! Turnwheel as a library. Each file is one thing:
+//! Turnwheel as a library. Each file shows one topic:
 //!
 //! ```sh
-//! cargo run --example embedding -- tool     # functions as skills and tools
-//! cargo run --example embedding -- flow     # a flow that pays money back, once
+//! cargo run --example embedding -- tool     # Rust functions as skills and tools
+//! cargo run --example embedding -- flow     # a flow that refunds money exactly once
 //! cargo run --example embedding -- web      # an engine within a web server
 //! ```
 //!
 //! `agent_test.rs` tests the agent with `turnwheel::testing`: `cargo test --example embedding`.
 
-// The modules of a program are nobody's interface.
+// A program's modules have no outside users.
 #![allow(unreachable_pub)]
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
             })
             .await?;
         }
-        _ => println!("name one of: tool, flow, web"),
+        _ => println!("choose an example: tool, flow or web"),
     }
     Ok(())
 }

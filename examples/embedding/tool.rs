@@ -1,11 +1,11 @@
-//! Functions as skills and tools. Their params are types: the model is shown the schema, with the doc comments, and what
-//! does not fit it never reaches the function.
+//! Rust functions as skills and tools. The type of a function's params becomes a JSON Schema: the model sees it with
+//! the doc comments as descriptions, and a call whose params do not match it never reaches the function.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnwheel::{Engine, EngineBuilder, NewMessage, ToolCall};
 
-/// The agent of all examples.
+/// The agent of all these examples.
 pub const AGENT: &str = include_str!("shop.yaml");
 
 /// Where an order is.
@@ -22,7 +22,7 @@ pub struct Status {
     summary: String,
 }
 
-/// An error is a text for the model: it says so, or finds another way.
+/// The model reads an error as the action's result: it apologises to the user, or tries another way.
 pub async fn order_status(order: Order) -> Result<Status, String> {
     let (title, city) = match order.order.to_uppercase().as_str() {
         "B1001" => ("The Dispossessed", "Leipzig"),
@@ -42,20 +42,20 @@ pub struct Eta {
     express: bool,
 }
 
-/// The second parameter tells who calls; its key is the same however often a crash makes the engine repeat the call.
+/// `ToolCall` identifies the caller. Its idempotency key stays the same when a crash makes the engine repeat the call.
 pub async fn eta(eta: Eta, call: ToolCall) -> Result<u32, String> {
     tracing::info!(session = call.session_id(), key = call.idempotency_key(), "looking up {}", eta.city);
     Ok(if eta.express { 1 } else { 3 })
 }
 
-/// What the other examples need, too.
+/// Registers the functions that the agent's skills and tools need.
 pub fn with_tools(engine: EngineBuilder) -> EngineBuilder {
     engine.skill("order_status", order_status).tool("eta", eta)
 }
 
-/// A short conversation.
+/// Runs a short conversation and returns the agent's replies.
 pub async fn run() -> anyhow::Result<Vec<String>> {
-    // `Engine::embedded("data")` keeps everything in a file, `Engine::cluster(nats, mongodb)` in servers.
+    // `Engine::embedded("data")` stores everything in one file, `Engine::cluster(nats, mongodb)` on servers.
     let engine = with_tools(Engine::in_memory()).flow("refund", super::flow::refund).agent(AGENT).start().await?;
     let mut said = Vec::new();
     for text in ["Where is B1002?", "When does B1001 arrive?", "And B7?"] {

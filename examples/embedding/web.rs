@@ -1,4 +1,4 @@
-//! An engine within a web server: a route of one's own beside the gateway's, and one end for both.
+//! An engine within a web server: an own route next to the gateway's routes, with one graceful stop for both.
 
 use super::tool::{AGENT, with_tools};
 use axum::extract::State;
@@ -17,7 +17,7 @@ struct Chat {
     text: String,
 }
 
-/// Answers at once what the agent says, for a page that needs no more.
+/// Sends the user's message and responds with the agent's replies, for a page that does not use the event stream.
 async fn chat(
     State(engine): State<Arc<Engine>>,
     Json(chat): Json<Chat>,
@@ -27,17 +27,17 @@ async fn chat(
     Ok(Json(answer.replies.into_iter().map(|reply| reply.text).collect()))
 }
 
-/// Serves until `end`, then lets turns and requests come to theirs.
+/// Serves until `end`. Then running turns and requests are finished.
 pub async fn serve(listener: TcpListener, end: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
     let engine = with_tools(Engine::in_memory()).flow("refund", super::flow::refund).agent(AGENT).start().await?;
     let engine = Arc::new(engine);
-    // `/api/v1/…` and `/healthz` are the gateway's. It asks for `gateway.tokens` where the settings have some.
+    // `/api/v1/…` and `/healthz` are the gateway's routes. They require a token if `gateway.tokens` is set.
     let routes = Router::new().route("/chat", post(chat)).with_state(Arc::clone(&engine)).merge(engine.router());
     let stopping = Arc::clone(&engine);
     axum::serve(listener, routes)
         .with_graceful_shutdown(async move {
             end.await;
-            // Event streams end, too, so that nobody waits for them.
+            // This also ends event streams, which would otherwise keep the server waiting.
             stopping.stop().await;
         })
         .await?;

@@ -1,5 +1,5 @@
-//! What the fuzz targets call: each function takes any bytes, and panics only when the project breaks a promise.
-//! `tests/it/fuzz.rs` calls the same functions for a second each.
+//! The functions behind the fuzz targets. Each takes arbitrary bytes and panics only if the project breaks a promise.
+//! `tests/it/fuzz.rs` runs each function for a second.
 
 use base::config::mask::{MASK, Masker, SHORTEST};
 use definitions::agent::validate::{self, validate};
@@ -25,7 +25,7 @@ use types::agent::AgentConfig;
 use types::timestamp::Timestamp;
 use types::{canonical, ids};
 
-/// A target by its name; its corpus is in `corpus/<name>`.
+/// Name and function of a target; its corpus is in `corpus/<name>`.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
@@ -41,7 +41,7 @@ pub const TARGETS: [Target; 9] = [
     ("workflow", workflow),
 ];
 
-/// A job as it comes from the stream: refused, or the same after another way through the stream.
+/// A job from the stream: it is refused, or stays the same when it is published and read again.
 pub fn job(data: &[u8]) {
     let named = serde_json::from_slice::<Value>(data).ok();
     let named = named.as_ref().and_then(|job| job["session_id"].as_str()).filter(|id| ids::is_legal(id));
@@ -56,13 +56,13 @@ pub fn job(data: &[u8]) {
         trace: None,
     };
     let Ok(job) = message(data.to_vec()).job() else { return };
-    job.check().expect("what was decoded is legal");
+    job.check().expect("a decoded job is legal");
     assert!(ids::is_legal_job(&job.job_id), "a turn has a legal id");
-    let again = message(job.encode().to_vec()).job().expect("what was encoded can be decoded");
+    let again = message(job.encode().to_vec()).job().expect("an encoded job can be decoded");
     assert_eq!(again, job);
 }
 
-/// An agent file as YAML and as JSON: refused with a reason, or stored and read back as the same configuration.
+/// An agent file as YAML and as JSON: it is refused with a reason, or it is stored and read as the same configuration.
 pub fn agent(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for name in ["a.yaml", "a.json"] {
@@ -71,16 +71,17 @@ pub fn agent(data: &[u8]) {
             Ok(agent) => {
                 let report = validate(&agent.config, &agent.document, validate::Context::default());
                 assert_eq!(report.is_ok(), report.errors.is_empty(), "{report}");
-                let stored = serde_json::to_string(&agent.to_stored()).expect("it can be stored");
-                let stored: StoredAgent = serde_json::from_str(&stored).expect("it can be read again");
-                let again = AgentRecord::from_document(stored.config, stored.updated_at).expect("it is still an agent");
+                let stored = serde_json::to_string(&agent.to_stored()).expect("an agent can be stored");
+                let stored: StoredAgent = serde_json::from_str(&stored).expect("a stored agent can be read");
+                let again =
+                    AgentRecord::from_document(stored.config, stored.updated_at).expect("stored agents are valid");
                 assert_eq!((again.hash, again.config), (agent.hash, agent.config));
             }
         }
     }
 }
 
-/// The first line is a template, the rest are params: no param moves the address to another place.
+/// The first line is a URL template, the rest are params: no param changes the URL's host, path depth or parameters.
 pub fn template(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (template, rest) = text.split_once('\n').unwrap_or((&text, "{}"));
@@ -98,7 +99,7 @@ pub fn template(data: &[u8]) {
     let value = |path: &str| template::lookup(&params, path).cloned();
     for missing in [Missing::Omit, Missing::Empty] {
         let filler = Filler { value: &value, secret: &secret, missing };
-        let filled = filler.text(template).expect("no secret is refused");
+        let filled = filler.text(template).expect("the secret is allowed");
         let whole = filler.json(&Value::Array(vec![Value::String(template.to_owned()), Value::from(rest)]));
         assert!(whole.is_ok() && (missing == Missing::Omit || filled.is_some()));
     }
@@ -111,7 +112,7 @@ pub fn template(data: &[u8]) {
         return;
     }
     let plain: Map<String, Value> = names.map(|path| (path.to_owned(), Value::from("x"))).collect();
-    let plain = template::fill_url(template, &plain, &secret).expect("with harmless params it is an address");
+    let plain = template::fill_url(template, &plain, &secret).expect("harmless params make a valid URL");
     assert_eq!(
         (url.scheme(), url.host(), url.port(), url.username(), url.password()),
         (plain.scheme(), plain.host(), plain.port(), plain.username(), plain.password()),
@@ -123,7 +124,7 @@ pub fn template(data: &[u8]) {
     assert_eq!(url.fragment().is_some(), plain.fragment().is_some());
 }
 
-/// The first line is what a user wrote, the rest an agent's rules: the offline model answers or refuses.
+/// The first line is a user's message, the rest an agent's rules: the offline model answers or refuses.
 pub fn rules(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (message, rest) = text.split_once('\n').unwrap_or((&text, "[]"));
@@ -140,24 +141,24 @@ pub fn rules(data: &[u8]) {
             ..Facts::default()
         };
         if let Some(content) = answer(facts) {
-            serde_json::from_str::<Value>(&content).expect("an answer is JSON");
+            serde_json::from_str::<Value>(&content).expect("the answer is JSON");
             let _ = parse_decision(&content);
         }
     }
 }
 
-/// The offline model waits for nothing: one poll is all.
+/// Polls the offline model once: it never waits.
 fn answer(facts: Facts) -> Option<String> {
     let schema = ResponseSchema { name: "decision".into(), strict: false, schema: Value::Null.into() };
     let request = ModelRequest::new(Vec::new()).with_schema(schema).with_facts(facts);
     let model = Offline::new();
     match pin!(model.complete(request)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reply) => reply.ok().map(|reply| reply.content),
-        Poll::Pending => panic!("the offline model waits"),
+        Poll::Pending => panic!("the offline model must not wait"),
     }
 }
 
-/// What a model says, as a decision.
+/// A model's output: it is refused with a bounded reason, or it is a decision that can be recorded.
 pub fn decision(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for problem in [parse_decision(&text).err(), parse_plan_and_decision(&text).err()].into_iter().flatten() {
@@ -169,18 +170,18 @@ pub fn decision(data: &[u8]) {
     }
 }
 
-/// The canonical form is a fixed point, and formatting does not change the hash.
+/// The canonical form of canonical JSON is itself, and formatting does not change the hash.
 pub fn canonical(data: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
     let text = canonical::to_string(&value);
     let again: Value = serde_json::from_str(&text).expect("the canonical form is JSON");
     assert_eq!(canonical::to_string(&again), text);
-    let pretty = serde_json::to_string_pretty(&value).expect("it is JSON");
-    let pretty: Value = serde_json::from_str(&pretty).expect("it is still JSON");
+    let pretty = serde_json::to_string_pretty(&value).expect("the value is JSON");
+    let pretty: Value = serde_json::from_str(&pretty).expect("formatted JSON is JSON");
     assert_eq!(canonical::hash(&pretty), canonical::hash(&value));
 }
 
-/// The first line is a secret, the rest a text in which it is not found afterwards.
+/// The first line is a secret, the rest a text: masking removes the secret from the text.
 pub fn mask(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (secret, rest) = text.split_once('\n').unwrap_or((&text, &text));
@@ -192,7 +193,8 @@ pub fn mask(data: &[u8]) {
     assert!(masked.len() <= rest.len());
 }
 
-/// The first line is a condition and a template, the rest are outputs: none of them is read as a part of either.
+/// The first line is a condition and a template, the rest are outputs: outputs are never parsed as a condition or
+/// template.
 pub fn condition(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (asked, rest) = text.split_once('\n').unwrap_or((&text, "{}"));
@@ -204,7 +206,7 @@ pub fn condition(data: &[u8]) {
     let mapping = InputMapping::parse(asked);
     let built = mapping.build(store.scope());
     if mapping.get_dependencies().is_empty() {
-        // Without variables only the escapes go, a pair of braces each.
+        // Without variables only escapes change the text: each removes one of two braces.
         assert_eq!((asked.len() - built.len()) % 2, 0, "{built}");
     }
     match Condition::parse(asked) {
@@ -223,14 +225,14 @@ pub fn condition(data: &[u8]) {
     }
 }
 
-/// A workflow file as YAML and as JSON: refused with a reason, or stored, read back and built in code as the same workflow.
+/// A workflow file as YAML and as JSON: it is refused with a reason, or it is stored and read as the same workflow.
 pub fn workflow(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for name in ["w.yaml", "w.json"] {
         match read::text(Path::new(name), &text) {
             Err(problem) => assert!(!problem.to_string().is_empty()),
             Ok(record) => {
-                let again = WorkflowRecord::from_stored(record.to_stored()).expect("it is still a workflow");
+                let again = WorkflowRecord::from_stored(record.to_stored()).expect("a stored workflow is valid");
                 assert_eq!(again, record);
                 let drawn = structure::tree(&record.workflow, 40);
                 let stages = record.workflow.shape.stages().len();
@@ -243,7 +245,8 @@ pub fn workflow(data: &[u8]) {
             }
         }
     }
-    // Any text can be an input, and stays what it is.
-    let built = Pipeline::new("w").stage(Stage::new("a", "x").input(text.as_ref())).build().expect("it is a workflow");
+    // Any text can be an input, and stays unchanged.
+    let built =
+        Pipeline::new("w").stage(Stage::new("a", "x").input(text.as_ref())).build().expect("any input is valid");
     assert_eq!(built.workflow.shape.stages()[0].input.template(), text);
 }

@@ -1,4 +1,4 @@
-//! Waiting for the end of a turn, and what it said.
+//! Waits for the end of a turn and collects its replies.
 
 use super::{Engine, EngineError};
 use futures::StreamExt;
@@ -13,55 +13,55 @@ use types::session::{Role, Session, Status};
 use types::texts::{Shown, Texts};
 use types::turn::TurnRecord;
 
-/// How often the store is asked while no status says that the turn has ended.
+/// How often the store is read while no status event reports the turn's end.
 const LOOK: Duration = Duration::from_millis(200);
-/// Among the last so many turns is the one that a message was merged into.
+/// How many of the latest turns to search for the turn that a message was merged into.
 const TURNS: usize = 200;
 
-/// A turn that has ended, with all that it said to the user.
+/// A turn that has ended, with all its replies to the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The turn's record: how it ended, its statuses, its attempts.
+    /// The turn's record: outcome, statuses and attempts.
     pub turn: TurnRecord,
-    /// What the user reads, in order.
+    /// The replies to the user, in order, without chunks.
     pub replies: Vec<Reply>,
 }
 
 impl Answer {
-    /// The words of all replies.
+    /// The texts of all replies, in order.
     pub fn texts(&self) -> Vec<&str> {
         self.replies.iter().map(|reply| reply.text.as_str()).collect()
     }
 
-    /// The words of the last reply; empty when nothing was said.
+    /// The text of the last reply; empty if there were no replies.
     pub fn text(&self) -> &str {
         self.replies.last().map(|reply| reply.text.as_str()).unwrap_or_default()
     }
 
-    /// What a flow has asked: it goes on with the session's next message.
+    /// The question of a flow that now waits for the session's next message.
     pub fn question(&self) -> Option<&str> {
         let asks = |reply: &&Reply| reply.metadata.get("awaits").is_some_and(|awaits| awaits == "answer");
         self.replies.iter().find(asks).map(|reply| reply.text.as_str())
     }
 
-    /// The words of the first reply of that kind.
+    /// The text of the first reply of this kind.
     pub fn of_kind(&self, kind: ReplyKind) -> Option<&str> {
         self.replies.iter().find(|reply| reply.kind == kind).map(|reply| reply.text.as_str())
     }
 }
 
-/// The events of a session.
+/// The event stream of a session.
 pub(super) type Events = BoxStream<'static, Result<StreamEvent, QueueError>>;
 
-/// A turn that is waited for.
+/// The wait for one turn.
 pub(super) struct Awaited<'a> {
     queue: &'a dyn Queue,
     store: &'a dyn Store,
     session_id: &'a str,
     job_id: &'a str,
-    /// The session's replies so far: to which turn a merged message belongs is known at its end only.
+    /// The session's replies so far, of all turns: the turn of a merged message is known only when it has ended.
     replies: Vec<Reply>,
-    /// What a reader of the turn's replies has seen.
+    /// The text that a reader of the turn's replies sees.
     texts: Texts,
 }
 
@@ -71,7 +71,8 @@ impl<'a> Awaited<'a> {
         Self { queue, store, session_id, job_id, replies: Vec::new(), texts: Texts::default() }
     }
 
-    /// Reads `events` until the turn has ended and all that it said is there; each reply of it is `heard`.
+    /// Reads `events` until the turn has ended and all its replies have arrived. Calls `heard` with each of its
+    /// replies.
     pub(super) async fn end(
         mut self,
         mut events: Events,
@@ -91,7 +92,7 @@ impl<'a> Awaited<'a> {
             }
             tokio::select! {
                 event = events.next() => {
-                    let gone = || QueueError::Unavailable("the stream of events has ended".into());
+                    let gone = || QueueError::Unavailable("the stream of events ended".into());
                     if self.take(&event.ok_or_else(gone)??, &mut heard) {
                         look.reset_immediately();
                     }
@@ -106,7 +107,7 @@ impl<'a> Awaited<'a> {
         }
     }
 
-    /// Keeps a reply. True when the event is one that ends turns.
+    /// Keeps a reply. Returns true if the event is a status that ends turns.
     fn take(&mut self, event: &StreamEvent, heard: &mut impl FnMut(&Reply, Shown)) -> bool {
         if !matches!(event.event_type, EventType::Reply | EventType::Status) {
             return false;
@@ -133,7 +134,8 @@ impl<'a> Awaited<'a> {
         self.replies.iter().filter(|reply| reply.turn_id == turn.turn_id)
     }
 
-    /// The turn, once it is committed and published, and how many replies it made. A store that is away is asked again.
+    /// The turn and the number of its replies, after its commit and the publication of its events. An unreachable store
+    /// counts as "not ended": the next tick reads it again.
     async fn ended(&self) -> Result<Option<(TurnRecord, usize)>, EngineError> {
         match self.committed().await {
             Err(EngineError::Store(StoreError::Unavailable(_)) | EngineError::Queue(QueueError::Unavailable(_))) => {
@@ -148,7 +150,7 @@ impl<'a> Awaited<'a> {
         if !session.has_handled(self.job_id) {
             return Ok(None);
         }
-        // What is handled leaves the lane once it is published.
+        // The worker removes a handled message from the lane only after it has published the turn's events.
         let next = self.queue.next_in_lane(self.session_id, 0, 0).await?;
         if next.is_some_and(|next| next.seq <= session.last_seq) {
             return Ok(None);
@@ -159,9 +161,9 @@ impl<'a> Awaited<'a> {
         Ok(Some((turn, said)))
     }
 
-    /// The message's own turn, or the one of an earlier message that it was merged with.
+    /// The message's own turn, or the turn of the earlier message that it was merged with.
     async fn turn(&self, session: &Session) -> Result<Option<TurnRecord>, EngineError> {
-        // Where an earlier job may have had the same id, the last one is meant.
+        // The session may have forgotten an earlier job of the same id; then the latest turn counts.
         if !session.forgets_jobs()
             && let Some(turn) = self.store.turn(self.session_id, self.job_id).await?
         {

@@ -1,4 +1,4 @@
-//! Queue and store, as the settings name them.
+//! Opens the queue and the store of the configured backend.
 
 use super::EngineError;
 use base::config::{Backend, Settings};
@@ -15,7 +15,8 @@ use storage::store::Store;
 /// A queue and a store.
 pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
 
-/// Opens the backend that the settings name. The cluster's servers are waited for, with a log line while they are away.
+/// Opens the backend that the settings name. Waits until the servers of a cluster are reachable, and logs while it
+/// waits.
 pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineError> {
     match settings.backend {
         Backend::Embedded => on_file(EmbeddedFile::open(&embedded_file::path(settings))?, settings, tasks).await,
@@ -27,7 +28,7 @@ pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineEr
     }
 }
 
-/// Both in one embedded file.
+/// Opens the queue and the store in one embedded file.
 pub(super) async fn on_file(
     file: Arc<EmbeddedFile>,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! What an engine is made of.
+//! Collects the settings, functions, models, agents and workflows of an engine.
 
 use super::backend::{self, Opened};
 use super::{Engine, EngineError};
@@ -21,10 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// How long [`Engine::ask`] waits unless told otherwise.
+/// How long [`Engine::ask`] waits by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes an [`Engine`]: see there.
+/// Builds an [`Engine`]. [`Engine::in_memory`], [`Engine::embedded`], [`Engine::cluster`] and [`Engine::builder`]
+/// create one.
 pub struct EngineBuilder {
     pub(super) settings: Settings,
     pub(super) env: Environment,
@@ -33,7 +34,7 @@ pub struct EngineBuilder {
     pub(super) models: Vec<(String, Arc<dyn Model>)>,
     pub(super) patience: Duration,
     in_memory: bool,
-    /// Those of files with their paths.
+    /// Agents of files have a path, others do not.
     agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
     workflows: Vec<Result<WorkflowRecord, WorkflowError>>,
 }
@@ -53,41 +54,43 @@ impl EngineBuilder {
         }
     }
 
-    /// Changes settings, such as `|settings| settings.worker.concurrency = 16`.
+    /// Changes settings, for example `|settings| settings.worker.concurrency = 16`.
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
     }
 
-    /// Takes secrets and models' keys from `env` in place of the process's environment.
+    /// Takes secrets and API keys of models from `env` instead of the process's environment.
     #[must_use]
     pub fn environment(mut self, env: Environment) -> Self {
         self.env = env;
         self
     }
 
-    /// Registers a function for the tool `id` of agents that give it no `http`: see [`IntoTool`] for what it can be.
+    /// Registers a function as the tool `id`, for agents that declare the tool without `http`. [`IntoTool`] lists the
+    /// accepted kinds of functions.
     #[must_use]
     pub fn tool<Shape>(mut self, id: impl Into<String>, function: impl IntoTool<Shape>) -> Self {
         self.tools = self.tools.with(id, function);
         self
     }
 
-    /// Registers a function for the skill `id` of agents that give it no `http`. Skills and tools share their ids.
+    /// Registers a function as the skill `id`, for agents that declare the skill without `http`. Skills and tools share
+    /// one namespace of ids.
     #[must_use]
     pub fn skill<Shape>(self, id: impl Into<String>, function: impl IntoTool<Shape>) -> Self {
         self.tool(id, function)
     }
 
-    /// Registers a function that agents may route to as FLOW `id`: see [`IntoFlow`] for what it can be.
+    /// Registers a function as the FLOW `id`. [`IntoFlow`] lists the accepted kinds of functions.
     #[must_use]
     pub fn flow<Shape>(mut self, id: impl Into<String>, function: impl IntoFlow<Shape>) -> Self {
         self.flows = self.flows.with(id, function);
         self
     }
 
-    /// Adds a model that agents may name, in place of one of the settings that has the name.
+    /// Adds a model that agents may name. It replaces a model of the settings with the same name.
     #[must_use]
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         let name = name.into();
@@ -96,7 +99,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Applies the agents of a file or a folder, with the files that they answer from, once the engine is open.
+    /// Applies the agents of a file or folder, with their knowledge files, when the engine opens.
     #[must_use]
     pub fn agents(mut self, path: impl AsRef<Path>) -> Self {
         let in_file = |(file, agent): load::Loaded| {
@@ -107,28 +110,28 @@ impl EngineBuilder {
         self
     }
 
-    /// Applies an agent written as YAML, or JSON, once the engine is open.
+    /// Applies an agent written as YAML or JSON, when the engine opens.
     #[must_use]
     pub fn agent(mut self, yaml: &str) -> Self {
         self.agents.push((None, load::text(Path::new("agent.yaml"), yaml)));
         self
     }
 
-    /// Applies an agent given as a document once the engine is open.
+    /// Applies an agent given as a JSON document, when the engine opens.
     #[must_use]
     pub fn agent_document(mut self, document: Value) -> Self {
         self.agents.push((None, AgentRecord::from_document(document, clock::now())));
         self
     }
 
-    /// Registers a workflow once the engine is open: written as YAML or JSON, or a [`WorkflowRecord`].
+    /// Registers a workflow, written as YAML or JSON or given as a [`WorkflowRecord`], when the engine opens.
     #[must_use]
     pub fn workflow(mut self, workflow: impl IntoWorkflow) -> Self {
         self.workflows.push(workflow.into_workflow());
         self
     }
 
-    /// Registers the workflows of a file or a folder once the engine is open.
+    /// Registers the workflows of a file or folder, when the engine opens.
     #[must_use]
     pub fn workflows(mut self, path: impl AsRef<Path>) -> Self {
         let in_file = |(file, workflow): read::Loaded| {
@@ -138,26 +141,28 @@ impl EngineBuilder {
         self
     }
 
-    /// How long [`Engine::ask`] and [`Engine::run_ended`] wait for an end; a minute unless given.
+    /// How long [`Engine::ask`] and [`Engine::run_ended`] wait; 60 s by default.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Opens queue and store, waiting for the servers of a cluster, and applies the agents. Nothing runs yet: start what
-    /// this process is to do with [`Engine::start_worker`], [`Engine::start_scheduler`] and [`Engine::start_gateway`].
+    /// Opens the queue and the store, waits until a cluster's servers are reachable, and applies agents and workflows.
+    ///
+    /// It starts no role: start those of this process with [`Engine::start_worker`], [`Engine::start_scheduler`] and
+    /// [`Engine::start_gateway`]. Cancel safe: dropping the future stops the tasks that it has started.
     pub async fn open(mut self) -> Result<Engine, EngineError> {
         self.check()?;
         let tasks = Tasks::new();
-        // Whoever gives up waiting leaves nothing behind.
+        // A caller that drops this future stops the backend's tasks.
         let abandoned = tasks.stop_token().drop_guard();
         let opened = self.backend(&tasks).await?;
         let in_file = |(path, agent): (_, Result<_, _>)| agent.map(|agent| (path, agent));
         let agents: Result<Vec<_>, AgentError> = std::mem::take(&mut self.agents).into_iter().map(in_file).collect();
         let workflows: Result<Vec<_>, _> = std::mem::take(&mut self.workflows).into_iter().collect();
         let engine = Engine::new(self, opened, tasks);
-        // Workflows name task agents, and agents that take chats name workflows.
+        // Workflows refer to task agents, and chat agents refer to workflows.
         let (tasks, chats) = agents?.into_iter().partition(|(_, agent)| agent.config.is_task_agent());
         apply(&engine, tasks).await?;
         register(&engine, workflows?).await?;
@@ -166,9 +171,9 @@ impl EngineBuilder {
         Ok(engine)
     }
 
-    /// Opens the engine and starts a worker and a scheduler in this process: all that conversations need.
+    /// Opens the engine and starts a worker and a scheduler in this process, which is all that conversations need.
     pub async fn start(self) -> Result<Engine, EngineError> {
-        // The builder is large, and whoever waits for it would hold it twice.
+        // Boxed: the builder is large, and the caller's future would hold it twice.
         let engine = Box::pin(self.open()).await?;
         engine.start_scheduler();
         engine.start_worker()?;
@@ -182,7 +187,7 @@ impl EngineBuilder {
         }
     }
 
-    /// Params that are no object can never be given: better told here than to a model.
+    /// Refuses functions whose params are not an object: no model could ever call them.
     fn check(&self) -> Result<(), EngineError> {
         let tools = self.tools.ids().into_iter().filter_map(|id| Some((self.tools.params(&id)?.clone(), id)));
         let flows = self.flows.ids().into_iter().filter_map(|id| Some((self.flows.params(&id)?.clone(), id)));
@@ -195,13 +200,13 @@ impl EngineBuilder {
         Ok(())
     }
 
-    /// The compiled-in prompts, or the files of `prompts_dir` where it is a folder.
+    /// `prompts_dir` if it is a folder, otherwise `None` for the compiled-in prompts.
     pub(super) fn prompts_dir(settings: &Settings) -> Option<PathBuf> {
         Some(settings.prompts_dir.clone()).filter(|dir| dir.is_dir())
     }
 }
 
-/// Applies agents, those of files with the texts that they answer from.
+/// Applies agents, and the knowledge files of agents that come from files.
 async fn apply(engine: &Engine, agents: Vec<(Option<PathBuf>, AgentRecord)>) -> Result<(), EngineError> {
     for (path, agent) in agents {
         let id = agent.id().to_owned();
@@ -228,9 +233,9 @@ async fn register(engine: &Engine, workflows: Vec<WorkflowRecord>) -> Result<(),
     Ok(())
 }
 
-/// What can be registered as a workflow.
+/// A value that can be registered as a workflow: YAML or JSON text, or a [`WorkflowRecord`].
 pub trait IntoWorkflow {
-    /// As a workflow.
+    /// Parses the value into a workflow.
     fn into_workflow(self) -> Result<WorkflowRecord, WorkflowError>;
 }
 

@@ -1,4 +1,4 @@
-//! Why the engine did not do it.
+//! The error of the engine's interface for programs.
 
 use commands::error::CommandError;
 use definitions::agent::load::AgentError;
@@ -12,74 +12,75 @@ use storage::queue::QueueError;
 use storage::store::StoreError;
 use thiserror::Error;
 
-/// Why the engine did not do it.
+/// Why a call of the engine failed.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The embedded file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The queue's fault.
+    /// The queue refused the call or is unreachable.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The store's fault.
+    /// The store refused the call or is unreachable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A model of the settings cannot work.
+    /// A model in the settings cannot be used.
     #[error(transparent)]
     Model(#[from] ModelSettingsError),
-    /// Skills and tools could not be called.
+    /// The HTTP client for skills and tools cannot be created.
     #[error(transparent)]
     Http(#[from] HttpCallerError),
-    /// An agent that cannot work.
+    /// An agent file cannot be read or has errors.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// A workflow that cannot work.
+    /// A workflow cannot be read or has errors.
     #[error(transparent)]
     Workflow(#[from] WorkflowError),
-    /// A function whose params are no table.
+    /// A registered function takes params that are not a JSON object.
     #[error(
-        "the params of `{id}` are a `{kind}` in JSON, and an action's params are always an object; make them a struct with \
-         named fields, or take `NoParams`"
+        "the params of `{id}` are of the JSON type `{kind}`, but an action's params are always an object; use a struct \
+         with named fields, or take `NoParams`"
     )]
     Params {
-        /// What it was registered as.
+        /// The id under which the function is registered.
         id: String,
-        /// The type in its schema.
+        /// The JSON type in its schema.
         kind: String,
     },
-    /// A message or command that is refused.
+    /// A message or command was refused.
     #[error("{}; {}", .0.message, .0.hint)]
     Refused(CommandError),
-    /// An address cannot be listened on.
+    /// The gateway or the metrics endpoint cannot listen on its address.
     #[error(
         "cannot listen on {setting} = {address}: {problem}; if another process uses the port, give this one its own"
     )]
     Listen {
-        /// The setting.
+        /// The setting that names the address.
         setting: &'static str,
-        /// What it says.
+        /// The address.
         address: SocketAddr,
-        /// What happened.
+        /// The error of the operating system.
         problem: std::io::Error,
     },
-    /// A turn did not end in time. It goes on, or waits in the queue.
+    /// A turn did not end within the limit. It stays queued, or continues to run.
     #[error(
-        "message `{job_id}` of session `{session_id}` was not answered within {limit:?}; is a worker running? It stays queued"
+        "message `{job_id}` of session `{session_id}` was not answered within {limit:?}; it stays queued; check that \
+         a worker runs"
     )]
     Overdue {
-        /// The session.
+        /// The message's session.
         session_id: String,
-        /// The message.
+        /// The message's id.
         job_id: String,
-        /// How long it was waited for.
+        /// How long the call waited.
         limit: Duration,
     },
-    /// A run did not end in time. It goes on, or waits in the queue.
-    #[error("run `{run_id}` did not end within {limit:?}; is a worker running? It stays queued")]
+    /// A run did not end within the limit. It stays queued, or continues to run.
+    #[error("run `{run_id}` did not end within {limit:?}; it stays queued; check that a worker runs")]
     Running {
-        /// The run.
+        /// The run's id.
         run_id: String,
-        /// How long it was waited for.
+        /// How long the call waited.
         limit: Duration,
     },
 }

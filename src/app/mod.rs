@@ -1,12 +1,12 @@
-//! The engine in a program of its own: build it, register functions, start what the process is to do, talk to it.
+//! The engine within a program: build it, register functions, start its roles, send messages.
 //!
 //! ```
 //! use turnwheel::{Engine, NewMessage};
 //!
-//! /// Where an order is.
+//! /// Looks up where an order is.
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
 //! struct Order {
-//!     /// Such as A1001.
+//!     /// The order's number, such as A1001.
 //!     order_id: String,
 //! }
 //!
@@ -36,9 +36,9 @@
 //! # }).unwrap();
 //! ```
 //!
-//! [`builder`] gathers what it is made of, [`backend`] opens queue and store, [`answer`] waits for the end of a turn,
-//! [`workflows`] starts runs and waits for theirs.
-//! [`crate::testing`] has one for tests of agents.
+//! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
+//! the end of a turn, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
+//! store. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
 mod backend;
@@ -98,22 +98,41 @@ use types::job::Command;
 use types::session::Session;
 use types::texts::Shown;
 
-/// What a graceful stop may take beyond `worker.drain_timeout`.
+/// How long a graceful stop may take beyond `worker.drain_timeout`.
 const MARGIN: Duration = Duration::from_secs(10);
-/// How long the backend's own tasks may take to end.
+/// How long the backend's tasks may take to end.
 const BACKEND_END: Duration = Duration::from_secs(5);
 
-/// What became of an agent that was applied.
+/// The result of applying an agent or registering a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// It differs from what was applied before.
+    /// False if the same configuration was stored already.
     pub changed: bool,
-    /// What is probably a mistake in it.
+    /// Probable mistakes in it; they do not prevent that it is stored.
     pub warnings: Vec<Finding>,
 }
 
-/// An engine on one backend: see the module. Put it into an `Arc` to share it. What it runs ends when it is dropped, in the
-/// midst of things; [`Engine::stop`] lets turns come to their end.
+/// A durable workflow engine on one backend. Put it into an `Arc` to share it.
+///
+/// Create it with [`Engine::builder`], [`Engine::cluster`], [`Engine::embedded`] or [`Engine::in_memory`]; the
+/// [crate documentation](crate) describes how it works. Dropping it aborts running turns; another start continues them
+/// from their journals. Use [`Engine::stop`] to finish them first.
+///
+/// ```
+/// use turnwheel::{Engine, NewMessage};
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let agent = "
+/// id: shop
+/// sop: Greet the user.
+/// rules: [{when: {always: true}, decide: {next_status: typing, response: Hello}}]";
+/// let engine = Engine::in_memory().agent(agent).start().await?;
+/// let answer = engine.ask(NewMessage::new("s1", "shop", "Hi")).await?;
+/// assert_eq!(answer.text(), "Hello");
+/// engine.stop().await;
+/// # Ok::<_, turnwheel::EngineError>(())
+/// # }).unwrap();
+/// ```
 pub struct Engine {
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
@@ -123,10 +142,10 @@ pub struct Engine {
     tools: Tools,
     flows: Flows,
     models: Vec<(String, Arc<dyn Model>)>,
-    /// Made when the first worker starts.
+    /// The models that turns use, with their circuits. Created when the first worker starts.
     asked: Arc<OnceLock<Models>>,
     knowledge: Library,
-    /// Ids of the workflows that were registered here.
+    /// Ids of the workflows that this engine has registered.
     registered: Mutex<BTreeSet<String>>,
     presence: Arc<Presence>,
     patience: Duration,
@@ -142,12 +161,12 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// An engine as the settings describe it: see [`Settings::load`] for reading them from `turnwheel.toml`.
+    /// An engine with these settings; [`Settings::load`] reads them from `turnwheel.toml` and the environment.
     pub fn builder(settings: Settings) -> EngineBuilder {
         EngineBuilder::new(settings, false)
     }
 
-    /// On NATS JetStream and MongoDB, with as many processes as you like.
+    /// An engine on NATS JetStream and MongoDB, which any number of processes may share.
     pub fn cluster(nats_url: impl Into<String>, mongodb_uri: impl Into<String>) -> EngineBuilder {
         let mut settings = Settings { backend: Backend::Cluster, ..Settings::default() };
         settings.nats.url = nats_url.into();
@@ -155,13 +174,13 @@ impl Engine {
         EngineBuilder::new(settings, false)
     }
 
-    /// On one file in `data_dir`, which this process has for itself.
+    /// An engine on one file in `data_dir`. One process at a time can use the file.
     pub fn embedded(data_dir: impl AsRef<Path>) -> EngineBuilder {
         let data_dir = data_dir.as_ref().to_owned();
         EngineBuilder::new(Settings { backend: Backend::Embedded, data_dir, ..Settings::default() }, false)
     }
 
-    /// In memory, for trying things out: all is gone with the process.
+    /// An engine in memory, for experiments and tests. Its data ends with the process.
     pub fn in_memory() -> EngineBuilder {
         EngineBuilder::new(Settings { backend: Backend::Embedded, ..Settings::default() }, true)
     }
@@ -189,22 +208,23 @@ impl Engine {
         }
     }
 
-    /// The queue.
+    /// The queue that this engine uses.
     pub fn queue(&self) -> &Arc<dyn Queue> {
         &self.queue
     }
 
-    /// The store.
+    /// The store that this engine uses.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The settings.
+    /// The settings that this engine was built with.
     pub fn settings(&self) -> &Arc<Settings> {
         &self.settings
     }
 
-    /// What agents are checked against here: the settings, and what is registered.
+    /// The names that agents may use on this engine: those of the settings, and the registered functions, models and
+    /// flows.
     pub fn known(&self) -> Known {
         let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Known::new(&self.settings, self.flows.ids())
@@ -213,23 +233,23 @@ impl Engine {
             .with_functions(self.tools.ids())
     }
 
-    /// Checks an agent and stores it. Every turn that starts on any process afterwards uses it.
+    /// Checks an agent and stores it. Every turn that starts afterwards, on any process, uses it.
     pub async fn apply(&self, agent: AgentRecord) -> Result<Applied, EngineError> {
         let (agent, warnings) = self.known().check(agent)?;
         let changed = self.store.put_agent(agent).await?;
         Ok(Applied { changed, warnings })
     }
 
-    /// Makes these texts all that the agent's file gives it to answer from, in place of the last ones; what was added by other
-    /// ways stays. True when that changed something.
+    /// Replaces the texts that an agent has from its file. Texts that were added otherwise stay. Returns true if a text
+    /// has changed.
     pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> Result<bool, EngineError> {
         let changed = sync::store(self.store.as_ref(), agent_id, texts).await?;
         self.knowledge.refresh(agent_id).await?;
         Ok(changed)
     }
 
-    /// Gives an agent a text to answer from, under a name such as `kb/returns.md`: Markdown by that ending, else plain text.
-    /// True when that changed something.
+    /// Adds a text to an agent's knowledge, under a name such as `kb/returns.md`; replaces the text of the same name. A
+    /// name that ends in `.md` means Markdown, any other plain text. Returns true if the text has changed.
     pub async fn add_knowledge(&self, agent_id: &str, name: &str, text: &str) -> Result<bool, EngineError> {
         let source = Source::new(agent_id, (name, text), Origin::Added, self.clock.now())
             .map_err(|error| EngineError::from(CommandError::from(error)))?;
@@ -238,7 +258,7 @@ impl Engine {
         Ok(changed)
     }
 
-    /// Runs turns in this process until [`Engine::stop`]. A model or tool of the settings that cannot work is an error.
+    /// Runs turns in this process until [`Engine::stop`]. Returns an error if a model in the settings cannot work.
     pub fn start_worker(&self) -> Result<(), EngineError> {
         let worker = Worker::new(self.services()?, &self.settings);
         let (settings, stop) = (Arc::clone(&self.settings), self.roles.stop_token());
@@ -247,7 +267,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Fires timers from this process until [`Engine::stop`], or stands by while another process does.
+    /// Publishes due timers from this process until [`Engine::stop`], or stands by while another process does.
     pub fn start_scheduler(&self) {
         let scheduler =
             Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), self.clock.clone(), &self.settings);
@@ -255,7 +275,8 @@ impl Engine {
         self.announce("scheduler");
     }
 
-    /// Serves HTTP on `gateway.listen` until [`Engine::stop`]; answers where, which is of use with port 0.
+    /// Serves HTTP on `gateway.listen` until [`Engine::stop`]. Returns the address, which has the real port if the
+    /// setting's port is 0.
     pub async fn start_gateway(&self) -> Result<SocketAddr, EngineError> {
         let address = self.settings.gateway.listen;
         let failed = |problem| EngineError::Listen { setting: "gateway.listen", address, problem };
@@ -264,19 +285,19 @@ impl Engine {
         let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
         info!("gateway on http://{address}");
         if let Some(address) = self.settings.gateway.grpc_listen {
-            warn!(%address, "gateway.grpc_listen is set, and this version serves no gRPC: nothing listens there");
+            warn!(%address, "gateway.grpc_listen is ignored: this version serves no gRPC");
         }
         self.roles.spawn("gateway", OnPanic::Shutdown, async move {
             if let Err(error) = gateway::serve(listener, state, stop).await {
-                failing.fail(format!("the gateway on http://{address} has ended: {error}"));
+                failing.fail(format!("the gateway on http://{address} failed: {error}"));
             }
         });
         self.announce("gateway");
         Ok(address)
     }
 
-    /// Serves `/healthz`, `/readyz` and `/metrics` there until [`Engine::stop`], without a token; answers where. For processes
-    /// without a gateway.
+    /// Serves `/healthz`, `/readyz` and `/metrics` on `address` until [`Engine::stop`], without a token: for processes
+    /// without a gateway. Returns the address, which has the real port if the port was 0.
     pub async fn start_watch(&self, address: SocketAddr) -> Result<SocketAddr, EngineError> {
         let failed = |problem| EngineError::Listen { setting: "metrics.listen", address, problem };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -287,7 +308,8 @@ impl Engine {
         Ok(address)
     }
 
-    /// The gateway's routes, to be merged into a program's own. Its event streams end with [`Engine::stop`].
+    /// Returns the gateway's routes, to merge them into a program's own router. Event streams end with
+    /// [`Engine::stop`].
     pub fn router(&self) -> axum::Router {
         gateway::router(self.gateway().until(self.roles.stop_token()))
     }
@@ -310,7 +332,7 @@ impl Engine {
         infos
     }
 
-    /// The models that turns of this process ask, with their circuits: the same for all of its workers.
+    /// The models with their circuits, which all workers of this process share.
     fn asked_models(&self, secrets: &SecretValues) -> Result<Models, EngineError> {
         if let Some(models) = self.asked.get() {
             return Ok(models.clone());
@@ -320,7 +342,7 @@ impl Engine {
         Ok(self.asked.get_or_init(|| models).clone())
     }
 
-    /// What turns work with.
+    /// The dependencies of a worker's turns.
     fn services(&self) -> Result<Services, EngineError> {
         let secrets = Arc::new(SecretValues::new(&self.settings, &self.env));
         let (fill, mask) = (Arc::clone(&secrets), Arc::clone(&secrets));
@@ -346,23 +368,28 @@ impl Engine {
         })
     }
 
-    /// Puts a user's message onto its session's lane. Durable on return; a worker of any process answers it.
+    /// Publishes a user's message on its session's lane. The message is durable on return; a worker of any process
+    /// handles it.
     pub async fn send(&self, message: NewMessage) -> Result<Accepted, EngineError> {
         Ok(commands::messages::submit(self.queue.as_ref(), self.store.as_ref(), message).await?)
     }
 
     /// Sends a user's message and waits for the end of its turn.
+    ///
+    /// Fails with [`EngineError::Overdue`] after [`EngineBuilder::patience`]; the message stays queued. To repeat such
+    /// a request, set the message's `job_id`: the same id is the same turn.
     pub async fn ask(&self, message: NewMessage) -> Result<Answer, EngineError> {
         self.ask_listening(message, |_, _| ()).await
     }
 
-    /// The same, and hands each reply on as it comes, with what a reader does with it: texts can be shown while they are made.
+    /// Like [`Engine::ask`], and calls `heard` with each reply as it arrives, so that a program can show a text while
+    /// the model writes it. [`Shown`] describes how the reply changes the shown text.
     pub async fn ask_listening(
         &self,
         message: NewMessage,
         heard: impl FnMut(&Reply, Shown) + Send,
     ) -> Result<Answer, EngineError> {
-        // What is answered from now on is enough, unless the id says that the message may have been sent before.
+        // Events from now on suffice, unless the message may have been sent before under the same id.
         let from = if message.job_id.is_none() { From::Now } else { From::After(0) };
         types::ids::check("session_id", &message.session_id).map_err(CommandError::from)?;
         let events = self.queue.events(&message.session_id, from).await?;
@@ -370,26 +397,27 @@ impl Engine {
         Awaited::new(self, &session_id, &job_id).end(events, self.patience, heard).await
     }
 
-    /// Waits for the end of the turn of a message that was sent, or of a timer (`<timer_id>-<generation>`), also when it
-    /// ended long ago.
+    /// Waits for the end of the turn of a message that was sent, or of a timer (`<timer_id>-<generation>`). The turn
+    /// may have ended already.
     pub async fn answer(&self, session_id: &str, job_id: &str) -> Result<Answer, EngineError> {
         let events = self.queue.events(session_id, From::After(0)).await?;
         Awaited::new(self, session_id, job_id).end(events, self.patience, |_, _| ()).await
     }
 
-    /// Puts an operator's command onto a session's lane: cancel, release, close.
+    /// Publishes an operator's command on a session's lane: cancel, release, close or cancel its timers. Durable on
+    /// return.
     pub async fn control(&self, session_id: &str, command: Command) -> Result<Accepted, EngineError> {
         let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
         let order = commands::operator::Order { command, name: None, reason: None, by: None };
         Ok(commands::operator::command(queue, store, session_id, order).await?)
     }
 
-    /// A session as it stands.
+    /// Reads a session from the store; `None` if it does not exist.
     pub async fn session(&self, session_id: &str) -> Result<Option<Session>, EngineError> {
         Ok(self.store.session(session_id).await?)
     }
 
-    /// Returns when the engine stops: by [`Engine::stop`], or because a part of it has failed.
+    /// Waits until the engine stops: by [`Engine::stop`], or because one of its parts failed.
     pub async fn stopping(&self) {
         let (roles, backend) = (self.roles.stop_token(), self.backend.stop_token());
         tokio::select! {
@@ -398,18 +426,18 @@ impl Engine {
         }
     }
 
-    /// True when queue or store have failed for good: turns in flight cannot commit.
+    /// True if the queue or the store has failed permanently, so that running turns cannot commit.
     pub fn is_broken(&self) -> bool {
         self.backend.failure().is_some()
     }
 
-    /// The failure that stops the engine: see [`Engine::stopping`]. `None` after an ordinary stop.
+    /// The failure that stopped the engine (see [`Engine::stopping`]); `None` after an ordinary stop.
     pub fn failure(&self) -> Option<String> {
         self.backend.failure().or_else(|| self.roles.failure())
     }
 
-    /// Takes no new turns, finishes those in hand within `worker.drain_timeout`, and gives the rest back to the queue.
-    /// True when all parts ended in time.
+    /// Stops gracefully: starts no new turns, finishes running ones within `worker.drain_timeout`, and releases the
+    /// others to the queue. Returns true if all parts ended within that time.
     pub async fn stop(&self) -> bool {
         let ended = self.roles.shutdown(self.settings.worker.drain_timeout.0 + MARGIN).await;
         self.backend.shutdown(BACKEND_END).await;

@@ -1,4 +1,4 @@
-//! What this process announces in the store: its roles, and what its turns run with.
+//! Announces this process in the store: its roles, and the names of its models, flows, functions and secrets.
 
 use super::Engine;
 use base::clock;
@@ -8,7 +8,7 @@ use storage::store::{ANNOUNCE, Process, Store};
 use tokio::sync::Notify;
 use tracing::debug;
 
-/// The announcement of one process, kept up by a task of its own once there is a role.
+/// The announcement of one process. A task renews it from the first role on.
 #[derive(Default)]
 pub(super) struct Presence {
     announced: Mutex<Option<Process>>,
@@ -20,7 +20,7 @@ impl Presence {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds a role. True for the first one.
+    /// Adds a role. Returns true for the first one.
     fn add(&self, role: &str, fresh: impl FnOnce() -> Process) -> bool {
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         let first = announced.is_none();
@@ -36,7 +36,7 @@ impl Presence {
     async fn keep_up(&self, store: &dyn Store) {
         while let Some(process) = self.process() {
             if let Err(error) = store.announce(process).await {
-                debug!("what this process runs with is not announced, again soon: {error}");
+                debug!("cannot announce this process in the store, retrying: {error}");
             }
             let _ = tokio::time::timeout(ANNOUNCE, self.changed.notified()).await;
         }
@@ -44,7 +44,7 @@ impl Presence {
 }
 
 impl Engine {
-    /// Announces this process with one more role until [`Engine::stop`].
+    /// Announces this process with one more role, until [`Engine::stop`].
     pub(super) fn announce(&self, role: &str) {
         if !self.presence.add(role, || self.process()) {
             return;
@@ -56,7 +56,7 @@ impl Engine {
             if let Some(process) = presence.process()
                 && let Err(error) = store.depart(&process.process_id).await
             {
-                debug!("the announcement of this process is not taken back, it expires: {error}");
+                debug!("cannot remove this process's announcement, it will expire: {error}");
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Workflows of an engine, and their runs.
+//! Registers workflows, starts runs and waits for their end.
 
 use super::{Applied, Engine, EngineError};
 use commands::error::CommandError;
@@ -14,24 +14,25 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use types::event::{Event, EventType};
 use types::run::{RunQuery, RunRecord, RunStatus};
 
-/// How often the store is asked while no event says that the run has ended.
+/// How often the store is read while no event reports the run's end.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Engine {
-    /// Checks a workflow and stores it. Every run that starts on any process afterwards uses it.
+    /// Checks a workflow and stores it. Every run that starts afterwards, on any process, uses it.
     pub async fn register(&self, workflow: WorkflowRecord) -> Result<Applied, EngineError> {
         let applied = self.register_all(vec![workflow]).await?.pop();
         Ok(applied.unwrap_or(Applied { changed: false, warnings: Vec::new() }))
     }
 
-    /// Checks workflows, which may name one another, and stores them.
+    /// Checks workflows, which may refer to each other, and stores them.
     pub(super) async fn register_all(&self, workflows: Vec<WorkflowRecord>) -> Result<Vec<Applied>, EngineError> {
         let known = run::runnables(self.store.as_ref(), self.flows.ids()).await?;
         let known = known.with_models(self.known().models().iter().cloned());
         let known = known.with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow)));
         let mut applied = Vec::new();
         for workflow in workflows {
-            // In one that is built in code a name that leads nowhere is no error (OP-O4).
+            // In a workflow built in code, a reference to an unknown output is no error: the placeholder stays in the
+            // input.
             let from_file = workflow.source.is_some();
             let (workflow, warnings) = if from_file { known.check(workflow)? } else { known.check_built(workflow)? };
             let id = workflow.id().to_owned();
@@ -42,20 +43,21 @@ impl Engine {
         Ok(applied)
     }
 
-    /// Registers the good files of `workflows_dir` whose workflows the store does not have yet; the bad ones are logged by name.
+    /// Registers the valid files of `workflows_dir` whose workflows are not stored yet. Logs the others with their
+    /// errors.
     pub async fn register_folder(&self) {
         let models = self.known().models().to_vec();
         run::register_folder(&self.settings, self.store.as_ref(), (self.flows.ids(), models), run::Registered::Stays)
             .await;
     }
 
-    /// Starts a run in a lane of its own. Durable on return; a worker of any process runs it.
+    /// Starts a run with its own lane. The run is durable on return; a worker of any process executes it.
     pub async fn start_run(&self, new: NewRun) -> Result<StartedRun, EngineError> {
         Ok(commands::runs::start_run(self.queue.as_ref(), self.store.as_ref(), new).await?)
     }
 
-    /// Starts a run of a workflow that is asked `query`: see [`Engine::start_run`] for more that can be said, and
-    /// [`Engine::run_ended`] for its end.
+    /// Starts a run of a workflow with `query` as its input. [`Engine::start_run`] takes more options, and
+    /// [`Engine::run_ended`] waits for the end.
     pub async fn run_workflow(
         &self,
         workflow_id: impl Into<String>,
@@ -64,20 +66,21 @@ impl Engine {
         self.start_run(NewRun::new(workflow_id, query)).await
     }
 
-    /// A run as it stands.
+    /// Reads a run from the store; `None` if it does not exist.
     pub async fn run(&self, run_id: &str) -> Result<Option<RunRecord>, EngineError> {
         Ok(self.store.run(run_id).await?)
     }
 
-    /// The output of the run of a workflow that was completed last; nothing before there is one (O-03). It is cut as in the run's
-    /// record.
+    /// The output of the workflow's run that completed last, cut as in the run's record; `None` if no run has
+    /// completed.
     pub async fn last_output(&self, workflow_id: &str) -> Result<Option<String>, EngineError> {
         let (workflow_id, status) = (Some(workflow_id.to_owned()), Some(RunStatus::Completed));
         let query = RunQuery { workflow_id, status, by_end: true, limit: 1, ..RunQuery::default() };
         Ok(self.store.runs(query).await?.pop().and_then(|run| run.output))
     }
 
-    /// Waits for the end of a run, also when it ended long ago.
+    /// Waits for the end of a run, which may have ended already. Fails with [`EngineError::Running`] after
+    /// [`EngineBuilder::patience`](super::EngineBuilder::patience).
     pub async fn run_ended(&self, run_id: &str) -> Result<RunRecord, EngineError> {
         let run = self.store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))?;
         let stream = run.origin_session.as_deref().unwrap_or(run_id);
@@ -88,9 +91,9 @@ impl Engine {
         loop {
             tokio::select! {
                 event = events.next() => {
-                    let gone = || QueueError::Unavailable("the stream of events has ended".into());
+                    let gone = || QueueError::Unavailable("the stream of events ended".into());
                     let event = event.ok_or_else(gone)??;
-                    // The end of the run is durable before it is told.
+                    // The run's record is durable before its last event is published.
                     if event.event_type == EventType::Run && is_last(&event.payload, run_id) {
                         look.reset_immediately();
                     }
@@ -107,12 +110,12 @@ impl Engine {
         }
     }
 
-    /// Ends a run, or the turn that it is a part of.
+    /// Cancels a run. For a run within a session's turn it cancels that turn.
     pub async fn cancel_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
         Ok(commands::runs::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
     }
 
-    /// Lets a failed or cancelled run go on.
+    /// Continues a failed or cancelled run: recorded stages keep their output, failed stages run again.
     pub async fn resume_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
         Ok(commands::runs::resume_run(self.queue.as_ref(), self.store.as_ref(), run_id).await?)
     }

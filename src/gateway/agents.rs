@@ -1,4 +1,4 @@
-//! Agents: listings, and applying a document.
+//! Agents: list, show and apply.
 
 use super::input::{Body, Params};
 use super::{GatewayState, Reject, models};
@@ -14,34 +14,36 @@ use serde::Serialize;
 use serde_json::Value;
 use types::ids::{self, Id};
 
-/// Agents.
+/// The applied agents.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct AgentList {
     agents: Vec<AgentSummary>,
 }
 
-/// An agent that is stored.
+/// The result of applying an agent.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Applied {
-    /// Key of the agent.
+    /// Id of the agent.
     agent_id: String,
-    /// md5 of its configuration.
+    /// md5 of the agent's canonical configuration.
     hash: String,
-    /// False when it was there already.
+    /// False if the same configuration was applied already.
     changed: bool,
-    /// What is probably a mistake.
+    /// Probable mistakes in the file; they do not prevent that it is applied.
     warnings: Vec<Finding>,
 }
 
-/// All agents, by id.
+/// Lists all agents, ordered by id.
 #[utoipa::path(get, path = "/api/v1/agents", operation_id = "list_agents", tag = "agents",
-    responses((status = 200, description = "Agents", body = AgentList)))]
+    responses((status = 200, description = "The agents", body = AgentList)))]
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
     let agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
     Ok(Json(AgentList { agents }))
 }
 
-/// One agent as applied, secrets as `${NAME}`.
+/// Shows an agent's configuration as applied.
+///
+/// Secrets stay `${NAME}`.
 #[utoipa::path(get, path = "/api/v1/agents/{agent_id}", operation_id = "show_agent", tag = "agents", params(("agent_id" = Id, Path)),
     responses((status = 200, description = "The agent", body = StoredAgent)))]
 pub(super) async fn show(
@@ -53,10 +55,12 @@ pub(super) async fn show(
     Ok(Json(agent.to_stored()))
 }
 
-/// Applies a document: an agent file as JSON. Every turn that starts after the answer uses it.
+/// Applies an agent: checks and stores it.
+///
+/// The body is an agent file as JSON. Every turn that starts after the response uses it.
 #[utoipa::path(put, path = "/api/v1/agents/{agent_id}", operation_id = "apply_agent", tag = "agents", params(("agent_id" = Id, Path)),
-    request_body(content = HashMap<String, Value>, description = "See docs/agents.md"),
-    responses((status = 200, description = "It is stored", body = Applied)))]
+    request_body(content = HashMap<String, Value>, description = "An agent file as JSON, see docs/agents.md"),
+    responses((status = 200, description = "The agent is stored", body = Applied)))]
 pub(super) async fn apply(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,

@@ -1,5 +1,6 @@
-//! Bearer tokens: with `gateway.tokens` set, every endpoint but the health checks asks for one. Without any, the gateway is
-//! for programs of its own machine, and web pages from elsewhere are kept out.
+//! Bearer tokens. With `gateway.tokens` every endpoint except the health checks requires one. Without tokens, the
+//! gateway serves only clients on its own machine, and refuses requests that a web page of another site makes a browser
+//! send.
 
 use super::cors::Origins;
 use super::{GatewayState, Reject};
@@ -12,12 +13,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use url::{Host, Url};
 
-/// The tokens of the settings.
+/// The tokens from the settings.
 #[derive(Clone)]
 pub(super) struct Tokens(Arc<[String]>);
 
 impl Tokens {
-    /// Blank tokens do not count: they would let everybody in.
+    /// Drops blank tokens: a request with an empty token would match them.
     pub(super) fn new(tokens: &[String]) -> Self {
         Self(tokens.iter().filter(|token| !token.trim().is_empty()).cloned().collect())
     }
@@ -26,13 +27,13 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Compares with every token in full, so that the time it takes tells nothing about them.
+    /// True for a known token. Compares with every token in full, so that the response time reveals nothing about them.
     fn admit(&self, given: &str) -> bool {
         self.0.iter().fold(false, |admitted, token| equal(token.as_bytes(), given.as_bytes()) | admitted)
     }
 }
 
-/// Compares all bytes whatever they are; only the length of `given` shows in the time.
+/// Compares in a time that depends only on the length of `given`.
 fn equal(token: &[u8], given: &[u8]) -> bool {
     let differ = given.iter().enumerate().fold(token.len() ^ given.len(), |differ, (index, byte)| {
         differ | usize::from(byte ^ token[index % token.len()])
@@ -40,7 +41,7 @@ fn equal(token: &[u8], given: &[u8]) -> bool {
     black_box(differ) == 0
 }
 
-/// Lets a request pass when no tokens are set, or with one of them.
+/// Middleware: lets a request pass with a valid token, or from this machine if no tokens are set.
 pub(super) async fn require(
     State(state): State<GatewayState>,
     request: Request,
@@ -53,8 +54,11 @@ pub(super) async fn require(
     if admitted { Ok(next.run(request).await) } else { Err(Reject::unauthorized()) }
 }
 
-/// A page of another site can make the browser call this machine: under the site's own name, which it lets resolve to this
-/// machine, or across sites. The browser then says so in `host` or `origin`; an origin that the operator has listed may.
+/// Checks that `host` and `origin` name this machine; returns the name of the header that does not.
+///
+/// A page of another site can make a browser call this machine, either across sites or under the site's own name if
+/// that name resolves to this machine. The browser then sends the site in `host` or `origin`. Origins listed by the
+/// operator pass.
 fn local(headers: &HeaderMap, listed: &Origins) -> Result<bool, &'static str> {
     let names_this_machine = |authority: &str| {
         let parsed = Url::parse(&format!("http://{authority}/"));

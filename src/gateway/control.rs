@@ -1,4 +1,4 @@
-//! Operators' commands, and what a human says while a session is `transferred`.
+//! Commands to a session, and a human's replies while the session is `transferred`.
 
 use super::input::{Body, OptionalBody, Params};
 use super::{GatewayState, Reject};
@@ -11,53 +11,65 @@ use serde::Deserialize;
 use types::ids::Id;
 use types::job::Command;
 
-/// Why, and by whom; for timers also which.
+/// Details of a command to a session. All fields are optional.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 pub(super) struct Order {
+    /// Name of the timers to cancel; all timers by default. Other commands ignore it.
     #[serde(default)]
     name: Option<String>,
+    /// Why the command is given; recorded with the session.
     #[serde(default)]
     reason: Option<String>,
+    /// Who gives the command.
     #[serde(default)]
     by: Option<String>,
 }
 
-/// A human's words.
+/// A human's reply to the user.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(super) struct Words {
-    /// What the user is to read.
+    /// The text that the user reads. Not blank.
     #[schema(min_length = 1, pattern = r"\S")]
     text: String,
+    /// Who writes it.
     #[serde(default)]
     by: Option<String>,
 }
 
 type Answer = Result<(StatusCode, Json<Accepted>), Reject>;
 
-/// Gives up what the session is doing.
+/// Cancels the session's current work.
+///
+/// The running turn ends immediately, as does every turn before the command in the lane. The session becomes
+/// `cancelled`; its timers are cancelled, a handoff ends, and the session leaves a waiting flow.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/cancel", operation_id = "cancel_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
 pub(super) async fn cancel(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
     publish(state, id, order, Command::Cancel).await
 }
 
-/// Takes the conversation back from the human, or out of a flow that waits for an answer.
+/// Releases a conversation from a human, or from a flow that waits for an answer.
+///
+/// The session becomes `ready`, and the agent handles the user's next message.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/release", operation_id = "release_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
 pub(super) async fn release(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
     publish(state, id, order, Command::Release).await
 }
 
 /// Closes the conversation.
+///
+/// Its timers are cancelled, a handoff ends, and the session leaves a waiting flow. The user's next message opens the
+/// conversation again.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/close", operation_id = "close_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
 pub(super) async fn close(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
     publish(state, id, order, Command::Close).await
 }
 
-/// Cancels pending timers: those of a name, or all.
+/// Cancels pending timers: those with the given `name`, or all.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/timers/cancel", operation_id = "cancel_timers", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue holds it", body = Accepted)))]
+    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
 pub(super) async fn cancel_timers(
     state: State<GatewayState>,
     id: Params<String>,
@@ -80,9 +92,11 @@ async fn publish(
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
-/// Sends a human's text to the user, while the session is `transferred`.
+/// Sends a human's reply to the user while the session is `transferred`.
+///
+/// Sessions in another status get 409 `not_transferred`.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/reply", operation_id = "reply_to_user", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body = Words, responses((status = 202, description = "The queue holds it", body = Spoken)))]
+    request_body = Words, responses((status = 202, description = "The queue has stored the reply", body = Spoken)))]
 pub(super) async fn reply(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,

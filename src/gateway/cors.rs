@@ -1,5 +1,5 @@
-//! Which web pages of other origins may call from a browser (`gateway.cors`). A browser asks before it sends a token, so its
-//! question is answered without one.
+//! Cross-origin requests: the web pages that may call the gateway from a browser (`gateway.cors`). Browsers send the
+//! preflight request without a token, so it needs none.
 
 use axum::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, Method};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use url::Url;
 
-/// How long a browser may remember the answer.
+/// How long a browser may cache the preflight response.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// The origins of the settings. Cheap to clone.
+/// The allowed origins from the settings. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Origins {
     all: bool,
@@ -20,18 +20,18 @@ pub(super) struct Origins {
 
 impl Origins {
     pub(super) fn new(settings: &[String]) -> Self {
-        // As browsers write them: in lower case, in punycode, without the scheme's own port.
+        // Browsers send origins in lower case, in punycode, and without the scheme's default port.
         let written = |origin: &String| Url::parse(origin).ok().map(|url| url.origin().ascii_serialization());
         let listed = settings.iter().filter_map(written).filter_map(|origin| origin.parse().ok());
         Self { all: settings.iter().any(|origin| origin == "*"), listed: listed.collect() }
     }
 
-    /// True for an origin that the operator has listed. `*` lists none: it is for gateways with tokens.
+    /// True for an origin that the operator has listed. `*` lists no origin: it requires tokens.
     pub(super) fn lists(&self, origin: &HeaderValue) -> bool {
         self.listed.contains(origin)
     }
 
-    /// Answers browsers; `None` when no page of another origin may call.
+    /// The layer that responds to preflight requests; `None` if no other origin may call.
     pub(super) fn layer(&self) -> Option<CorsLayer> {
         let origins = match self.all {
             true => AllowOrigin::any(),

@@ -1,4 +1,4 @@
-//! What is wrong here, as this process sees it.
+//! The doctor's checks, from the view of this process.
 
 use super::GatewayState;
 use axum::Json;
@@ -6,15 +6,15 @@ use axum::extract::State;
 use commands::doctor::{self, Finding};
 use serde::Serialize;
 
-/// What was looked at.
+/// The results of all checks.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Findings {
     findings: Vec<Finding>,
 }
 
-/// What is wrong with this deployment, and what to change.
+/// Checks this deployment and reports problems with their remedies.
 #[utoipa::path(get, path = "/api/v1/doctor", operation_id = "doctor", tag = "operation",
-    responses((status = 200, description = "Findings", body = Findings)))]
+    responses((status = 200, description = "The results of the checks", body = Findings)))]
 pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let mut findings = doctor::files(&state.settings);

@@ -1,4 +1,4 @@
-//! A session's events as server-sent events, resumable by `Last-Event-ID`.
+//! A session's events as server-sent events, resumable with `Last-Event-ID`.
 
 use super::feed::{self, Feed, Position};
 use super::input::{Filter, Params};
@@ -12,17 +12,18 @@ use futures::StreamExt;
 use storage::queue::{From, StreamEvent};
 use types::ids::Id;
 
-/// Follows a session until the client leaves or the gateway stops. Each event has as `id` its sequence in the stream, as
-/// `event` its type (`reply`, `status`, `step`, `run`), and as `data` JSON: a `Reply`, `StatusEvent`, `StepEvent` or
-/// `RunEvent`.
+/// Follows a session's events until the client leaves or the gateway stops.
+///
+/// Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, `status`,
+/// `step` or `run`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent` or `RunEvent`.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/events", operation_id = "follow_events", tag = "messages",
     params(
         ("session_id" = Id, Path),
         Position,
         ("Last-Event-ID" = Option<String>, Header,
-         description = "The last `id` seen: what came after it comes again. 0: all that is retained. None: from now on."),
+         description = "The last `id` that the client has seen: the events after it follow. `0`: all stored events. Without it: events from now on."),
     ),
-    responses((status = 200, description = "Server-sent events, without end", body = String,
+    responses((status = 200, description = "Server-sent events; the response does not end by itself", body = String,
                content_type = "text/event-stream")))]
 pub(super) async fn follow(
     State(state): State<GatewayState>,
@@ -37,7 +38,7 @@ pub(super) async fn follow(
     Ok(feed::answer(&state, slot, feed.into_stream().map(|event| frame(&event))))
 }
 
-/// Where to begin: after the id that the client names; from now without one.
+/// The position to start from: after the id that the client names, or now.
 fn begin(headers: &HeaderMap, query: Option<&str>) -> Result<From, Reject> {
     match feed::last_event_id(headers, query)? {
         Some(id) => id.parse().map(From::After).map_err(|_| feed::no_event_id(&id)),
@@ -45,7 +46,7 @@ fn begin(headers: &HeaderMap, query: Option<&str>) -> Result<From, Reject> {
     }
 }
 
-/// An event as on the stream: its sequence, its type, its payload.
+/// A stream event as a server-sent event: sequence, type and payload.
 pub(super) fn frame(event: &StreamEvent) -> Event {
     Event::default().id(event.seq.to_string()).event(event.event_type.as_str()).data(feed::data(&event.payload))
 }

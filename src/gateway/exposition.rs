@@ -1,4 +1,4 @@
-//! All metrics as Prometheus reads them.
+//! All metrics in Prometheus' text format.
 
 use base::clock;
 use base::metrics::{encode, gauge, metrics, registered};
@@ -9,11 +9,11 @@ use tracing::warn;
 
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
-/// How long the queue may take to say what waits in it.
+/// How long the queue may take to report its backlog and storage.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What this process has counted so far, and what waits in the queue now. While the queue is away the latter is left out:
-/// an old figure would look like a lane that stands still.
+/// Renders the metrics of this process, and the queue's backlog and storage as they are now. If the queue is
+/// unreachable, its metrics are omitted: an old value would look like a lane that makes no progress.
 pub async fn text(queue: &dyn Queue) -> String {
     let mut text = encode(&metrics().registry);
     let registry = Registry::new();
@@ -21,7 +21,7 @@ pub async fn text(queue: &dyn Queue) -> String {
         &registry,
         Gauge::new(
             "turnwheel_store_oldest_command_seconds",
-            "How long the oldest command to MongoDB has been in flight; 0 when there is none.",
+            "How long the oldest command to MongoDB has been in flight; 0 if none is.",
         ),
     );
     oldest.set(metrics().store_commands.oldest().as_secs_f64());
@@ -31,12 +31,12 @@ pub async fn text(queue: &dyn Queue) -> String {
     match backlog {
         Ok(Ok(backlog)) => {
             let registry = Registry::new();
-            let jobs = gauge(&registry, "turnwheel_queue_jobs", "Jobs in the queue that are not handled yet.");
+            let jobs = gauge(&registry, "turnwheel_queue_jobs", "Jobs in the queue that are not processed yet.");
             let oldest = registered(
                 &registry,
                 Gauge::new(
                     "turnwheel_queue_oldest_seconds",
-                    "How long the oldest job that is not handled yet has waited; 0 when there is none.",
+                    "How long the oldest unprocessed job has waited; 0 if the queue is empty.",
                 ),
             );
             jobs.set(i64::try_from(backlog.jobs).unwrap_or(i64::MAX));
@@ -44,18 +44,18 @@ pub async fn text(queue: &dyn Queue) -> String {
             oldest.set(waited.as_secs_f64());
             text.push_str(&encode(&registry));
         }
-        Ok(Err(problem)) => warn!("the metrics leave out what waits in the queue: {problem}"),
-        Err(_) => warn!("the metrics leave out what waits in the queue: no answer within {LIMIT:?}"),
+        Ok(Err(problem)) => warn!("/metrics omits the queue's backlog: {problem}"),
+        Err(_) => warn!("/metrics omits the queue's backlog: timed out after {LIMIT:?}"),
     }
     match storage {
         Ok(Ok(parts)) => text.push_str(&encode(&of_storage(&parts))),
-        Ok(Err(problem)) => warn!("the metrics leave out the storage used: {problem}"),
-        Err(_) => warn!("the metrics leave out the storage used: no answer within {LIMIT:?}"),
+        Ok(Err(problem)) => warn!("/metrics omits the queue's storage: {problem}"),
+        Err(_) => warn!("/metrics omits the queue's storage: timed out after {LIMIT:?}"),
     }
     text
 }
 
-/// The bytes of each stream. One without a limit has no maximum.
+/// The bytes of each stream. A stream without a limit gets no maximum.
 fn of_storage(parts: &[Storage]) -> Registry {
     let registry = Registry::new();
     let family = |name: &str, help: &str| registered(&registry, IntGaugeVec::new(Opts::new(name, help), &["part"]));

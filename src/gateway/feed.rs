@@ -1,4 +1,4 @@
-//! Events for clients that stay: a stream that survives losses of the backend, and how it becomes server-sent events.
+//! Server-sent events: a stream of events that resumes when the queue was unreachable, and its response.
 
 use super::{GatewayState, Reject};
 use axum::http::{HeaderMap, HeaderName};
@@ -15,22 +15,22 @@ use storage::queue::{From, Queue, Result as QueueResult, StreamEvent};
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Span, warn};
 
-/// How often a quiet stream says that it lives.
+/// Interval of the comments that show a client that the connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Pauses between attempts to get a lost stream back.
+/// First pause between attempts to reopen a lost stream; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// For clients that cannot send the header.
+/// The position to resume from, for clients that cannot send headers.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Position {
-    /// As the header `Last-Event-ID`, which wins.
+    /// Same as the header `Last-Event-ID`. The header wins.
     #[serde(default)]
     pub(super) last_event_id: Option<String>,
 }
 
-/// The last event's id that the client names: in the header, else in the query.
+/// The id of the last event that the client has seen: from the header, else from the query.
 pub(super) fn last_event_id(headers: &HeaderMap, query: Option<&str>) -> Result<Option<String>, Reject> {
     let header = match headers.get("last-event-id") {
         Some(value) => Some(value.to_str().map_err(|_| no_event_id("(not ASCII)"))?),
@@ -39,13 +39,13 @@ pub(super) fn last_event_id(headers: &HeaderMap, query: Option<&str>) -> Result<
     Ok(header.or(query).map(str::trim).filter(|id| !id.is_empty()).map(str::to_owned))
 }
 
-/// 400 for what is no id of an event.
+/// 400 for a text that is not an event id.
 pub(super) fn no_event_id(found: &str) -> Reject {
-    let message = format!("Last-Event-ID: found `{found}`, which is no event id");
-    Reject::invalid("invalid_event_id", message, "send the last `id:` that you saw, or 0 for all that is retained")
+    let message = format!("Last-Event-ID: found `{found}`, which is not an event id");
+    Reject::invalid("invalid_event_id", message, "send the last `id:` that you received, or 0 for all stored events")
 }
 
-/// Sends frames until they end, the client leaves or the gateway stops. The slot goes with them.
+/// Responds with `frames` until they end, the client leaves or the gateway stops. Then the slot is free again.
 pub(super) fn answer(
     state: &GatewayState,
     slot: OwnedSemaphorePermit,
@@ -58,35 +58,36 @@ pub(super) fn answer(
     });
     let frames = frames.take_until(state.stop.clone().cancelled_owned());
     let sse = Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
-    // Proxies that buffer would hold the events back.
+    // Proxies that buffer would delay the events.
     ([(HeaderName::from_static("x-accel-buffering"), "no")], sse).into_response()
 }
 
-/// A payload as the `data` of a frame.
+/// Formats a payload as the `data` of a server-sent event.
 pub(super) fn data(payload: &[u8]) -> String {
-    // A raw carriage return would end the line; in JSON it can only be white space.
+    // A raw carriage return would end the line. In JSON it can only be white space.
     String::from_utf8_lossy(payload).replace('\r', " ")
 }
 
-/// Events that go on after the last one seen when the backend was away.
+/// The events of a session or run. If the queue becomes unreachable, the feed resumes after the last event.
 pub(super) struct Feed {
     queue: Arc<dyn Queue>,
     session_id: String,
     from: From,
     opened: Option<BoxStream<'static, QueueResult<StreamEvent>>>,
     pause: Duration,
-    /// The request's: the stream outlives its handler.
+    /// The request's span: the stream outlives its handler.
     span: Span,
 }
 
 impl Feed {
-    /// Events of a session, or of a run in a lane of its own. "From now" counts from before this returns.
+    /// Opens the events of a session, or of a run with its own lane. `From::Now` includes all events that are published
+    /// after this function returns.
     pub(super) async fn open(queue: Arc<dyn Queue>, session_id: String, from: From) -> Result<Self, Reject> {
         let opened = queue.events(&session_id, from).await?;
         Ok(Self { queue, session_id, from, opened: Some(opened), pause: FIRST_PAUSE, span: Span::current() })
     }
 
-    /// Without end.
+    /// Turns the feed into a stream that never ends.
     pub(super) fn into_stream(self) -> impl Stream<Item = StreamEvent> + Send + 'static {
         stream::unfold(self, |mut feed| async move {
             let event = feed.next().await;
@@ -111,11 +112,11 @@ impl Feed {
                         return event;
                     }
                     Some(Err(problem)) => problem.to_string(),
-                    None => "the stream has ended".to_owned(),
+                    None => "the stream of events ended".to_owned(),
                 },
             };
             let session_id = &self.session_id;
-            warn!(parent: &self.span, session_id, "events are interrupted and will be resumed: {problem}");
+            warn!(parent: &self.span, session_id, "event stream interrupted, reopening it: {problem}");
             self.opened = None;
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -1,4 +1,4 @@
-//! `/healthz`: the process runs. `/readyz`: queue and store answer.
+//! `/healthz`: the process runs. `/readyz`: the queue and the store respond.
 
 use super::{GatewayState, Reject};
 use axum::Json;
@@ -9,10 +9,10 @@ use std::future::Future;
 use std::time::Duration;
 use tracing::warn;
 
-/// How long queue and store may take to answer.
+/// How long the queue and the store may take to respond.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// How it is.
+/// The health of the process.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Condition {
     /// `ok` or `ready`.
@@ -20,16 +20,18 @@ pub(super) struct Condition {
     status: &'static str,
 }
 
-/// 200 while the process runs.
+/// Reports that the process runs.
 #[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "operation",
     responses((status = 200, description = "The process runs", body = Condition)))]
 pub(super) async fn alive() -> Json<Condition> {
     Json(Condition { status: "ok" })
 }
 
-/// 200 while queue and store answer, else 503 that names which is away.
+/// Reports whether the queue and the store respond.
+///
+/// 503 `not_ready` names the part that is unreachable.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "operation",
-    responses((status = 200, description = "Queue and store answer", body = Condition)))]
+    responses((status = 200, description = "The queue and the store respond", body = Condition)))]
 pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Condition>, Reject> {
     let (queue, store) = tokio::join!(answers("queue", state.queue.ping()), answers("store", state.store.ping()));
     let away: Vec<&str> =
@@ -37,7 +39,7 @@ pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Cond
     if away.is_empty() {
         return Ok(Json(Condition { status: "ready" }));
     }
-    let message = format!("away: {}", away.join(", "));
+    let message = format!("unreachable: {}", away.join(", "));
     let hint = "`queue` is NATS (setting nats.url), `store` is MongoDB (setting mongodb.uri); see the gateway's log";
     Err(Reject::unavailable("not_ready", message, hint))
 }
@@ -46,11 +48,11 @@ async fn answers<E: Display>(name: &str, ping: impl Future<Output = Result<(), E
     match tokio::time::timeout(LIMIT, ping).await {
         Ok(Ok(())) => true,
         Ok(Err(problem)) => {
-            warn!("the {name} is away: {problem}");
+            warn!("the {name} is unreachable: {problem}");
             false
         }
         Err(_) => {
-            warn!("the {name} does not answer within {LIMIT:?}");
+            warn!("the {name} is unreachable: timed out after {LIMIT:?}");
             false
         }
     }

@@ -1,4 +1,4 @@
-//! Reading path, query and body, with our own refusals in place of the framework's.
+//! Extractors for path, query and body that refuse with a [`Reject`] instead of the framework's own responses.
 
 use super::limits::TooSlow;
 use super::{MAX_BODY, Reject};
@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 
-/// What the path names.
+/// The parameters of the path.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<T> {
@@ -23,7 +23,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Params<
     }
 }
 
-/// The query.
+/// The parameters of the query.
 pub(super) struct Filter<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Filter<T> {
@@ -31,20 +31,20 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Filter<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Reject> {
         let refused = |problem: axum::extract::rejection::QueryRejection| {
-            Reject::invalid("invalid_query", problem.body_text(), "correct the query parameter that is named")
+            Reject::invalid("invalid_query", problem.body_text(), "correct the query parameter that the message names")
         };
         Query::from_request_parts(parts, state).await.map(|Query(query)| Self(query)).map_err(refused)
     }
 }
 
-/// A JSON body.
+/// A JSON body with a JSON content type.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Reject;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Reject> {
-        // A web page can post other types across sites without being asked first; JSON it cannot.
+        // A web page can post other content types across sites without a preflight request, but not JSON.
         let json = is_json(request.headers());
         let bytes = read(request, state).await?;
         if !json {
@@ -56,7 +56,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// A JSON body that may be absent, or null.
+/// A JSON body that may be absent or `null`. The content type does not matter.
 pub(super) struct OptionalBody<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalBody<T> {
@@ -90,9 +90,10 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// Reads one JSON value; the error names the field.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Reject> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let refused =
-        |message: String| Reject::invalid("invalid_json", message, "send one JSON object as the contract has it");
-    // A list would be read as the fields in the order of their declaration.
+    let refused = |message: String| {
+        Reject::invalid("invalid_json", message, "send one JSON object; /openapi.json has its fields")
+    };
+    // Serde would read a list as the fields in the order of their declaration.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(refused("the body is a list".to_owned()));
     }

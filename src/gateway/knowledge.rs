@@ -1,4 +1,4 @@
-//! What agents answer from: listing, storing, removing, searching.
+//! Knowledge texts: list, search, store and remove.
 
 use super::input::{Body, Filter, Params};
 use super::{GatewayState, Reject};
@@ -10,50 +10,50 @@ use engine::knowledge::Hit;
 use serde::{Deserialize, Serialize};
 use types::ids::Id;
 
-/// Sources.
+/// The stored texts.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct SourceList {
     sources: Vec<SourceEntry>,
 }
 
-/// What a search found.
+/// The passages that a search found.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct HitList {
     hits: Vec<Hit>,
 }
 
-/// Whose.
+/// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
-    /// Only those of this agent.
+    /// Only texts of this agent.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     agent_id: Option<String>,
 }
 
-/// What is searched for.
+/// A search.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Asked {
-    /// The agent.
+    /// The agent whose texts are searched.
     #[param(value_type = Id)]
     agent_id: String,
     /// The question, in the user's words.
     query: String,
-    /// 4 unless given.
+    /// The highest number of passages; 4 by default.
     #[param(minimum = 1, maximum = 50)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// How a change takes effect.
+/// When a change takes effect.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Effect {
-    /// True unless given: replies of this process use the change from the answer on. With `false` they do a second or two
-    /// later, as those of other processes. Each such refresh indexes all of the agent's texts, so that who changes many asks
-    /// for it with the last one.
+    /// `true` (default): the response waits until the replies of this process use the change. `false`: they use it one
+    /// to two seconds later, as those of other processes do in any case. Each refresh indexes all of the agent's texts
+    /// again: when you change many texts, refresh only with the last change.
     #[serde(default)]
     refresh: Option<bool>,
 }
@@ -64,9 +64,9 @@ impl Effect {
     }
 }
 
-/// Sources, by agent and name.
+/// Lists the stored texts, ordered by agent and name.
 #[utoipa::path(get, path = "/api/v1/knowledge", operation_id = "list_knowledge", tag = "agents", params(Whose),
-    responses((status = 200, description = "Sources", body = SourceList)))]
+    responses((status = 200, description = "The texts, without their content", body = SourceList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(whose): Filter<Whose>,
@@ -74,9 +74,9 @@ pub(super) async fn list(
     Ok(Json(SourceList { sources: sources(state.store.as_ref(), whose.agent_id.as_deref()).await? }))
 }
 
-/// Searches as a reply would.
+/// Searches an agent's texts in the same way as a reply does.
 #[utoipa::path(get, path = "/api/v1/knowledge/search", operation_id = "search_knowledge", tag = "agents", params(Asked),
-    responses((status = 200, description = "Passages, the best first", body = HitList)))]
+    responses((status = 200, description = "The passages, best first", body = HitList)))]
 pub(super) async fn find(
     State(state): State<GatewayState>,
     Filter(asked): Filter<Asked>,
@@ -85,11 +85,13 @@ pub(super) async fn find(
     Ok(Json(HitList { hits: search(places, &asked.agent_id, &asked.query, asked.limit).await? }))
 }
 
-/// Stores a text, in place of one of the same name. The name is percent-encoded: `kb%2Freturns.md`.
+/// Stores a text under a name; replaces the text of the same name.
+///
+/// The name is percent-encoded in the path: `kb%2Freturns.md`.
 #[utoipa::path(put, path = "/api/v1/knowledge/{agent_id}/{source}", operation_id = "put_knowledge", tag = "agents",
     params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512), Effect),
     request_body = NewText,
-    responses((status = 200, description = "It is stored", body = StoredSource)))]
+    responses((status = 200, description = "The text is stored", body = StoredSource)))]
 pub(super) async fn store(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,
@@ -101,10 +103,10 @@ pub(super) async fn store(
     Ok(Json(stored))
 }
 
-/// Removes a source.
+/// Removes a text.
 #[utoipa::path(delete, path = "/api/v1/knowledge/{agent_id}/{source}", operation_id = "remove_knowledge", tag = "agents",
     params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512), Effect),
-    responses((status = 200, description = "It is removed", body = RemovedSource)))]
+    responses((status = 200, description = "The text is removed", body = RemovedSource)))]
 pub(super) async fn delete(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,

@@ -1,9 +1,8 @@
-//! Dead letters, for the HTTP handlers and for commands that reach queue and store directly: what they are, and putting
-//! them back onto their lanes.
+//! Dead letters: list, show and replay.
 //!
-//! A job that has been seen is dropped when it comes again: by the queue within its window for `Nats-Msg-Id`, by the
-//! session's `recent_jobs`. So a letter goes back under an id of its own, `<job_id>-replay-<letter>`, which is the same
-//! however often it is put back: the letter twice is one turn. Then it is removed.
+//! A replay cannot reuse the job's id: the queue drops repeats of a `Nats-Msg-Id` within its window, and the session
+//! drops ids that are in its `recent_jobs`. The job therefore gets the id `<job_id>-replay-<number>`, which is the same
+//! for each replay of one dead letter: replaying it twice is one turn.
 
 use super::input::{Filter, Params};
 use super::sessions::HowMany;
@@ -15,15 +14,17 @@ use commands::dead_letters::{Letter, LetterSummary, Replayed, find, newest, repl
 use commands::sessions::bounded;
 use serde::Serialize;
 
-/// Letters, newest first.
+/// Dead letters, newest first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct LetterList {
     letters: Vec<LetterSummary>,
 }
 
-/// Dead letters: jobs given up.
+/// Lists dead letters, newest first.
+///
+/// A dead letter is a job that the engine does not try again by itself.
 #[utoipa::path(get, path = "/api/v1/dead", operation_id = "list_letters", tag = "operation", params(HowMany),
-    responses((status = 200, description = "Dead letters", body = LetterList)))]
+    responses((status = 200, description = "The dead letters", body = LetterList)))]
 pub(super) async fn get_all(
     State(state): State<GatewayState>,
     Filter(many): Filter<HowMany>,
@@ -32,9 +33,9 @@ pub(super) async fn get_all(
     Ok(Json(LetterList { letters }))
 }
 
-/// One dead letter with its payload, by number or job id.
+/// Shows a dead letter with its payload, by number or job id.
 #[utoipa::path(get, path = "/api/v1/dead/{which}", operation_id = "show_letter", tag = "operation", params(("which" = String, Path)),
-    responses((status = 200, description = "The letter", body = Letter)))]
+    responses((status = 200, description = "The dead letter", body = Letter)))]
 pub(super) async fn get_one(
     State(state): State<GatewayState>,
     Params(which): Params<String>,
@@ -42,9 +43,11 @@ pub(super) async fn get_one(
     Ok(Json(Letter::from(&find(state.queue.as_ref(), &which).await?)))
 }
 
-/// Puts a dead letter's job back onto its lane, and removes the letter.
+/// Puts a dead letter's job back on its lane, and removes the dead letter.
+///
+/// The job gets a new `job_id`.
 #[utoipa::path(post, path = "/api/v1/dead/{which}/replay", operation_id = "replay_letter", tag = "operation", params(("which" = String, Path)),
-    responses((status = 202, description = "The queue holds it", body = Replayed)))]
+    responses((status = 202, description = "The queue has stored the job", body = Replayed)))]
 pub(super) async fn post_replay(
     State(state): State<GatewayState>,
     Params(which): Params<String>,

@@ -1,11 +1,18 @@
-//! The HTTP gateway (CONTRACT.md, "HTTP").
+//! The HTTP gateway; `docs/contract/http.md` describes its endpoints.
 //!
-//! A request's way: `serve` takes its connection within the `limits`, [`trace`] gives it an id, `cors` answers browsers,
-//! `auth` asks for its token, `input` reads path, query and body, then the handler: `messages` and `control` publish by
-//! [`intake`] (`run_orders` for runs), `sessions`, [`timers`], `agents`, [`models`], [`knowledge`] and `health` ask the store, `events`
-//! follows the out stream by a `feed`, [`letters`] has the dead letters, `doctor` says what is wrong, `metrics` what was
-//! counted. [`workflows`] has the definitions, [`runs`] their runs with what happened in them; `run_stream` starts and follows
-//! one, by a `run_feed`. Every refusal is a [`Reject`], every route is described in `openapi`.
+//! A request passes these files:
+//!
+//! 1. `serve` accepts the connection within the `limits`.
+//! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
+//! 3. `auth` checks the bearer token.
+//! 4. `input` reads path, query and body.
+//! 5. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
+//!    publish jobs. `sessions`, [`timers`], `agents`, [`models`], [`knowledge`], [`workflows`], [`runs`], [`letters`]
+//!    and `processes` read and write the store. `health`, `doctor` and `metrics` report how the deployment works.
+//! 6. `events` and `run_stream` respond with server-sent events: `feed` resumes after losses of the queue, `run_feed`
+//!    selects the events of one run.
+//!
+//! Every error response is a [`Reject`], and every route is described in `openapi`.
 
 mod agents;
 mod auth;
@@ -57,21 +64,21 @@ use storage::queue::Queue;
 use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 
-/// The largest body: 1 MiB of text, and 64 KiB for what is around it.
+/// The largest request body in bytes: 1 MiB of text, and 64 KiB for the other fields.
 pub const MAX_BODY: usize = 1024 * 1024 + 64 * 1024;
 
-/// What the handlers work with. Cheap to clone.
+/// The dependencies of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct GatewayState {
-    /// Takes jobs, has the events.
+    /// Holds jobs, events and dead letters.
     pub queue: Arc<dyn Queue>,
-    /// Has sessions, turns and agents.
+    /// Holds sessions, turns, agents and workflows.
     pub store: Arc<dyn Store>,
     /// The settings.
     pub settings: Arc<Settings>,
-    /// What agents are checked against.
+    /// The names that an agent may use: models, flows, functions, secrets.
     known: Arc<Known>,
-    /// What workflows may name beside agents and workflows.
+    /// The flows that workflows may name, besides agents and other workflows.
     flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
@@ -94,38 +101,38 @@ impl GatewayState {
         Self { queue, store, settings, known, flows, models: None, tokens, cors, knowledge, limits, streams, stop }
     }
 
-    /// The same within other limits.
+    /// Replaces the limits that come from the settings.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, streams: Streams::new(&limits), ..self }
     }
 
-    /// The same, for a program with flows, functions or models of its own, which agents may name.
+    /// Replaces the names that agents may use, for a program with its own flows, functions or models.
     pub fn with_known(self, known: Known) -> Self {
         Self { known: Arc::new(known), ..self }
     }
 
-    /// The same, searching what a worker of this process searches.
+    /// Shares the knowledge indexes of this process's worker, so that a refresh reaches both.
     pub fn with_knowledge(self, knowledge: Library) -> Self {
         Self { knowledge, ..self }
     }
 
-    /// The same, for a program with flows of its own, which workflows may name.
+    /// Replaces the flows that workflows may name, for a program with its own flows.
     pub fn with_flows(self, flows: Flows) -> Self {
         Self { flows, ..self }
     }
 
-    /// The same, with event streams that end at `stop`. [`serve()`] has its own.
+    /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.
     pub fn until(self, stop: CancellationToken) -> Self {
         Self { stop, ..self }
     }
 
-    /// The same, with a listing of models in place of the settings' own, for models that were added from Rust.
+    /// Replaces the list of models that comes from the settings, for a program that adds models in Rust.
     pub fn with_models(self, listing: impl Fn() -> Vec<ModelInfo> + Send + Sync + 'static) -> Self {
         Self { models: Some(Arc::new(listing)), ..self }
     }
 }
 
-/// All routes of a gateway.
+/// Builds the router with all routes of a gateway.
 pub fn router(state: GatewayState) -> Router {
     let tokens = !state.tokens.is_empty();
     let (api, described) = api_routes().parts(tokens);
@@ -142,7 +149,7 @@ pub fn router(state: GatewayState) -> Router {
 /// The routes of a process without a gateway.
 fn watch_router(state: GatewayState) -> Router {
     let (routes, _) = health_routes().add::<metrics::__path_show>(get(metrics::show)).parts(false);
-    let hint = "/healthz, /readyz and /metrics are here; this process is no gateway";
+    let hint = "this process is not a gateway; it serves only /healthz, /readyz and /metrics";
     let routes = routes
         .fallback(async move || Reject::unknown_path(hint))
         .method_not_allowed_fallback(async || Reject::wrong_method());

@@ -1,5 +1,5 @@
-//! What one gateway gives at most, so that no client can take it away from the others: connections, event streams, the
-//! size of a request's head and the time for its head and its body.
+//! Limits of one gateway, so that no client can use it up for others: connections, event streams, the size of a
+//! request's headers, and the time for headers and body.
 
 use super::Reject;
 use axum::body::Body;
@@ -14,24 +14,24 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// See the module.
+/// The limits of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections (`gateway.max_connections`); further ones wait until one closes.
+    /// Open connections (`gateway.max_connections`); more wait until one closes.
     pub connections: usize,
-    /// Open event streams (`gateway.max_streams`); further ones are refused with 503.
+    /// Open event streams (`gateway.max_streams`); more get 503.
     pub streams: usize,
-    /// Bytes of a request's line and headers; more is refused with 431. At least 8 KiB.
+    /// Bytes of a request line with its headers; longer ones get 431. At least 8 KiB.
     pub head_bytes: usize,
-    /// From the opening of a connection, or the answer before, until a request's head is there; then the connection is
-    /// closed.
+    /// Time from the opening of a connection, or from the previous response, until a request's headers are complete.
+    /// Then the gateway closes the connection.
     pub head_time: Duration,
-    /// From a request's head until the end of its body; then it is refused with 408.
+    /// Time from a request's headers until its body is complete. Then the request gets 408.
     pub body_time: Duration,
 }
 
 impl Limits {
-    /// Those of the settings; the others are fixed.
+    /// Takes the configurable limits from the settings; the others are fixed.
     pub fn new(settings: &Settings) -> Self {
         Self {
             connections: settings.gateway.max_connections,
@@ -43,7 +43,7 @@ impl Limits {
     }
 }
 
-/// The event streams that may still be opened. Cheap to clone.
+/// Permits for event streams. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Streams(Arc<Semaphore>);
 
@@ -52,29 +52,33 @@ impl Streams {
         Self(Arc::new(Semaphore::new(limits.streams.min(Semaphore::MAX_PERMITS))))
     }
 
-    /// A place for one more, until it is dropped.
+    /// Takes a permit for one more stream; 503 if all are taken.
     pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Reject> {
         let refused = |_| {
-            let hint = "close event streams that nobody reads, raise `gateway.max_streams`, or start another gateway";
-            Reject::unavailable("too_many_streams", "this gateway has `gateway.max_streams` event streams open", hint)
+            let hint = "close unused event streams, raise `gateway.max_streams`, or start another gateway";
+            Reject::unavailable(
+                "too_many_streams",
+                "all event streams of this gateway (`gateway.max_streams`) are in use",
+                hint,
+            )
         };
         Arc::clone(&self.0).try_acquire_owned().map_err(refused)
     }
 }
 
-/// A body did not end in time.
+/// The time for a request's body ran out.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the body did not end within {}", types::duration::format(*.0))]
+#[error("the body was not complete within {}", types::duration::format(*.0))]
 pub(super) struct TooSlow(Duration);
 
 impl TooSlow {
-    /// The one behind `error`, if there is one.
+    /// Finds this error among the sources of `error`.
     pub(super) fn behind(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref()).copied()
     }
 }
 
-/// Bounds the time for a request's body, however its bytes are spread over it.
+/// Middleware: bounds the total time for a request's body, so that a client cannot extend it by sending slowly.
 pub(super) async fn body_in_time(State(limits): State<Limits>, request: Request, next: Next) -> Response {
     let deadline = Instant::now() + limits.body_time;
     let (parts, body) = request.into_parts();

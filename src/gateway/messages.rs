@@ -9,9 +9,12 @@ use commands::enqueue::Accepted;
 use commands::messages::{self, NewMessage};
 use serde_json::{Map, Value};
 
-/// Takes a user's message: 202 once the queue holds it. The same `job_id` again is the same turn.
+/// Publishes a user's message.
+///
+/// 202 means that the queue has stored it. `job_id` names the turn: a repeat with the same `job_id` also gets 202, and
+/// there is one turn.
 #[utoipa::path(post, path = "/api/v1/messages", operation_id = "post_message", tag = "messages", request_body = NewMessage,
-    responses((status = 202, description = "The queue holds it", body = Accepted)))]
+    responses((status = 202, description = "The queue has stored the message", body = Accepted)))]
 pub(super) async fn post_message(
     State(state): State<GatewayState>,
     Body(document): Body<Map<String, Value>>,

@@ -1,4 +1,4 @@
-//! `GET /metrics`, and the count of requests.
+//! `GET /metrics`, and the counter of HTTP requests.
 
 use super::GatewayState;
 use crate::exposition;
@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::IntoResponse;
 use base::metrics::metrics;
 
-/// What the process has counted, in Prometheus' text format.
+/// Returns the metrics of this process in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operation",
     responses((status = 200, description = "Metrics of this process", body = String, content_type = "text/plain")))]
 pub(super) async fn show(State(state): State<GatewayState>) -> impl IntoResponse {
@@ -16,11 +16,11 @@ pub(super) async fn show(State(state): State<GatewayState>) -> impl IntoResponse
     ([(CONTENT_TYPE, HeaderValue::from_static(exposition::CONTENT_TYPE))], text)
 }
 
-/// Counts a request under its route; paths that are none are one.
+/// Counts a request under its route. Requests to unknown paths share the label `none`.
 pub(super) fn count(method: &Method, route: Option<&MatchedPath>, status: StatusCode) {
     let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS, Method::PATCH];
     let names = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
-    // Clients may write any word there.
+    // A client may send any word as the method; unknown ones share a label, which bounds the number of series.
     let method = known.iter().position(|known| known == method).map_or("other", |at| names[at]);
     metrics().request(method, route.map_or("none", MatchedPath::as_str), status.as_u16());
 }

@@ -1,5 +1,5 @@
-//! `GET /openapi.json`: what the gateway serves, from the handlers' own types. [`Routes`] takes a handler together with its
-//! description, so that none is served undescribed.
+//! `GET /openapi.json`: the description of the API, generated from the handlers. [`Routes`] takes a handler only
+//! together with its description, so that none is served undescribed.
 
 use super::reject::{Fault, Refusal};
 use super::{
@@ -25,24 +25,24 @@ use utoipa::openapi::path::{Operation, Paths};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 
-/// The name of the security scheme.
+/// The name of the security scheme in the document.
 const BEARER: &str = "bearer";
 
-/// What is not said at the handlers: what it is, and the types behind all of it.
+/// The parts of the document that do not come from a handler: its head, the tags and the schemas.
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
         title = "Turnwheel",
-        description = "A durable workflow engine for conversational agents: messages in, replies as server-sent events out. \
-                       With `gateway.tokens` set, everything but the health checks asks for a bearer token. An answer \
-                       repeats the request's `x-request-id`, or has one of its own."
+        description = "A durable workflow engine for conversational agents: send messages by POST, receive replies as \
+               server-sent events. With `gateway.tokens` set, every endpoint except the health checks requires a \
+               bearer token. A response repeats the request's `x-request-id`, or has a new one."
     ),
     tags(
-        (name = "messages", description = "What a channel does"),
-        (name = "sessions", description = "Conversations: where they stand, what they did, operators' commands"),
-        (name = "agents", description = "Agents and models"),
+        (name = "messages", description = "For channels: send messages, receive events"),
+        (name = "sessions", description = "Conversations: status, history, turns and operators' commands"),
+        (name = "agents", description = "Agents, models and knowledge"),
         (name = "workflows", description = "Workflows and their runs"),
-        (name = "operation", description = "Whether it runs, and how"),
+        (name = "operation", description = "Health, metrics, processes and dead letters"),
     ),
     components(schemas(
         Id, DottedId, cmd_messages::NewMessage, cmd_enqueue::Accepted, cmd_operator::Spoken, control::Order, control::Words, sessions::SessionList,
@@ -56,7 +56,7 @@ const BEARER: &str = "bearer";
 )]
 struct Description;
 
-/// Handlers with their descriptions.
+/// Collects handlers with their descriptions.
 pub(super) struct Routes {
     router: Router<GatewayState>,
     paths: Paths,
@@ -67,12 +67,12 @@ impl Routes {
         Self { router: Router::new(), paths: Paths::new() }
     }
 
-    /// Serves `handler` under the path that its description `P` names.
+    /// Serves `handler` under the path in its description `P`.
     pub(super) fn add<P: utoipa::Path>(self, handler: MethodRouter<GatewayState>) -> Self {
         self.put::<P>(&P::path(), "", handler)
     }
 
-    /// The same also under `/api` and without any prefix (K-16), each path with an operation id of its own.
+    /// Serves `handler` under the path in `P`, under `/api`, and without a prefix. Each path gets its own operation id.
     pub(super) fn add_everywhere<P: utoipa::Path>(self, handler: &MethodRouter<GatewayState>) -> Self {
         let path = P::path();
         let short = path.strip_prefix("/api/v1").unwrap_or(&path).to_owned();
@@ -85,14 +85,14 @@ impl Routes {
         let mut operation = P::operation();
         operation.operation_id = operation.operation_id.map(|id| id + suffix);
         let refusal = ResponseBuilder::new()
-            .description("A refusal: what was found, where, and what to do")
+            .description("An error: the problem, its place, and the remedy")
             .content("application/json", Content::new(Some(Ref::from_schema_name("Refusal"))));
         operation.responses.responses.insert("default".to_owned(), refusal.into());
         self.paths.add_path_operation(path, P::methods(), operation);
         Self { router: self.router.route(path, handler), paths: self.paths }
     }
 
-    /// The handlers, and their descriptions; with `tokens`, each asks for one.
+    /// Returns the router and the descriptions. With `tokens`, the descriptions require a bearer token.
     pub(super) fn parts(mut self, tokens: bool) -> (Router<GatewayState>, Paths) {
         if tokens {
             for operation in self.paths.paths.values_mut().flat_map(operations) {
@@ -107,16 +107,18 @@ fn operations(item: &mut utoipa::openapi::PathItem) -> impl Iterator<Item = &mut
     [&mut item.get, &mut item.post, &mut item.put, &mut item.delete, &mut item.patch].into_iter().flatten()
 }
 
-/// The description as it is served. Cheap to clone.
+/// The OpenAPI document as it is served. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Document(Bytes);
 
 impl Document {
-    /// Of a gateway that serves these paths.
+    /// Generates the document of a gateway that serves these paths.
     pub(super) fn new(paths: impl IntoIterator<Item = Paths>) -> Self {
         let mut description: OpenApi = <Description as utoipa::OpenApi>::openapi();
         paths.into_iter().for_each(|paths| description.paths.merge(paths));
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("One of `gateway.tokens`"));
+        let bearer = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("One of the tokens in `gateway.tokens`"));
         let components = description.components.get_or_insert_default();
         components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
         // Serialising plain data with text keys into memory cannot fail.
@@ -124,7 +126,7 @@ impl Document {
     }
 }
 
-/// The description of this gateway, OpenAPI 3.1.
+/// Returns this description (OpenAPI 3.1).
 #[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "operation",
     responses((status = 200, description = "This document", body = serde_json::Value)))]
 pub(super) async fn show(Extension(document): Extension<Document>) -> ([(HeaderName, HeaderValue); 1], Bytes) {

@@ -1,4 +1,4 @@
-//! The running processes, as they announce themselves.
+//! The running processes, as they announce themselves in the store.
 
 use super::{GatewayState, Reject};
 use axum::Json;
@@ -6,15 +6,17 @@ use axum::extract::State;
 use serde::Serialize;
 use storage::store::Process;
 
-/// Processes, by their start.
+/// Running processes, ordered by their start.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct ProcessList {
     processes: Vec<Process>,
 }
 
-/// The processes that run now, with the names of models, flows, functions, secrets and private hosts that they have.
+/// Lists the processes that run now.
+///
+/// Each has its roles and the names of its models, flows, functions, secrets and private hosts; no values.
 #[utoipa::path(get, path = "/api/v1/processes", operation_id = "list_processes", tag = "operation",
-    responses((status = 200, description = "Processes", body = ProcessList)))]
+    responses((status = 200, description = "The processes", body = ProcessList)))]
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<ProcessList>, Reject> {
     Ok(Json(ProcessList { processes: state.store.processes().await? }))
 }

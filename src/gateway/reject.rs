@@ -1,5 +1,5 @@
-//! The one refusal: `{"error":{"code","message","hint"}}` with its status. What it says is for the caller; details of the
-//! inside are only logged.
+//! The one error response: `{"error":{"code","message","hint"}}` with its status. Its texts are for the caller;
+//! internal details are only logged.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,68 +7,68 @@ use axum::response::{IntoResponse, Response};
 use commands::error::{CommandError, ErrorKind};
 use serde::Serialize;
 
-/// Seconds after which a caller may try again.
+/// Seconds after which a caller may try again (the header `Retry-After`).
 const RETRY_AFTER: u32 = 1;
 
-/// Why a request was not carried out.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Reject {
     /// The HTTP status.
     pub status: StatusCode,
-    /// The same for the same kind of refusal, in `snake_case`.
+    /// Stable code of this kind of error, in `snake_case`.
     pub code: &'static str,
-    /// What was found, and where.
+    /// The problem and its place.
     pub message: String,
     /// The remedy.
     pub hint: String,
-    /// Seconds to wait before another try, where that may help.
+    /// Seconds to wait before the next try, if a repeat may succeed.
     pub retry_after: Option<u32>,
 }
 
 impl Reject {
-    /// A refusal with `status`.
+    /// Creates a response with `status`, without `Retry-After`.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), hint: hint.into(), retry_after: None }
     }
 
-    /// 400.
+    /// 400 Bad Request.
     pub fn invalid(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message, hint)
     }
 
-    /// 404 for a path.
+    /// 404 for an unknown path.
     pub(super) fn unknown_path(hint: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "unknown_path", "there is no such path", hint)
+        Self::new(StatusCode::NOT_FOUND, "unknown_path", "this path does not exist", hint)
     }
 
-    /// 405.
+    /// 405 Method Not Allowed.
     pub(super) fn wrong_method() -> Self {
-        let hint = "the `allow` header has the methods of this path";
+        let hint = "the `allow` header lists the methods of this path";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "the path does not take this method", hint)
     }
 
-    /// 401.
+    /// 401 Unauthorized.
     pub(super) fn unauthorized() -> Self {
         let hint = "send `Authorization: Bearer <token>` with one of the tokens of the setting `gateway.tokens`";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "the request has no valid bearer token", hint)
     }
 
-    /// 403 for a web page of another site; `header` tells on it.
+    /// 403 for a request from another machine or web page; `header` is the header that names it.
     pub(super) fn foreign(header: &'static str) -> Self {
         let message = format!("the request's `{header}` header names another machine");
         let hint =
-            "without `gateway.tokens` this gateway serves only programs and pages of its own machine; set tokens";
+            "without `gateway.tokens` this gateway serves only programs and pages on its own machine; set tokens";
         Self::new(StatusCode::FORBIDDEN, "foreign_page", message, hint)
     }
 
-    /// 413.
+    /// 413 Payload Too Large.
     pub(super) fn too_large(message: impl Into<String>) -> Self {
         let hint = "send less text, or put large content somewhere else and send its address as an attachment";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message, hint)
     }
 
-    /// 503, to be tried again.
+    /// 503 with `Retry-After`: the same request may succeed later.
     pub(super) fn unavailable(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let mut reject = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, hint);
         reject.retry_after = Some(RETRY_AFTER);
@@ -76,21 +76,21 @@ impl Reject {
     }
 }
 
-/// The body of a refusal.
+/// The body of an error response.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Refusal {
     error: Fault,
 }
 
-/// What is wrong.
+/// An error: the problem and the remedy.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Fault {
-    /// The same for the same kind of refusal, in `snake_case`.
+    /// Stable code of this kind of error, in `snake_case`.
     #[schema(example = "unknown_session")]
     code: &'static str,
-    /// What was found, and where.
+    /// The problem and its place. A text for people.
     message: String,
-    /// The remedy.
+    /// The remedy. A text for people.
     hint: String,
 }
 
@@ -109,7 +109,7 @@ impl IntoResponse for Reject {
     }
 }
 
-/// Every error of a command, and what becomes one, is a refusal.
+/// Maps each kind of command error to its HTTP status.
 impl<E: Into<CommandError>> From<E> for Reject {
     fn from(error: E) -> Self {
         let CommandError { kind, code, message, hint } = error.into();

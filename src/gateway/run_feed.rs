@@ -1,5 +1,5 @@
-//! The events of one run: filtered from the stream that it publishes to, with an end. A run tells its end itself; one that
-//! could not, or whose events have expired, ends here by its record.
+//! The events of one run, filtered from the stream to which it publishes. The stream ends with the run's last event. If
+//! that event was never published or has expired, the stream ends by the run's record.
 
 use super::Reject;
 use super::feed::Feed;
@@ -16,14 +16,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 use types::event::EventType;
 use types::run::{RunRecord, RunStatus};
 
-/// How often a stream looks at whether there is something to ask.
+/// How often a stream checks whether it has to read the run's record.
 const TICK: Duration = Duration::from_millis(200);
-/// How many of them may pass without an event before the run's record is asked.
+/// After this many ticks without an event the stream reads the run's record.
 const QUIET: u32 = 20;
-/// How long retained events may take to come.
+/// How long to wait for the next event that is already stored.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a stream has to know of a run's event.
+/// The fields of a run event that a stream needs.
 #[derive(Debug, Deserialize)]
 struct Head {
     #[serde(rename = "type")]
@@ -35,19 +35,19 @@ struct Head {
     depth: u32,
 }
 
-/// An event of the run that is followed.
+/// An event of the followed run.
 pub(super) struct Told {
-    /// As it is on the stream.
+    /// The event as published.
     pub(super) event: StreamEvent,
-    /// What has happened.
+    /// Its type.
     pub(super) kind: RunEventType,
-    /// It is the outermost run that tells it.
+    /// True if the outermost run published it, not a nested one.
     root: bool,
     event_id: String,
 }
 
 impl Told {
-    /// The event, if it is one of that run.
+    /// Reads the event; `None` if it belongs to another run.
     fn of(event: StreamEvent, run_id: &str) -> Option<Self> {
         if event.event_type != EventType::Run {
             return None;
@@ -63,26 +63,26 @@ impl Told {
     }
 }
 
-/// The stream that a run publishes to.
+/// The session whose stream has the run's events.
 pub(super) fn stream_of(run: &RunRecord) -> &str {
     run.origin_session.as_deref().unwrap_or(&run.run_id)
 }
 
-/// True when nothing of an ended run is left to tell after `seq`: a client that asks again and again may stop.
+/// True if no event of an ended run follows `seq`: a client that reconnects repeatedly may stop.
 pub(super) async fn has_told(queue: &dyn Queue, run: &RunRecord, seq: u64) -> Result<bool, Reject> {
     match next_after(queue, run, seq, seq.saturating_sub(1)).await? {
         Some(told) => Ok(told),
-        // Nothing of the run is retained from `seq` on; an id beyond the stream's end begins with the first retained event.
+        // No stored event of the run follows. An id beyond the stream's end starts with the oldest stored event.
         None => Ok(next_after(queue, run, seq, seq).await?.unwrap_or(true)),
     }
 }
 
-/// Whether the run has told its end with the event `seq`, by the events that a reader sees who begins after `after`; `None` when
-/// they do not say.
+/// Reads the run's events after `after`. Returns true if the first one is `seq` and ends the run, false if others
+/// follow or come first, and `None` if no stored event of the run follows.
 async fn next_after(queue: &dyn Queue, run: &RunRecord, seq: u64, after: u64) -> Result<Option<bool>, Reject> {
     let mut events = queue.events(stream_of(run), From::After(after)).await?;
     let deadline = Instant::now() + PATIENCE;
-    // Retained events come at once; when none comes, there is none.
+    // Stored events arrive immediately. After the deadline the stream has no further one.
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
         let Some(told) = Told::of(event?, &run.run_id) else { continue };
         if told.event.seq != seq {
@@ -95,7 +95,7 @@ async fn next_after(queue: &dyn Queue, run: &RunRecord, seq: u64, after: u64) ->
     Ok(None)
 }
 
-/// The id of the event that has ended the run: one that was resumed has told an end before.
+/// The id of the event that ended the run. A resumed run has earlier end events with other ids.
 fn last_event_id(run: &RunRecord) -> String {
     let kind = match run.status {
         RunStatus::Completed => RunEventType::RunCompleted,
@@ -104,7 +104,7 @@ fn last_event_id(run: &RunRecord) -> String {
     run::last_event_id(run, kind)
 }
 
-/// The events of a run as they come, until its end.
+/// Streams a run's events until the run ends.
 pub(super) fn follow(feed: Feed, store: Arc<dyn Store>, run_id: String) -> impl Stream<Item = Told> + Send + 'static {
     let ticks = stream::unfold((), |()| async { Some((None, sleep(TICK).await)) });
     let source = stream::select(feed.into_stream().map(Some), ticks).boxed();
@@ -116,7 +116,7 @@ struct Following {
     source: BoxStream<'static, Option<StreamEvent>>,
     store: Arc<dyn Store>,
     run_id: String,
-    /// It has told its failure; one that is resumed goes on after it.
+    /// The last event was a failure. A resumed run publishes more events after it.
     failed: bool,
     over: bool,
     quiet: u32,
@@ -139,7 +139,7 @@ impl Following {
         None
     }
 
-    /// Looks at the run's record after a failure, and when nothing has come for a while.
+    /// Reads the run's record after a failure, and after a while without events.
     async fn tick(&mut self) {
         self.quiet = self.quiet.saturating_add(1);
         let silent = self.quiet.is_multiple_of(QUIET);
@@ -149,7 +149,7 @@ impl Following {
         self.over = match commands::run_details::load(self.store.as_ref(), &self.run_id).await {
             Ok(run) if run.status == RunStatus::Completed => silent,
             Ok(run) => run.status.has_ended(),
-            // A store that is away is asked again.
+            // An unreachable store is read again at a later tick.
             Err(_) => false,
         };
     }

@@ -1,5 +1,5 @@
-//! Starting a run and following it (O-32, O-34), as server-sent events. The run is the queue's from the start on: a client
-//! that leaves does not end it.
+//! Starts runs and follows them with server-sent events. From the start on the run is a job on the queue: a client that
+//! leaves does not end it.
 
 use super::feed::{self, Feed, Position};
 use super::input::{Body, Filter, Params};
@@ -21,65 +21,65 @@ use storage::store::Store;
 use types::ids::{self, DottedId, Id};
 use types::run::RunRecord;
 
-/// What a run is asked.
+/// A run to start.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(super) struct RunRequest {
-    /// What the workflow is given.
+    /// The workflow's input. Not empty.
     query: String,
-    /// The session that it belongs to: its history goes before the query, its stream has the events.
+    /// The session that the run belongs to. Its history precedes the query, and its stream has the run's events.
     #[schema(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
-    /// The user that it is for.
+    /// The user for whom it runs.
     #[schema(value_type = Option<DottedId>)]
     #[serde(default)]
     user_id: Option<String>,
-    /// The channel of its events.
+    /// The channel of the run's events; `default` if omitted.
     #[schema(value_type = Option<Id>)]
     #[serde(default)]
     channel: Option<String>,
-    /// The same id twice is one run; a fresh one unless given.
+    /// Id of the run; a UUID by default. A repeat with the same id and content is the same run.
     #[schema(value_type = Option<Id>)]
     #[serde(default)]
     run_id: Option<String>,
 }
 
-/// The same in an address.
+/// A run to start, as query parameters.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Asked {
-    /// What the workflow is given; not needed with a `Last-Event-ID`.
+    /// The workflow's input. Not needed with a `Last-Event-ID`.
     #[serde(default)]
     query: Option<String>,
-    /// The session that it belongs to.
+    /// The session that the run belongs to.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
-    /// The user that it is for.
+    /// The user for whom it runs.
     #[param(value_type = Option<DottedId>)]
     #[serde(default)]
     user_id: Option<String>,
-    /// The channel of its events.
+    /// The channel of the run's events.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     channel: Option<String>,
-    /// The same id twice is one run.
+    /// Id of the run. A repeat with the same id and content is the same run.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     run_id: Option<String>,
-    /// As the header `Last-Event-ID`, which wins.
+    /// Same as the header `Last-Event-ID`. The header wins.
     #[serde(default)]
     last_event_id: Option<String>,
 }
 
-/// How events are framed.
+/// How run events are written as server-sent events.
 #[derive(Clone, Copy)]
 enum Form {
-    /// `event:` is what has happened.
+    /// `event:` has the run event's type.
     Named,
     /// Without `event:`, for a browser's `onmessage`.
     Unnamed,
-    /// As in a session's stream.
+    /// Same as in a session's stream.
     Plain,
 }
 
@@ -93,8 +93,8 @@ impl Form {
         frame.id(format!("{run_id}:{}", told.event.seq)).data(feed::data(&told.event.payload))
     }
 
-    /// Where the client stands, before anything is told: a browser that loses the connection so early comes back with it,
-    /// and starts no second run. No client sees it as an event, since it has no data.
+    /// An id without data, sent before the first event. A browser that loses the connection this early reconnects with
+    /// the id, and so does not start a second run. Clients do not see a block without data as an event.
     fn opening(self, run_id: &str, after: u64) -> Option<Event> {
         match self {
             Self::Named | Self::Unnamed => Some(Event::default().id(format!("{run_id}:{after}"))),
@@ -103,10 +103,13 @@ impl Form {
     }
 }
 
-/// Starts a run and follows it to its end. `event:` is the type, `data:` a `RunEvent`, `id:` `<run_id>:<sequence>`.
+/// Starts a run and follows it until it ends.
+///
+/// `event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end the
+/// run.
 #[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow", tag = "workflows",
     params(("workflow_id" = Id, Path)), request_body = RunRequest,
-    responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream")))]
+    responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream")))]
 pub(super) async fn post_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -115,16 +118,18 @@ pub(super) async fn post_run(
     start(state, workflow_id, request, Form::Named).await
 }
 
-/// The same for a browser's EventSource: events without a name. With the id of an event seen, that run goes on and none is
-/// started; after its end the answer is 204, so that the browser does not ask again.
+/// Starts a run and follows it, for a browser's EventSource: the events have no name.
+///
+/// With a `Last-Event-ID` that run continues, and no run is started. After its last event the response is 204, so that
+/// the browser does not reconnect.
 #[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow_by_address", tag = "workflows",
     params(
         ("workflow_id" = Id, Path),
         Asked,
-        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen: that run goes on after it."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that the client has seen: the events of that run after it follow."),
     ),
-    responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream"),
-              (status = 204, description = "The run has ended, and all was told")))]
+    responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream"),
+              (status = 204, description = "The run has ended, and the client has seen its last event")))]
 pub(super) async fn get_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -144,8 +149,8 @@ pub(super) async fn get_run(
     start(state, workflow_id, request, Form::Unnamed).await
 }
 
-/// A page of another site can have an address fetched without being asked first, as a picture; that must not start a run.
-/// Requests that may be read by the page have an `origin`, which is looked at elsewhere.
+/// True for a request that a page of another site makes a browser send without a preflight request, for example as an
+/// image. It must not start a run. Requests whose response the page may read have an `origin`, which `auth` checks.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let from = headers.get("sec-fetch-site").and_then(|value| value.to_str().ok());
     matches!(from, Some("cross-site" | "same-site")) && !headers.contains_key("origin")
@@ -154,7 +159,7 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
 /// Starts a run without following it.
 #[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/runs", operation_id = "start_run", tag = "workflows",
     params(("workflow_id" = Id, Path)), request_body = RunRequest,
-    responses((status = 202, description = "The queue holds it", body = StartedRun)))]
+    responses((status = 202, description = "The queue has stored the run", body = StartedRun)))]
 pub(super) async fn post_start(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -165,15 +170,17 @@ pub(super) async fn post_start(
     Ok((StatusCode::ACCEPTED, Json(started)))
 }
 
-/// Follows a run to its end. `id:` is the sequence in the stream, `event:` is `run`, `data:` a `RunEvent`.
+/// Follows a run until it ends.
+///
+/// `id:` is the sequence in the stream of events, `event:` is `run`, `data:` a `RunEvent`.
 #[utoipa::path(get, path = "/api/v1/runs/{run_id}/events", operation_id = "follow_run", tag = "workflows",
     params(
         ("run_id" = Id, Path),
         Position,
-        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen: what came after it comes again. None: all that is retained."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that the client has seen: the events after it follow. Without it: all stored events."),
     ),
-    responses((status = 200, description = "Server-sent events up to the run's end", body = String, content_type = "text/event-stream"),
-              (status = 204, description = "The run has ended, and all was told")))]
+    responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream"),
+              (status = 204, description = "The run has ended, and the client has seen its last event")))]
 pub(super) async fn follow(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -199,7 +206,7 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     let slot = state.streams.take()?;
     let (queue, store) = (state.queue.clone(), state.store.clone());
     if request.run_id.is_some() {
-        // It may have been started before, by somebody else, and have told much.
+        // Another client may have started this run before, so its stored events are part of the response.
         let session_id = request.session_id.clone();
         let StartedRun { run_id, .. } = commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
         let stream = match store.run(&run_id).await? {
@@ -212,14 +219,14 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     let run_id = enqueue::fresh_id();
     let stream = request.session_id.clone().unwrap_or_else(|| run_id.clone());
     ids::check("session_id", &stream)?;
-    // Opened before the run is asked for, so that nothing is missed.
+    // Opened before the run starts, so that no event is missed.
     let feed = Feed::open(queue.clone(), stream, From::Now).await?;
     let request = RunRequest { run_id: Some(run_id.clone()), ..request };
     commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
     Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
 }
 
-/// The run whose event a client has seen last.
+/// Continues the run whose event the client has seen last.
 async fn resume(state: GatewayState, workflow_id: &str, last: &str) -> Result<Response, Reject> {
     let parsed = last.rsplit_once(':').and_then(|(run_id, seq)| Some((run_id, seq.parse().ok()?)));
     let hint = "ids of a run's events are `<run_id>:<sequence>`";

@@ -1,4 +1,4 @@
-//! Runs of workflows: listed, looked at, and what operators do with them.
+//! Runs of workflows: list, show, cancel, resume and restart.
 
 use super::input::{Body, Filter, OptionalBody, Params};
 use super::{GatewayState, Reject};
@@ -12,53 +12,55 @@ use serde::{Deserialize, Serialize};
 use types::ids::{self, Id};
 use types::run::{RunQuery, RunStatus};
 
-/// Runs.
+/// Runs, newest first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct RunList {
     runs: Vec<RunSummary>,
 }
 
-/// Which runs, and how many.
+/// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Only those of this workflow.
+    /// Only runs of this workflow.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     workflow_id: Option<String>,
-    /// Only those in this status.
+    /// Only runs in this status.
     #[serde(default)]
     status: Option<RunStatus>,
-    /// Only those that this session asked for.
+    /// Only runs that belong to this session.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
-    /// 50 unless given.
+    /// The highest number of runs; 50 by default.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// Why, and by whom.
+/// Details of a cancellation. All fields are optional.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 pub(super) struct Cancellation {
+    /// Why the run is cancelled.
     #[serde(default)]
     reason: Option<String>,
+    /// Who cancels it.
     #[serde(default)]
     by: Option<String>,
 }
 
-/// From where a run is repeated.
+/// The stage from which a run is repeated.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(super) struct Restart {
-    /// The stage, such as `plan` or `outer_loop[2]/parallel_result`; what comes before it counts as it was.
+    /// The stage's path, such as `plan` or `outer_loop[2]/parallel_result`. Earlier stages keep their recorded output.
     #[schema(min_length = 1)]
     from_stage: String,
 }
 
-/// Runs, newest first.
+/// Lists runs, newest first.
 #[utoipa::path(get, path = "/api/v1/runs", operation_id = "list_runs", tag = "workflows", params(Which),
-    responses((status = 200, description = "Runs", body = RunList)))]
+    responses((status = 200, description = "The runs", body = RunList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<Which>,
@@ -72,7 +74,7 @@ pub(super) async fn list(
     Ok(Json(RunList { runs: runs.into_iter().map(RunSummary::from).collect() }))
 }
 
-/// One run with its timeline: each stage, when it ran, what it was given and what it took.
+/// Shows a run with its timeline: each stage with its times, input, output and tokens.
 #[utoipa::path(get, path = "/api/v1/runs/{run_id}", operation_id = "show_run", tag = "workflows", params(("run_id" = Id, Path)),
     responses((status = 200, description = "The run", body = RunDetails)))]
 pub(super) async fn show(
@@ -82,9 +84,11 @@ pub(super) async fn show(
     Ok(Json(details(&state.store, &state.flows, &run_id).await?))
 }
 
-/// Ends a run.
+/// Cancels a run.
+///
+/// For a run within a session's turn it cancels that turn.
 #[utoipa::path(post, path = "/api/v1/runs/{run_id}/cancel", operation_id = "cancel_run", tag = "workflows", params(("run_id" = Id, Path)),
-    request_body(content = Option<Cancellation>), responses((status = 202, description = "The queue holds it", body = StartedRun)))]
+    request_body(content = Option<Cancellation>), responses((status = 202, description = "The queue has stored the command", body = StartedRun)))]
 pub(super) async fn cancel(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -95,9 +99,11 @@ pub(super) async fn cancel(
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
-/// Lets a failed or cancelled run go on: what is recorded counts, what failed is tried again.
+/// Continues a failed or cancelled run.
+///
+/// Recorded stages keep their output, failed stages run again.
 #[utoipa::path(post, path = "/api/v1/runs/{run_id}/resume", operation_id = "resume_run", tag = "workflows", params(("run_id" = Id, Path)),
-    responses((status = 202, description = "The queue holds it", body = StartedRun)))]
+    responses((status = 202, description = "The queue has stored the command", body = StartedRun)))]
 pub(super) async fn resume(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -106,9 +112,9 @@ pub(super) async fn resume(
     Ok((StatusCode::ACCEPTED, Json(commands::runs::resume_run(queue, store, &run_id).await?)))
 }
 
-/// Repeats a run from a stage on, as a new run.
+/// Repeats a run from a stage, as a new run.
 #[utoipa::path(post, path = "/api/v1/runs/{run_id}/restart", operation_id = "restart_run", tag = "workflows", params(("run_id" = Id, Path)),
-    request_body = Restart, responses((status = 202, description = "The queue holds the new run", body = StartedRun)))]
+    request_body = Restart, responses((status = 202, description = "The queue has stored the new run", body = StartedRun)))]
 pub(super) async fn restart(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,

@@ -1,5 +1,5 @@
-//! Serving connections within the [`Limits`]. The framework's own server bounds neither the time for a request's head nor
-//! the number of connections.
+//! The HTTP server with its [`Limits`]. `axum::serve` bounds neither the time for a request's headers nor the number of
+//! connections.
 
 use super::{GatewayState, Limits, router, watch_router};
 use axum::Router;
@@ -16,20 +16,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// How long open requests may take after the stop.
+/// How long open requests may take after `stop`.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often a lack of connections is told.
+/// Interval of the log line about a lack of connections.
 const TOLD: Duration = Duration::from_secs(60);
-/// After a failed accept, such as for want of file descriptors.
+/// Pause after a failed accept, for example if no file descriptors remain.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Serves until `stop`: event streams end then, other open requests are finished, within a few seconds. Without
-/// `gateway.tokens` it refuses any listener but a loopback one.
+/// Serves the gateway until `stop`. Then event streams end immediately, and other open requests get a few seconds.
+///
+/// Returns an error if `gateway.tokens` is empty and the listener's address is not a loopback address.
 pub async fn serve(listener: TcpListener, state: GatewayState, stop: CancellationToken) -> io::Result<()> {
     let address = listener.local_addr()?;
     if !address.ip().to_canonical().is_loopback() && state.tokens.is_empty() {
         return Err(io::Error::other(format!(
-            "gateway.tokens: none is set, so gateway.listen = {address} would be open to everybody; set tokens, or \
+            "gateway.tokens: none is set, so gateway.listen = {address} would be open to everyone; set tokens, or \
              listen on 127.0.0.1"
         )));
     }
@@ -39,7 +40,7 @@ pub async fn serve(listener: TcpListener, state: GatewayState, stop: Cancellatio
     Ok(())
 }
 
-/// Serves `/healthz`, `/readyz` and `/metrics` until `stop`, without a token: for processes that have no gateway.
+/// Serves `/healthz`, `/readyz` and `/metrics` until `stop`, without a token: for processes without a gateway.
 pub async fn serve_watch(listener: TcpListener, state: GatewayState, stop: CancellationToken) {
     let limits = state.limits;
     serve_routes(listener, watch_router(state), limits, stop).await;
@@ -52,7 +53,7 @@ async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, sto
     server.accept(&listener, &connections).await;
     drop(listener);
     connections.shutdown(GRACE).await;
-    // A client that does not read its answer must not hold the process.
+    // A client that does not read its response must not keep the process alive.
     server.cut.cancel();
 }
 
@@ -61,12 +62,12 @@ struct Server {
     limits: Limits,
     router: Router,
     stop: CancellationToken,
-    /// Ends connections at once.
+    /// Closes all connections immediately.
     cut: CancellationToken,
 }
 
 impl Server {
-    /// Takes connections while there are slots; others wait in the listener's own queue.
+    /// Accepts connections while slots are free. More connections wait in the kernel's listen queue.
     async fn accept(&self, listener: &TcpListener, connections: &Tasks) {
         let mut told = None;
         loop {
@@ -91,7 +92,7 @@ impl Server {
                 }
                 (Err(error), _) if is_of_the_peer(&error) => {}
                 (Err(error), _) => {
-                    warn!("the gateway cannot take a connection, and tries again: {error}");
+                    warn!("cannot accept a connection, retrying: {error}");
                     tokio::time::sleep(PAUSE).await;
                 }
                 (Ok(_), None) => return,
@@ -102,13 +103,16 @@ impl Server {
     async fn slot(&self, told: &mut Option<Instant>) -> Option<OwnedSemaphorePermit> {
         if self.slots.available_permits() == 0 && told.is_none_or(|told: Instant| told.elapsed() > TOLD) {
             *told = Some(Instant::now());
-            warn!("`gateway.max_connections` ({}) are open; others wait until one closes", self.limits.connections);
+            warn!(
+                "all {} connections are in use (`gateway.max_connections`); new ones wait until one closes",
+                self.limits.connections
+            );
         }
         Arc::clone(&self.slots).acquire_owned().await.ok()
     }
 }
 
-/// Faults of one connection, which say nothing about the next one.
+/// True for errors of a single connection, after which the next accept may succeed.
 fn is_of_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -121,7 +125,7 @@ async fn serve_one(
     slot: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) {
-    // Events are small and must not wait for more to come.
+    // Events are small and must not wait for further data (Nagle's algorithm).
     let _ = stream.set_nodelay(true);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
@@ -136,7 +140,7 @@ async fn serve_one(
         }
     };
     if let Err(problem) = ended {
-        debug!("a connection has ended: {problem}");
+        debug!("connection ended: {problem}");
     }
     drop(slot);
 }

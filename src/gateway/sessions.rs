@@ -1,4 +1,4 @@
-//! Sessions and their turns, to be read.
+//! Sessions and their turns: list and show.
 
 use super::input::{Filter, Params};
 use super::{GatewayState, Reject};
@@ -13,41 +13,41 @@ use types::ids::{self, DottedId, Id};
 use types::session::{Kind, Session, Status};
 use types::turn::TurnRecord;
 
-/// How long a session that is shown waits for the queue.
+/// How long `show` waits for the queue before it omits `has_jobs`.
 const QUEUE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Sessions.
+/// Sessions, last changed first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct SessionList {
     sessions: Vec<SessionSummary>,
 }
 
-/// Turns.
+/// Turns, newest first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct TurnList {
     turns: Vec<TurnRecord>,
 }
 
-/// Which sessions, and how many.
+/// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Only those in this status.
+    /// Only sessions in this status.
     #[serde(default)]
     status: Option<Status>,
-    /// Only those of this agent.
+    /// Only sessions of this agent.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     agent_id: Option<String>,
-    /// 50 unless given.
+    /// The highest number of sessions; 50 by default.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// Sessions, last changed first.
+/// Lists sessions, last changed first.
 #[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Which),
-    responses((status = 200, description = "Sessions", body = SessionList)))]
+    responses((status = 200, description = "The sessions", body = SessionList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<Which>,
@@ -60,7 +60,9 @@ pub(super) async fn list(
     Ok(Json(SessionList { sessions: sessions.into_iter().map(SessionSummary::from).collect() }))
 }
 
-/// One session.
+/// Shows a session: its status, history, profile and timers.
+///
+/// `has_jobs` is missing if the queue does not respond within 1 s.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}", operation_id = "show_session", tag = "sessions", params(("session_id" = Id, Path)),
     responses((status = 200, description = "The session, without its lease", body = SessionDetails)))]
 pub(super) async fn show(
@@ -73,19 +75,21 @@ pub(super) async fn show(
     Ok(Json(SessionDetails { session: shown(session), has_jobs }))
 }
 
-/// How many.
+/// Length of a listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HowMany {
-    /// 50 unless given.
+    /// The highest number of entries; 50 by default.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     pub(super) limit: Option<usize>,
 }
 
-/// A session's turns, newest first.
+/// Lists a session's turns, newest first.
+///
+/// A turn is listed after its commit.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns", operation_id = "list_turns", tag = "sessions",
-    params(("session_id" = Id, Path), HowMany), responses((status = 200, description = "Turns", body = TurnList)))]
+    params(("session_id" = Id, Path), HowMany), responses((status = 200, description = "The turns", body = TurnList)))]
 pub(super) async fn turns(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -96,7 +100,7 @@ pub(super) async fn turns(
     Ok(Json(TurnList { turns: state.store.turns(&session_id, limit).await? }))
 }
 
-/// One turn with its steps.
+/// Shows a turn with its steps.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns/{turn_id}", operation_id = "show_turn", tag = "sessions",
     params(("session_id" = Id, Path), ("turn_id" = DottedId, Path)),
     responses((status = 200, description = "The turn", body = TurnDetails)))]

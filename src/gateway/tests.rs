@@ -1,4 +1,4 @@
-//! What holds for every request, on the embedded backend.
+//! Rules that hold for every request, on the embedded backend.
 
 use crate::*;
 use base::tasks::{OnPanic, Tasks};

@@ -9,29 +9,29 @@ use commands::timers::{PendingTimer, pending};
 use serde::{Deserialize, Serialize};
 use types::ids::Id;
 
-/// Timers, those due first at the top.
+/// Pending timers, next due first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct TimerList {
     timers: Vec<PendingTimer>,
 }
 
-/// Whose, and how many.
+/// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// Only those of this session.
+    /// Only timers of this session.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
-    /// 50 unless given.
+    /// The highest number of timers; 50 by default.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// Timers that have not fired.
+/// Lists pending timers, next due first.
 #[utoipa::path(get, path = "/api/v1/timers", operation_id = "list_timers", tag = "sessions", params(Which),
-    responses((status = 200, description = "Timers", body = TimerList)))]
+    responses((status = 200, description = "The timers", body = TimerList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<Which>,

@@ -1,4 +1,5 @@
-//! A request's id: the caller's `x-request-id` or a new one, in the log and on the answer; and the trace that it is a part of.
+//! A request's id (the caller's `x-request-id` or a new one, in the log and in the response), and the trace it belongs
+//! to.
 
 use super::metrics;
 use axum::extract::{MatchedPath, Request};
@@ -12,17 +13,18 @@ use tracing::{Instrument, Span, debug, info_span};
 use uuid::Uuid;
 
 const HEADER: &str = "x-request-id";
-/// A longer id is not a caller's id but a burden on the log.
+/// Longer ids are replaced: they would only burden the log.
 const MAX_BYTES: usize = 128;
 
-/// Adds the id, and counts the request. The path is logged without the query, which may hold what is not for logs.
+/// Middleware: adds the request id and counts the request. The log has the path without the query, which may hold
+/// secrets.
 pub(super) async fn request_id(request: Request, next: Next) -> Response {
     let id = request.headers().get(HEADER).filter(|value| is_sane(value)).cloned().unwrap_or_else(fresh);
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let span = span_of(&request, &id);
     let mut response = async {
         let response = next.run(request).await;
-        debug!(status = response.status().as_u16(), "answered");
+        debug!(status = response.status().as_u16(), "response sent");
         response
     }
     .instrument(span.clone())
@@ -34,7 +36,7 @@ pub(super) async fn request_id(request: Request, next: Next) -> Response {
     response
 }
 
-/// In the caller's trace, if it names one. Which session and job it is about is noted when that is known.
+/// Opens the request's span, within the caller's trace if it sends one. Handlers fill in the session and the job.
 fn span_of(request: &Request, id: &HeaderValue) -> Span {
     macro_rules! span {
         ($target:expr) => {

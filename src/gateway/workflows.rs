@@ -1,4 +1,4 @@
-//! Workflows: listed, shown, registered.
+//! Workflows: list, show and register.
 
 use super::input::{Body, Params};
 use super::{GatewayState, Reject};
@@ -13,20 +13,20 @@ use serde::Serialize;
 use serde_json::Value;
 use types::ids::{self, Id};
 
-/// Workflows.
+/// The registered workflows, and the built-in ones.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct WorkflowList {
     workflows: Vec<WorkflowSummary>,
 }
 
-/// All workflows, by id.
+/// Lists all workflows, ordered by id.
 #[utoipa::path(get, path = "/api/v1/workflows", operation_id = "list_workflows", tag = "workflows",
-    responses((status = 200, description = "Workflows", body = WorkflowList)))]
+    responses((status = 200, description = "The workflows", body = WorkflowList)))]
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<WorkflowList>, Reject> {
     Ok(Json(WorkflowList { workflows: summaries(state.store.as_ref()).await? }))
 }
 
-/// One workflow as registered.
+/// Shows a workflow as registered.
 #[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}", operation_id = "show_workflow", tag = "workflows",
     params(("workflow_id" = Id, Path)), responses((status = 200, description = "The workflow", body = StoredWorkflow)))]
 pub(super) async fn show(
@@ -36,7 +36,9 @@ pub(super) async fn show(
     Ok(Json(load(state.store.as_ref(), &workflow_id).await?.to_stored()))
 }
 
-/// Its structure for display: types, ids, stages, branches and routes, inputs, conditions and limits, nested.
+/// Shows a workflow's structure for display.
+///
+/// Nested: types, ids, stages, branches and routes, inputs, conditions and limits.
 #[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/structure", operation_id = "show_workflow_structure",
     tag = "workflows", params(("workflow_id" = Id, Path)),
     responses((status = 200, description = "The structure", body = Value)))]
@@ -49,11 +51,13 @@ pub(super) async fn structure(
     Ok(Json(structure::describe_known(&workflow.workflow, &known)))
 }
 
-/// Registers a document: a workflow file as JSON. Every run that starts after the answer uses it.
+/// Registers a workflow: checks and stores it.
+///
+/// The body is a workflow file as JSON. Every run that starts after the response uses it.
 #[utoipa::path(put, path = "/api/v1/workflows/{workflow_id}", operation_id = "register_workflow", tag = "workflows",
     params(("workflow_id" = Id, Path)),
-    request_body(content = HashMap<String, Value>, description = "See docs/workflows.md"),
-    responses((status = 200, description = "It is stored", body = Registered)))]
+    request_body(content = HashMap<String, Value>, description = "A workflow file as JSON, see docs/workflows.md"),
+    responses((status = 200, description = "The workflow is stored", body = Registered)))]
 pub(super) async fn put(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,

@@ -1,4 +1,4 @@
-//! What an engine for tests is made of.
+//! Builds an engine for tests.
 
 use super::{Engine, Script};
 use crate::app;
@@ -14,10 +14,10 @@ use std::path::Path;
 use std::time::Duration;
 use types::duration;
 
-/// How long a test waits for the end of a turn.
+/// How long a test waits for the end of a turn by default.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Makes an [`Engine`].
+/// Builds an [`Engine`].
 pub struct EngineBuilder {
     engine: app::EngineBuilder,
     agents: Vec<Value>,
@@ -30,7 +30,7 @@ pub struct EngineBuilder {
 impl EngineBuilder {
     pub(super) fn new() -> Self {
         Self {
-            // A test's own servers listen here.
+            // The test's own servers listen on this machine.
             engine: app::Engine::in_memory().environment(Environment::default()).configure(|settings| {
                 settings.http.allow_private = ["127.0.0.1", "localhost", "::1"].map(str::to_owned).to_vec();
             }),
@@ -42,26 +42,28 @@ impl EngineBuilder {
         }
     }
 
-    /// An agent from its file. The first one given is who users talk to. What its `knowledge` names is left out: a script would
-    /// be asked once more where something is found. [`add_knowledge`](app::Engine::add_knowledge) gives it.
+    /// Adds an agent from its file. Users talk to the first agent that is added.
+    ///
+    /// Its `knowledge` files are not loaded, because a script would need one more answer whenever a search finds
+    /// something. Use [`add_knowledge`](app::Engine::add_knowledge) instead.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// If the file cannot be read.
     #[must_use]
     pub fn agent_file(self, path: impl AsRef<Path>) -> Self {
         self.record(load::file(path.as_ref()))
     }
 
-    /// An agent written as YAML.
+    /// Adds an agent written as YAML.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// If it cannot be parsed.
     #[must_use]
     pub fn agent(self, yaml: &str) -> Self {
         self.record(load::text(Path::new("agent.yaml"), yaml))
     }
 
-    /// An agent as a document.
+    /// Adds an agent given as a JSON document.
     #[must_use]
     pub fn agent_document(mut self, document: Value) -> Self {
         self.agents.push(document);
@@ -75,7 +77,7 @@ impl EngineBuilder {
         }
     }
 
-    /// A function for the tool `id`. It also stands in for the tool's `http`, so that no server is needed.
+    /// Registers a function as the tool `id`. It replaces the tool's `http`, so that the test needs no server.
     #[must_use]
     pub fn tool<Shape>(mut self, id: &str, function: impl IntoTool<Shape>) -> Self {
         self.functions.insert(id.to_owned());
@@ -83,34 +85,35 @@ impl EngineBuilder {
         self
     }
 
-    /// A function for the skill `id`. It also stands in for the skill's `http`.
+    /// Registers a function as the skill `id`. It replaces the skill's `http`.
     #[must_use]
     pub fn skill<Shape>(self, id: &str, function: impl IntoTool<Shape>) -> Self {
         self.tool(id, function)
     }
 
-    /// A function that agents may route to as FLOW `id`.
+    /// Registers a function as the FLOW `id`.
     #[must_use]
     pub fn flow<Shape>(mut self, id: &str, function: impl IntoFlow<Shape>) -> Self {
         self.engine = self.engine.flow(id, function);
         self
     }
 
-    /// The model of all agents. Without it they have the offline model, which goes by the `rules` of their files.
+    /// Sets the model of all agents. Without it, agents use the offline model, which follows the `rules` in their
+    /// files.
     #[must_use]
     pub fn model(mut self, script: &Script) -> Self {
         self.script = Some(script.clone());
         self
     }
 
-    /// Every timer of the agents' files is due so long after its turn, whatever the files say.
+    /// Sets the delay of every timer in the agent files.
     #[must_use]
     pub fn timers_after(mut self, delay: Duration) -> Self {
         self.timers_after = Some(delay);
         self
     }
 
-    /// Values for `${NAME}` in agent files, which are allowed by that.
+    /// Sets values for `${NAME}` in agent files, and allows these names.
     #[must_use]
     pub fn secrets<const N: usize>(mut self, values: [(&str, &str); N]) -> Self {
         let names: Vec<String> = values.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -119,24 +122,24 @@ impl EngineBuilder {
         self
     }
 
-    /// Changes settings.
+    /// Changes settings, for example `|settings| settings.worker.concurrency = 1`.
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         self.engine = self.engine.configure(change);
         self
     }
 
-    /// How long the test waits for the end of a turn; 20 s unless given.
+    /// How long the test waits for the end of a turn; 20 s by default.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Starts a worker and a scheduler.
+    /// Opens the engine in memory and starts a worker and a scheduler.
     ///
     /// # Panics
-    /// When an agent cannot work, or none was given.
+    /// If an agent is invalid, or none was added.
     pub async fn start(self) -> Engine {
         let Self { mut engine, agents, functions, script, timers_after, patience } = self;
         let mut agent_id = None;
@@ -151,14 +154,14 @@ impl EngineBuilder {
             }
             engine = engine.agent_document(agent.document);
         }
-        let agent_id = agent_id.unwrap_or_else(|| panic!("no agent was given; give one with `agent_file` or `agent`"));
+        let agent_id = agent_id.unwrap_or_else(|| panic!("no agent was added; add one with `agent_file` or `agent`"));
         let started = Box::pin(engine.patience(patience).start()).await;
-        let engine = started.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+        let engine = started.unwrap_or_else(|error| panic!("cannot start the engine: {error}"));
         Engine { engine, agent_id, script, patience, fired: BTreeSet::new() }
     }
 }
 
-/// A function that the test registers comes before an address.
+/// Removes `http` and `builtin` from skills and tools for which the test registers a function.
 fn stand_in(document: &mut Value, functions: &BTreeSet<String>) {
     for list in ["skills", "tools"] {
         for entry in document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Tests of agents, with their tools and flows: the real engine, in memory, and a model that answers as the test says.
+//! Tests for agents, tools and flows: the real engine in memory, with a scripted model.
 //!
 //! ```
 //! use serde_json::json;
@@ -16,11 +16,11 @@
 //!     .start()
 //!     .await;
 //! assert_eq!(engine.say("s1", "When does A1 arrive?").await.texts(), ["Hello", "It arrives in 2 days."]);
-//! assert!(model.asked()[1].prompt.contains(r#""days":2"#), "the model has seen what the tool answered");
+//! assert!(model.asked()[1].prompt.contains(r#""days":2"#), "the model sees the tool's result");
 //! # });
 //! ```
 //!
-//! A flow that asks its user goes on with what is said next:
+//! A flow that asks its user continues with the user's next message:
 //!
 //! ```
 //! use turnwheel::{FlowContext, FlowError};
@@ -42,8 +42,10 @@
 //! # });
 //! ```
 //!
-//! What does not happen fails the test: every call here panics with what it waited for, and with what the model was asked
-//! when its script was at its end. [`script`] is the model, [`builder`] what an engine is made of.
+//! Every call panics if the expected event does not happen, so a test needs no error handling. The message says what
+//! the test waited for, and quotes a model request that its script did not answer.
+//!
+//! `script` has the scripted model, `builder` builds the engine.
 
 mod builder;
 mod script;
@@ -59,50 +61,52 @@ use types::job::{Job, JobBody};
 use types::session::Session;
 use types::step::StepRecord;
 
-/// How far back a timer is looked for that has fired.
+/// How many of the latest turns to search for a timer that has fired.
 const TURNS: usize = 100;
 
-/// An engine in memory for one test. It ends when it is dropped.
+/// An engine in memory for one test. It stops when it is dropped.
 pub struct Engine {
     engine: app::Engine,
-    /// The agent that users talk to.
+    /// The agent that receives the test's messages.
     agent_id: String,
     script: Option<Script>,
     patience: Duration,
-    /// Turns of timers that were answered already.
+    /// Sessions and turns of timers that the test has already waited for.
     fired: BTreeSet<(String, String)>,
 }
 
 impl Engine {
-    /// What the engine is to be made of.
+    /// Starts building an engine.
     pub fn builder() -> EngineBuilder {
         EngineBuilder::new()
     }
 
-    /// Says something in a session, and answers the turn once it has ended.
+    /// Sends a user's message and returns its turn after it has ended.
     ///
     /// # Panics
-    /// When the turn does not end in time, or the model's script had no answer for it.
+    /// If the turn does not end within the builder's `patience`, or if the model's script has no answer for it.
     pub async fn say(&mut self, session_id: &str, text: &str) -> Answer {
         let agent_id = self.agent_id.clone();
         self.send(NewMessage::new(session_id, agent_id, text)).await
     }
 
-    /// The same, for a message with an agent, attachments or an id of its own.
+    /// Like [`Engine::say`], for a message with its own agent, attachments or id.
     ///
     /// # Panics
-    /// As [`Engine::say`].
+    /// Like [`Engine::say`].
     pub async fn send(&mut self, message: NewMessage) -> Answer {
         let what = format!("\"{}\" in session `{}`", message.text, message.session_id);
         let answered = self.engine.ask(message).await;
         self.ended(&what, answered)
     }
 
-    /// Waits until the timer `name` of a session has fired, and answers its turn; the last one, when it has fired before it is
-    /// waited for. Timers run in real time: see [`EngineBuilder::timers_after`] for agents whose timers are long.
+    /// Waits until the timer `name` of a session has fired, and returns its turn. If it has fired before this call,
+    /// returns the latest of its turns that the test has not received yet.
+    ///
+    /// Timers run in real time; [`EngineBuilder::timers_after`] shortens them.
     ///
     /// # Panics
-    /// When no such timer is armed, when it is due later than the engine waits, or as [`Engine::say`].
+    /// If no such timer is armed, if it is due later than the builder's `patience`, or like [`Engine::say`].
     pub async fn timer(&mut self, session_id: &str, name: &str) -> Answer {
         let job_id = self.timer_job(session_id, name).await;
         self.fired.insert((session_id.to_owned(), job_id.clone()));
@@ -110,7 +114,7 @@ impl Engine {
         self.ended(&format!("timer `{name}` of session `{session_id}`"), answered)
     }
 
-    /// The job of the timer that is armed, or has fired and is not answered yet.
+    /// The job of the armed timer, or of one that has fired and that the test has not received yet.
     async fn timer_job(&self, session_id: &str, name: &str) -> String {
         let session = self.session(session_id).await;
         let Some(timer) = session.timers.iter().find(|timer| timer.name == name) else {
@@ -121,34 +125,34 @@ impl Engine {
                 return turn.turn_id;
             }
             let armed: Vec<_> = session.timers.iter().map(|timer| timer.name.as_str()).collect();
-            panic!("session `{session_id}` has no timer `{name}`; armed are {armed:?}");
+            panic!("session `{session_id}` has no timer `{name}`; armed timers: {armed:?}");
         };
         let left = base::clock::now().until(timer.due_at);
         assert!(
             left < self.patience,
-            "timer `{name}` of session `{session_id}` is due in {left:?}, and the test waits {:?}; shorten it with \
-             `timers_after`, or wait longer with `patience`",
+            "timer `{name}` of session `{session_id}` is due in {left:?}, but the test waits only {:?}; shorten it with \
+             `timers_after`, or raise `patience`",
             self.patience
         );
         format!("{}-{}", timer.timer_id, timer.generation)
     }
 
-    /// A session as it stands: its status, history, profile and timers.
+    /// Reads a session: its status, history, profile and timers.
     ///
     /// # Panics
-    /// When there is no such session.
+    /// If the session does not exist.
     pub async fn session(&self, session_id: &str) -> Session {
         match self.engine.session(session_id).await {
             Ok(Some(session)) => session,
-            Ok(None) => panic!("there is no session `{session_id}`; it begins with its first message"),
+            Ok(None) => panic!("there is no session `{session_id}`; a session begins with its first message"),
             Err(error) => panic!("session `{session_id}` cannot be read: {error}"),
         }
     }
 
-    /// The steps of a turn: what was asked, called and answered, in order.
+    /// Reads the recorded steps of a turn, in order: model calls, actions and replies.
     ///
     /// # Panics
-    /// When they cannot be read.
+    /// If the store cannot be read.
     pub async fn steps(&self, answer: &Answer) -> Vec<StepRecord> {
         let turn = &answer.turn;
         let read = self.engine.store().steps(&turn.session_id, &turn.turn_id).await;
@@ -158,7 +162,7 @@ impl Engine {
         steps
     }
 
-    /// The engine itself.
+    /// The engine under test.
     pub fn engine(&self) -> &app::Engine {
         &self.engine
     }
@@ -168,9 +172,9 @@ impl Engine {
             panic!("{what}: {problem}");
         }
         let answer = answered.unwrap_or_else(|error| panic!("{what}: {error}"));
-        // An assertion within a function or a script.
+        // An assertion in a function or script of the test failed.
         if let Some(reason) = answer.turn.reason.as_deref().filter(|reason| reason.starts_with("panic")) {
-            panic!("{what}: a function of this test has panicked: {reason}");
+            panic!("{what}: a function of this test panicked: {reason}");
         }
         answer
     }

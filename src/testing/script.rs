@@ -1,4 +1,4 @@
-//! A model that answers as a test says, and tells what it was asked.
+//! A scripted model: it answers as a test tells it to, and records its requests.
 
 use async_trait::async_trait;
 use base::clock;
@@ -10,47 +10,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::agent::AgentConfig;
 use types::timestamp::Timestamp;
 
-/// What the model calls itself.
+/// The name of the model in records.
 const NAME: &str = "script";
-/// The most bytes of a question that a failure repeats.
+/// How many bytes of a request a failure message quotes.
 const SHOWN: usize = 200;
 
-/// One question to the model.
+/// One request to the model.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// How many questions came before it.
+    /// Number of requests before this one.
     pub index: usize,
-    /// The agent that asks, a chat agent or a workflow's task agent; empty for a flow's own question.
+    /// The agent that asks: a chat agent, or a workflow's task agent. Empty for a request from a flow.
     pub agent_id: String,
-    /// What it is to answer: `plan_and_decision` (a session's first question under a new configuration), `decision`, or
+    /// The expected answer: `plan_and_decision` (a session's first request under a new configuration), `decision`, or
     /// empty for plain text.
     pub schema: String,
-    /// The prompt: persona, procedure, tools, conversation and results.
+    /// The system prompt: persona, procedure, tools, conversation and results.
     pub prompt: String,
-    /// The user's words, or a flow's text, or a stage's input.
+    /// The user's message, a flow's text, or a stage's input.
     pub message: String,
-    /// The turn's last action and its result `{ok, …}`, if there was one; a task agent's last tool.
+    /// The turn's last action and its result `{ok, …}`; for a task agent, its last tool call. `None` before the first.
     pub last_action: Option<(String, Value)>,
-    /// Ids of the tools that it may call: a task agent's. A chat agent's are in its prompt.
+    /// Ids of the tools that a task agent may call. A chat agent's tools are in its prompt.
     pub tools: Vec<String>,
-    /// When it was asked.
+    /// The time of the request.
     pub at: Timestamp,
 }
 
-/// What the model does when it is asked. A text becomes [`Reaction::Says`], a JSON value [`Reaction::Decides`].
+/// The model's answer to one request. A text converts to [`Reaction::Says`], a JSON value to [`Reaction::Decides`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reaction {
-    /// It decides so. Asked for a plan, too, it takes the agent's configuration as the plan.
+    /// Decides this. If the request also asks for a plan, the plan is the agent's configuration.
     Decides(Value),
-    /// It answers exactly this, be it nonsense.
+    /// Answers exactly this text, even if it is not a valid answer.
     Answers(String),
-    /// It says this: as the reply of a decision, or as plain text.
+    /// Returns this text: as the response of a decision, or as plain text.
     Says(String),
-    /// It says this piece by piece, where it is asked for plain text.
+    /// Returns this text in chunks, if the request asks for plain text.
     Streams(Vec<String>),
-    /// It wants these of a task agent's tools called, each with its params.
+    /// Calls these tools of a task agent, each with its params.
     Calls(Vec<(String, Value)>),
-    /// It does not answer.
+    /// Fails as an unreachable model does.
     Fails(String),
 }
 
@@ -72,46 +72,47 @@ impl From<Value> for Reaction {
     }
 }
 
-/// Replies to the user, and ends the turn.
+/// Replies to the user and ends the turn.
 pub fn say(text: impl Into<String>) -> Reaction {
     Reaction::Says(text.into())
 }
 
-/// Says something piece by piece, as a task agent's model does. What is shown of it on the way is for watchers of its run, and for the
-/// user where it is what a FLOW answers.
+/// Answers in chunks, as a task agent's model does. Watchers of the run receive the chunks; the user does if a FLOW
+/// streams its answer.
 pub fn stream<T: Into<String>>(pieces: impl IntoIterator<Item = T>) -> Reaction {
     Reaction::Streams(pieces.into_iter().map(Into::into).collect())
 }
 
-/// Has a task agent's tools called, one after the other, and is asked again with their results.
+/// Calls a task agent's tools in order. The next request has their results.
 pub fn call<T: Into<String>>(calls: impl IntoIterator<Item = (T, Value)>) -> Reaction {
     Reaction::Calls(calls.into_iter().map(|(tool, params)| (tool.into(), params)).collect())
 }
 
-/// Runs an action (`SKILL`, `TOOL`, `FLOW` or `SYSTEM`) and is asked again with its result; for a task agent, a `TOOL`.
+/// Executes an action (`SKILL`, `TOOL`, `FLOW` or `SYSTEM`; only `TOOL` for a task agent). The next request has its
+/// result.
 #[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 pub fn act(kind: &str, target: &str, params: Value) -> Reaction {
     let action = json!({ "type": kind, "target": target, "params": params });
     Reaction::Decides(json!({ "next_status": "processing", "action": action, "response": null }))
 }
 
-/// Ends the turn without a word.
+/// Ends the turn without a reply.
 pub fn end() -> Reaction {
     Reaction::Decides(json!({ "next_status": "ready", "action": null, "response": null }))
 }
 
-/// Says something and hands the conversation to a human.
+/// Replies to the user and hands the conversation over to a human.
 pub fn hand_off(text: &str) -> Reaction {
     let action = json!({ "type": "SYSTEM", "target": "handoff", "params": {} });
     Reaction::Decides(json!({ "next_status": "transferred", "action": action, "response": text }))
 }
 
-/// Answers exactly this, to see what becomes of an answer that is none.
+/// Answers exactly this text, to test how the engine handles an invalid answer.
 pub fn plain(content: impl Into<String>) -> Reaction {
     Reaction::Answers(content.into())
 }
 
-/// Does not answer, as a server that is down after all retries.
+/// Fails as a model server does that is down even after all retries.
 pub fn unavailable(problem: impl Into<String>) -> Reaction {
     Reaction::Fails(problem.into())
 }
@@ -129,17 +130,18 @@ struct Inner {
     problem: Option<String>,
 }
 
-/// A model that goes by a script. Its clones are one model: keep one to see what it was asked.
+/// A model that follows a script. Clones share their state: keep a clone to read the requests.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<Inner>>);
 
 impl Script {
-    /// Answers one after the other. A question beyond the last one fails the test, with the question.
+    /// Takes the answers in this order, one for each request. A request after the last answer fails the test and quotes
+    /// the request.
     pub fn answers<R: Into<Reaction>>(answers: impl IntoIterator<Item = R>) -> Self {
         Self::of(Answers::InOrder(answers.into_iter().map(Into::into).collect()))
     }
 
-    /// Answers what a function makes of each question.
+    /// Answers each request with the result of a function.
     pub fn by<R: Into<Reaction>>(mut answer: impl FnMut(&Asked) -> R + Send + 'static) -> Self {
         Self::of(Answers::By(Box::new(move |asked| answer(asked).into())))
     }
@@ -148,12 +150,12 @@ impl Script {
         Self(Arc::new(Mutex::new(Inner { answers, asked: Vec::new(), problem: None })))
     }
 
-    /// Everything that it was asked so far.
+    /// All requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.lock().asked.clone()
     }
 
-    /// How many of its answers are left; none when a function makes them.
+    /// The number of answers that were not used yet; 0 if a function makes them.
     pub fn left(&self) -> usize {
         match &self.lock().answers {
             Answers::InOrder(answers) => answers.len(),
@@ -161,7 +163,7 @@ impl Script {
         }
     }
 
-    /// Why the test cannot go on, if it cannot.
+    /// The reason why the test fails: a request without an answer.
     pub(super) fn problem(&self) -> Option<String> {
         self.lock().problem.clone()
     }
@@ -181,9 +183,9 @@ impl Script {
         if reaction.is_none() {
             let (number, schema) =
                 (asked.index + 1, if asked.schema.is_empty() { "a text" } else { asked.schema.as_str() });
-            let after = asked.last_action.map(|(target, result)| format!(", after `{target}` answered {result}"));
+            let after = asked.last_action.map(|(target, result)| format!(", after `{target}` returned {result}"));
             let problem = format!(
-                "the model's script has {} answers, and this was question {number}: {schema} on \"{}\"{}",
+                "the model's script has {} answers, but request {number} asks for {schema} on \"{}\"{}",
                 asked.index,
                 bounded(&asked.message, SHOWN),
                 bounded(&after.unwrap_or_default(), SHOWN)
@@ -216,7 +218,7 @@ impl Model for Script {
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
-        let reaction = self.react(&request).ok_or_else(|| refused("its script is at its end"))?;
+        let reaction = self.react(&request).ok_or_else(|| refused("its script has no more answers"))?;
         let plain = request.schema.is_none();
         let content = match reaction {
             Reaction::Fails(problem) => {
@@ -249,10 +251,10 @@ fn refused(problem: &str) -> ModelError {
     ModelError::Refused { model: NAME.into(), problem: problem.to_owned() }
 }
 
-/// Calls of tools; their ids tell the answers of one conversation apart.
+/// Tool calls with ids that are unique within a conversation.
 fn called(request: &ModelRequest, calls: Vec<(String, Value)>) -> Result<ModelReply, ModelError> {
     if request.tools.is_empty() {
-        let problem = "its script calls a tool, but none was offered; tool calls are for task agents with `tools`";
+        let problem = "its script calls a tool, but none was offered; only task agents with `tools` call tools";
         return Err(refused(problem));
     }
     let calls = calls.into_iter().enumerate().map(|(at, (name, params))| {
@@ -261,12 +263,12 @@ fn called(request: &ModelRequest, calls: Vec<(String, Value)>) -> Result<ModelRe
     Ok(ModelReply { tool_calls: calls.collect(), ..ModelReply::text("", NAME) })
 }
 
-/// A decision to say this.
+/// A decision to reply with this text.
 fn said(request: &ModelRequest, text: &str) -> String {
     decided(request, &json!({ "next_status": "typing", "action": null, "response": text }))
 }
 
-/// A decision, with the configuration as the plan where one is asked for.
+/// A decision; with the configuration as the plan if the request asks for one.
 fn decided(request: &ModelRequest, decision: &Value) -> String {
     if !request.facts.plan || decision.get("decision").is_some() {
         return decision.to_string();

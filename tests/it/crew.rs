@@ -120,7 +120,7 @@ async fn agents_and_workflows_are_checked_against_what_the_workers_have() {
     let (author, workers, worker) = author_and_worker().await;
     let model = applied(&author, &json!({"model": "writer"})).await;
     assert!(model.code == 1 && model.out.contains("there is no model `writer`"), "{model:?}");
-    assert!(model.err.contains("the running worker, and not against the settings here"), "{model:?}");
+    assert!(model.err.contains("the running worker instead of the local settings"), "{model:?}");
     let flow = applied(&author, &json!({"flows": ["tale"]})).await;
     assert!(flow.code == 1 && flow.out.contains("there is no flow `tale`"), "{flow:?}");
     let stored = author.run(&["workflows", "apply", "--json"], "").await;
@@ -150,7 +150,7 @@ async fn agents_and_workflows_are_checked_against_what_the_workers_have() {
     worker.signal("TERM");
     eventually(DEADLINE, "the worker has departed", || async {
         let applied = applied(&author, &json!({"model": "writer"})).await;
-        applied.code == 0 && applied.err.contains("no worker is running: checked against the settings here")
+        applied.code == 0 && applied.err.contains("no worker is running: checked against the local settings")
     })
     .await;
 }

@@ -390,7 +390,10 @@ async fn a_replica_set_that_is_not_initiated_is_recognised_and_made() {
         folder.write("turnwheel.toml", "");
         folder.run(&["doctor", "--initiate"], "").await
     };
-    assert!(unset.code == 1 && unset.out.contains("no cluster is set, so no replica set is initiated"), "{unset:?}");
+    assert!(
+        unset.code == 1 && unset.out.contains("no cluster is configured, so no replica set is initiated"),
+        "{unset:?}"
+    );
     let made = folder.run(&["doctor", "--initiate"], "").await;
     assert!(made.code == 0 && made.out.contains("the replica set `rs0` is initiated"), "{made:?}");
     let again = folder.run(&["doctor", "--initiate"], "").await;

@@ -179,7 +179,7 @@ async fn draining_worker_finishes_its_turn_and_takes_no_other() {
     engine.turn("s2", "m-1").await;
     assert!(!Process::log(dir.path()).contains("s2"), "the draining worker left s2 alone");
     draining.signal("TERM");
-    eventually(DEADLINE, "it has ended", || async { Process::log(dir.path()).contains("stopped at once") }).await;
+    eventually(DEADLINE, "it has ended", || async { Process::log(dir.path()).contains("forced shutdown") }).await;
     eventually(DEADLINE, "the process is gone", || {
         let ended = draining.ended().is_some();
         async move { ended }

@@ -1,4 +1,4 @@
-//! Agents and models, and the workers that run them.
+//! Agents, models, and the workers that run them.
 
 use super::{Access, direct};
 use commands::agents::{AgentSummary, applied};
@@ -7,7 +7,7 @@ use commands::models::ModelList;
 use definitions::agent::{AgentRecord, StoredAgent};
 
 impl Access {
-    /// The workers that run now.
+    /// The running workers.
     pub async fn crew(&self) -> anyhow::Result<Crew> {
         match self {
             Self::Direct { store, .. } => Ok(Crew::of(store.as_ref()).await?),
@@ -22,7 +22,7 @@ impl Access {
         }
     }
 
-    /// Agents, models and stages that name some.
+    /// Agents, models, and the workflow stages that name models.
     pub async fn list_models(&self) -> anyhow::Result<ModelList> {
         match self {
             Self::Direct { store, models, budget, .. } => {
@@ -39,7 +39,7 @@ impl Access {
         }
     }
 
-    /// Applies an agent. True when that changed something.
+    /// Applies an agent. Returns true if its configuration has changed.
     pub async fn apply_agent(&self, agent: AgentRecord) -> anyhow::Result<bool> {
         match self {
             Self::Direct { store, .. } => Ok(store.put_agent(agent).await?),

@@ -1,4 +1,4 @@
-//! Sessions: their messages, turns, timers and events, and orders to them.
+//! Sessions: messages, turns, timers, events and operators' commands.
 
 use super::{Access, direct};
 use crate::client::Followed;
@@ -32,7 +32,7 @@ impl Access {
         }
     }
 
-    /// A session, without what is to be published; through a gateway without its lease, too.
+    /// Reads a session, without its outbox; through a gateway also without its lease.
     pub async fn get_session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
         match self {
             Self::Direct { store, .. } => {
@@ -43,7 +43,7 @@ impl Access {
         }
     }
 
-    /// True when the session's lane has a job that waits or is in work, or may have one.
+    /// True if the session's lane has a job that waits or is in progress. Also true if a gateway does not know.
     pub async fn has_jobs(&self, session: &Session) -> anyhow::Result<bool> {
         match self {
             Self::Direct { queue, .. } => Ok(has_jobs(queue.as_ref(), session).await?),
@@ -51,7 +51,7 @@ impl Access {
         }
     }
 
-    /// The last turns of a session with their steps, oldest first.
+    /// The last turns of a session, with their steps, oldest first.
     pub async fn list_turns(&self, session_id: &str, limit: usize) -> anyhow::Result<Vec<TurnDetails>> {
         match self {
             Self::Direct { store, .. } => direct(turns_of(store.as_ref(), session_id, limit).await),
@@ -75,7 +75,7 @@ impl Access {
         }
     }
 
-    /// Follows a session's events after `last_id`, or from now on. A gateway answers 404 for a session unknown to it.
+    /// Follows a session's events after `last_id`, or from now on. A gateway responds 404 to an unknown session.
     pub async fn follow(&self, session_id: &str, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
         match self {
             Self::Direct { queue, .. } => {

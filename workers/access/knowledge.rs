@@ -9,7 +9,7 @@ use engine::knowledge::{Hit, Library};
 use std::sync::Arc;
 
 impl Access {
-    /// Makes these texts all that the agent's file gives it to answer from. True when that changed something.
+    /// Replaces the texts that an agent has from its file. Returns true if a text has changed.
     pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> anyhow::Result<bool> {
         if let Self::Direct { store, .. } = self {
             return Ok(sync::store(store.as_ref(), agent_id, texts).await?);
@@ -31,7 +31,7 @@ impl Access {
         Ok(!changes.is_empty())
     }
 
-    /// Stores a text. After the `last` of several they are in use, which takes an index of all the agent's texts.
+    /// Stores a text. `last` marks the last one of several: only then the gateway indexes the agent's texts again.
     pub async fn put_knowledge(
         &self,
         agent_id: &str,
@@ -45,7 +45,7 @@ impl Access {
         }
     }
 
-    /// Removes a text; see [`Access::put_knowledge`].
+    /// Removes a text. `last` has the same meaning as in [`Access::put_knowledge`].
     pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
         match self {
             Self::Direct { store, .. } => direct(commands::knowledge::remove(store.as_ref(), agent_id, name).await),

@@ -11,7 +11,7 @@ impl Access {
         }
     }
 
-    /// The dead letter of a number or a job id.
+    /// Finds a dead letter by its number or job id.
     pub async fn get_letter(&self, which: &str) -> anyhow::Result<Letter> {
         match self {
             Self::Direct { queue, .. } => {

@@ -1,5 +1,5 @@
-//! How commands reach the system: a cluster's queue and store directly, or the gateway of a running `turnwheel dev`, which
-//! alone may open its file.
+//! How commands reach a system: the queue and store of a cluster directly, or the gateway of a running `turnwheel dev`,
+//! because only `dev` itself can open its file.
 
 mod agents;
 mod conversations;
@@ -29,30 +29,30 @@ use tokio::time::timeout;
 /// How long a command waits for a cluster's servers.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// After this the user is told what is waited for.
+/// After this time the command prints which servers it waits for.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// A way into the system.
+/// A connection to a running system.
 pub enum Access {
-    /// Queue and store of a cluster.
+    /// The queue and store of a cluster.
     Direct {
         /// The queue.
         queue: Arc<dyn Queue>,
         /// The store.
         store: Arc<dyn Store>,
-        /// The models that agents may name.
+        /// The models in the settings.
         models: Vec<ModelInfo>,
-        /// What agents may use that do not say.
+        /// The default budget of agents without one.
         budget: Budget,
-        /// What agents are checked against while no worker runs.
+        /// The names that agents may use if no worker runs.
         known: Box<Known>,
     },
-    /// A gateway.
+    /// The gateway of `turnwheel dev`.
     Gateway(GatewayClient),
 }
 
 impl Access {
-    /// The way that the settings name; without any, that of the running `dev`.
+    /// Opens the cluster that the settings name; without one, the running `dev`.
     pub async fn open(loaded: &Loaded, tasks: &Tasks) -> anyhow::Result<Self> {
         let settings = &loaded.settings;
         if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
@@ -88,32 +88,32 @@ async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
             return Ok(Access::Direct { queue, store, models, budget, known });
         }
         Ok(Err(error)) => return Err(error),
-        // Told to stop, it says what it has waited for.
+        // After a stop, the opening returns the error that it has been retrying.
         Err(_) => {
             tasks.stop();
             let told = timeout(NOTICE, opening).await;
             told.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
         }
     };
-    let message = format!("the servers do not answer within {}s: {servers}{problem}", OPENING.as_secs());
-    let hint = "start them, or correct the settings; `turnwheel config` shows where they come from";
+    let message = format!("timed out after {}s while connecting to the servers: {servers}{problem}", OPENING.as_secs());
+    let hint = "start the servers, or correct the settings; `turnwheel config` shows where each setting comes from";
     Err(Failure::new(message, hint).into())
 }
 
 fn nothing_found(settings: &Settings) -> Failure {
     let message =
-        format!("no dev server is running (looked in {}), and no cluster is set", settings.data_dir.display());
+        format!("no dev server is running (looked in {}), and no cluster is configured", settings.data_dir.display());
     let hint = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
     Failure::new(message, hint)
 }
 
-/// What `turnwheel dev` leaves in its `data_dir`.
+/// The file that `turnwheel dev` writes into its `data_dir` while it runs.
 #[derive(Deserialize)]
 struct Marker {
     gateway: String,
 }
 
-/// The gateway of the running `dev`. A marker that a killed one left behind does not count: its gateway has to answer.
+/// The gateway of the running `dev`. A killed `dev` leaves its marker behind, so the gateway has to respond as well.
 pub async fn running_dev(settings: &Settings) -> anyhow::Result<Option<GatewayClient>> {
     let Some(address) = marker(&settings.data_dir) else { return Ok(None) };
     let client = GatewayClient::new(&address, settings.gateway.tokens.first().cloned())?;
@@ -137,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_dev_server_the_error_says_what_to_start() {
         let dir = tempfile::tempdir().unwrap();
-        // A marker whose server is gone: nothing listens on a port that was just given back.
+        // A marker of a dead server: no process listens on a port that was just released.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

@@ -69,7 +69,7 @@ impl Access {
         }
     }
 
-    /// Follows a run from its beginning.
+    /// Follows a run from its first stored event.
     pub async fn follow_run(&self, run: &RunRecord, tasks: &Tasks) -> anyhow::Result<Feed> {
         match self {
             Self::Direct { queue, .. } => {

@@ -6,7 +6,7 @@ use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use engine::workflow::Flows;
 
 impl Access {
-    /// All workflows, also those that are compiled in.
+    /// All workflows, including the built-in ones.
     pub async fn list_workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
         match self {
             Self::Direct { store, .. } => direct(commands::workflows::summaries(store.as_ref()).await),
@@ -24,7 +24,7 @@ impl Access {
         }
     }
 
-    /// Registers a workflow. True when that changed something.
+    /// Registers a workflow. Returns true if its definition has changed.
     pub async fn register(&self, workflow: WorkflowRecord) -> anyhow::Result<bool> {
         match self {
             Self::Direct { store, known, .. } => {
