@@ -1,4 +1,8 @@
-//! TODO
+//! The ground floor of every Turnwheel process. It knows nothing of sessions or jobs.
+//!
+//! A process reads its settings and secrets ([`config`]), starts its background tasks ([`tasks`]) and takes the time
+//! from [`clock`]. Outgoing HTTP calls share [`http_client`]. [`metrics`] and [`telemetry`] observe the process: the
+//! first for Prometheus, the second with traces for an OpenTelemetry collector.
 
 pub mod clock;
 pub mod config;

@@ -1,4 +1,5 @@
-//! The one place that starts background tasks, so that each has a name, a fate and an end.
+//! Background tasks. Only this module starts them, so that each task has a name, a consequence of its panic, and an
+//! end.
 
 use futures::FutureExt;
 use std::any::Any;
@@ -10,16 +11,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::{Instrument, error};
 
-/// What the end of a task by panic means for its process.
+/// The consequence of a task's panic for its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnPanic {
-    /// The process cannot do its work without the task: begin the shutdown.
+    /// The process cannot work without the task: shut down.
     Shutdown,
-    /// The task's own work is lost, others go on.
+    /// Only the task's own work is lost: log an error.
     Log,
 }
 
-/// Background tasks of one process: started by name, told to stop together, joined at the end.
+/// A set of background tasks of one process. They are stopped together and joined at shutdown. Cheap to clone; clones
+/// share the set.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -28,44 +30,44 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// A set without tasks.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A set that ends with `parent`, or earlier by its own [`Tasks::shutdown`].
+    /// An empty set that is stopped with `parent`, or earlier by its own [`Tasks::shutdown`].
     pub fn child_of(parent: &CancellationToken) -> Self {
         Self { stop: parent.child_token(), ..Self::default() }
     }
 
-    /// The token that tells tasks to stop taking new work.
+    /// The token that asks tasks to take no new work.
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Asks every task to stop; returns at once.
+    /// Asks every task to stop. Does not wait for them.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Asks every task to stop, because of a problem that the process cannot go on with. The first one counts.
+    /// Asks every task to stop because of a fatal problem, and logs the problem. Only the first problem is kept.
     pub fn fail(&self, problem: String) {
         error!("{problem}");
-        // Of two problems at once one is enough.
+        // A second problem at the same time adds nothing.
         let _ = self.failure.set(problem);
         self.stop.cancel();
     }
 
-    /// The problem that ended these tasks; `None` when there was none.
+    /// The fatal problem that stopped the tasks; `None` if there was none.
     pub fn failure(&self) -> Option<String> {
         self.failure.get().cloned()
     }
 
-    /// Starts `task` in the background under `name`.
+    /// Starts `task` in the background. `name` appears in the log if the task panics.
     #[allow(clippy::disallowed_methods)]
     pub fn spawn(&self, name: &'static str, on_panic: OnPanic, task: impl Future<Output = ()> + Send + 'static) {
         let failing = (on_panic == OnPanic::Shutdown).then(|| self.clone());
-        // In the task itself: a second one to watch it would cost every turn a start and a wake-up.
+        // The task catches its own panic. A second task that watches it would cost every turn a spawn and a wake-up.
         let watched = async move {
             if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
                 let panic = panic_text(panic.as_ref());
@@ -78,34 +80,36 @@ impl Tasks {
         tokio::spawn(self.tracker.track_future(watched).in_current_span());
     }
 
-    /// Waits until every task has come to its own end, `limit` at most. True when all did. No further ones are to be started.
+    /// Waits until every task has ended, at most for `limit`. Returns true if all have. The caller must not start
+    /// further tasks.
     pub async fn finish(&self, limit: Duration) -> bool {
         self.tracker.close();
         tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
     }
 
-    /// Asks every task to stop and waits for them, `limit` at most. True when all ended.
+    /// Asks every task to stop, and waits at most for `limit`. Returns true if all have ended.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.stop.cancel();
         self.finish(limit).await
     }
 }
 
-/// Runs `task` on the runtime's own threads. A loop that is woken often is worth it: whatever the process waits for at its
-/// outermost is on a thread of its own, so that each wake-up is a switch between threads. A panic goes on in the caller.
+/// Runs `task` on a worker thread of the runtime and returns its result. The future of `block_on` runs on the calling
+/// thread, where each wake-up costs a switch between threads; loops that wake often should run here instead. Dropping
+/// the returned future aborts the task. A panic of the task resumes in the caller.
 #[allow(clippy::disallowed_methods)]
 pub async fn apart<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
     match AbortOnDropHandle::new(tokio::spawn(task.in_current_span())).await {
         Ok(done) => done,
         Err(failure) => match failure.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The runtime is ending, and everything with it.
+            // Only a runtime that shuts down cancels the task. It drops this future, too.
             Err(_) => pending().await,
         },
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())

@@ -1,14 +1,14 @@
-//! An action: one thing that a decision has executed.
+//! Actions: the things that a decision asks the engine to execute.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-/// Operations of the engine that a SYSTEM action may name (E-29).
+/// Operations of the engine that a SYSTEM action may name as its target.
 pub const SYSTEM_OPERATIONS: &[&str] = &["close_conversation", "handoff", "update_profile"];
 
-/// One thing to be executed.
+/// One thing for the engine to execute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[schemars(
     deny_unknown_fields,
@@ -16,33 +16,33 @@ pub const SYSTEM_OPERATIONS: &[&str] = &["close_conversation", "handoff", "updat
     extend("then" = json!({ "properties": { "target": { "enum": SYSTEM_OPERATIONS } } }))
 )]
 pub struct Action {
-    /// Its kind.
+    /// The type of action: SKILL, TOOL, FLOW or SYSTEM.
     #[serde(rename = "type")]
     pub kind: ActionKind,
-    /// Of this file: a skill's, tool's or flow's id. For SYSTEM: close_conversation, handoff or update_profile.
+    /// The id of a skill, tool or flow of this file. For SYSTEM: close_conversation, handoff or update_profile.
     pub target: String,
-    /// Its input.
+    /// The input, as an object.
     #[schema(value_type = Object)]
     #[serde(default)]
     pub params: Map<String, Value>,
 }
 
-/// The four kinds of action.
+/// The four types of action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ActionKind {
-    /// An intent's API.
+    /// Calls the API or function behind a user's intent.
     Skill,
-    /// A tool.
+    /// Calls an API, a built-in function or a Rust function.
     Tool,
-    /// A fixed-rule function that takes over.
+    /// Hands the turn over to a workflow or a Rust function.
     Flow,
-    /// A silent operation of the engine.
+    /// Runs an operation of the engine itself. It sends no text of its own.
     System,
 }
 
 impl ActionKind {
-    /// The upper-case name used on every wire.
+    /// The upper-case name in JSON, on the queue and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Skill => "SKILL",

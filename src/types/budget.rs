@@ -1,55 +1,56 @@
-//! Token budgets of an agent file, and the limits in force.
+//! Token budgets: the fields of an agent file, and the limits in force.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What an agent may use, in tokens of prompts and answers. What it does not say is the settings'; 0 is no limit.
+/// The most tokens of prompts and answers that an agent may use; 0 is no limit. An absent field takes the value of the
+/// settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Budget {
-    /// In one turn; the setting budget.turn unless given.
+    /// Limit for one turn; the setting budget.turn unless given.
     #[serde(default)]
     pub turn: Option<u64>,
-    /// In one conversation, until it is closed; the setting budget.session unless given.
+    /// Limit for one conversation, until it is closed; the setting budget.session unless given.
     #[serde(default)]
     pub session: Option<u64>,
-    /// On one day (UTC), over all sessions; the setting budget.day unless given.
+    /// Limit for one day (UTC), over all sessions; the setting budget.day unless given.
     #[serde(default)]
     pub day: Option<u64>,
 }
 
-/// The limits in force; what is not there is not limited.
+/// The limits in force, in tokens of prompts and answers. An absent field is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Limits {
-    /// Of one turn.
+    /// Limit for one turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u64>,
-    /// Of one conversation.
+    /// Limit for one conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Of one day.
+    /// Limit for one day (UTC).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub day: Option<u64>,
 }
 
-/// One of the three.
+/// The scope of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// Of one turn.
+    /// One turn.
     Turn,
-    /// Of one conversation.
+    /// One conversation.
     Session,
-    /// Of one day.
+    /// One day (UTC).
     Day,
 }
 
 impl Limit {
-    /// Every one, in the order of their declaration.
+    /// All scopes, in the order of their declaration.
     pub const ALL: [Self; 3] = [Self::Turn, Self::Session, Self::Day];
 
-    /// The lower-case name used on every wire.
+    /// The lower-case name in JSON and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Turn => "turn",

@@ -2,25 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why a job is given up.
+/// Why a job became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// It cannot be decoded, or has bad ids.
+    /// The job cannot be decoded, or has an illegal id.
     Invalid,
-    /// Nobody knows its agent.
+    /// The store has no agent with the job's `agent_id`.
     UnknownAgent,
-    /// It was tried too often.
+    /// Every one of the `worker.max_attempts` attempts failed.
     Attempts,
-    /// Its journal does not match the code that repeats it.
+    /// The journal of the turn does not match the code that repeats it.
     Replay,
 }
 
 impl Cause {
-    /// Every one, in the order of their declaration.
+    /// All causes, in the order of their declaration.
     pub const ALL: [Self; 4] = [Self::Invalid, Self::UnknownAgent, Self::Attempts, Self::Replay];
 
-    /// The last token of the subject.
+    /// The last token of the dead letter's subject.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -30,7 +30,7 @@ impl Cause {
         }
     }
 
-    /// The cause that a token names.
+    /// Parses the last token of a dead letter's subject.
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.as_str() == token)
     }

@@ -1,9 +1,11 @@
-//! How deep JSON from outside may be nested: what is stored stands some levels deeper in its document, and neither the
-//! stores nor the JSON reader take any depth. What cannot be stored must not get into a turn.
+//! The limit on the nesting of JSON from outside.
+//!
+//! Stored JSON is some levels deeper in its document, and both the stores and the JSON reader limit the depth of a
+//! document. The limit is checked on input, so that a turn never holds a value that the store would refuse.
 
 use serde_json::Value;
 
-/// The most levels.
+/// The largest accepted number of nested levels.
 pub const MAX_DEPTH: usize = 64;
 
 /// True when `value` has at most [`MAX_DEPTH`] levels.

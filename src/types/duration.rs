@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::time::Duration;
 
-/// Reads `500ms`, `10s`, `30m`, `2h` or `1d`.
+/// Parses `500ms`, `10s`, `30m`, `2h` or `1d`. Fails for any other form, and beyond 100 years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -22,14 +22,14 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "d" => number.checked_mul(86_400_000),
         _ => return Err(wrong()),
     };
-    // A hundred years is beyond any use and keeps every later sum in range.
+    // The limit of 100 years keeps every later sum in range.
     millis
         .filter(|millis| *millis <= 36_525 * 86_400_000)
         .map(Duration::from_millis)
         .ok_or_else(|| format!("`{text}` is longer than 100 years"))
 }
 
-/// Writes a duration in the largest unit that holds it exactly.
+/// Formats a duration in the largest unit that expresses it exactly.
 pub fn format(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
@@ -57,7 +57,7 @@ impl Serialize for Text {
     }
 }
 
-/// A duration in an agent file: a text with a unit, or an integer of seconds (OP-E22).
+/// A duration in an agent file: a text with a unit, or whole seconds as an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lenient(pub Duration);
 
@@ -73,7 +73,7 @@ impl Serialize for Lenient {
     }
 }
 
-/// For `#[serde(with)]`: text with a unit, or an integer of seconds.
+/// Functions for `#[serde(with = …)]` on a [`Duration`]: a text with a unit, or whole seconds as an integer.
 pub mod lenient {
     use super::*;
 
@@ -104,12 +104,12 @@ pub mod lenient {
         }
     }
 
-    /// See the module.
+    /// Reads a text with a unit, or whole seconds.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_any(Visitor)
     }
 
-    /// See the module.
+    /// Writes a text with a unit.
     pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format(*duration))
     }

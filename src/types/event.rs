@@ -1,4 +1,4 @@
-//! What is published on `tw.out.…` (CONTRACT.md, "Reply" and "Status").
+//! Events: the messages on `tw.out.…` for channels and watchers. docs/contract/nats.md describes their fields.
 
 use crate::status::Status;
 use crate::timestamp::Timestamp;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// A payload as text, for documents that hold one.
+/// Serialises a payload as text, for documents that contain events.
 pub(super) mod text {
     use bytes::Bytes;
     use serde::{Deserialize, Deserializer, Serializer, de, ser};
@@ -25,18 +25,18 @@ pub(super) mod text {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventType {
-    /// A text for the user.
+    /// A text for the user, see [`Reply`].
     Reply,
-    /// A status transition.
+    /// A status transition, see [`StatusEvent`].
     Status,
-    /// A finished step.
+    /// A completed step, see [`StepEvent`].
     Step,
-    /// A workflow event.
+    /// An event of a workflow's run.
     Run,
 }
 
 impl EventType {
-    /// The token.
+    /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reply => "reply",
@@ -46,36 +46,36 @@ impl EventType {
         }
     }
 
-    /// The type that a token names.
+    /// Parses the last token of a subject.
     pub fn from_token(token: &str) -> Option<Self> {
         [Self::Reply, Self::Status, Self::Step, Self::Run].into_iter().find(|kind| kind.as_str() == token)
     }
 }
 
-/// What a reply is.
+/// The purpose of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplyKind {
     /// The agent's greeting.
     Greeting,
-    /// Said before an action runs.
+    /// A text that precedes an action of the turn.
     Interim,
-    /// The answer.
+    /// The agent's answer.
     Response,
-    /// Said before a human takes over; or what the human says.
+    /// The text before a human takes over, or a text of this human.
     Handoff,
-    /// A follow-up's message.
+    /// The message of a follow-up timer.
     Timer,
-    /// The turn failed.
+    /// The apology for a failed turn.
     Apology,
-    /// A part of a streamed text.
+    /// A part of a text that is still being written.
     Chunk,
-    /// The whole text of a flow or stream.
+    /// The whole text of a flow or of a chunk stream.
     Final,
 }
 
 impl ReplyKind {
-    /// The lower-case name used on every wire.
+    /// The lower-case name in JSON and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Greeting => "greeting",
@@ -93,33 +93,33 @@ impl ReplyKind {
 /// A text for the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reply {
-    /// `<session_id>/<turn_id>/<key>`, the same however often the turn is repeated.
+    /// Idempotency key `<session_id>/<turn_id>/<key>`. It is the same however often the turn is repeated.
     pub reply_id: String,
-    /// The session.
+    /// The session that the reply belongs to.
     pub session_id: String,
-    /// The agent.
+    /// The agent that replies.
     pub agent_id: String,
-    /// The user.
+    /// The user to show the reply to.
     pub user_id: String,
-    /// The channel.
+    /// The channel that delivers the reply.
     pub channel: String,
-    /// The turn.
+    /// The turn that made the reply.
     pub turn_id: String,
-    /// What it is.
+    /// The purpose of the reply.
     pub kind: ReplyKind,
-    /// The words.
+    /// The text to show. In a `chunk`: the next part of it.
     pub text: String,
-    /// Counts the chunks of one text.
+    /// Number of the chunk in its stream, from 0; 0 in all other replies.
     pub seq: u64,
-    /// Shared by the chunks of one text and the whole one that follows them.
+    /// Id of a chunk stream. Its chunks and the whole text that follows them share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_id: Option<String>,
-    /// The stream whose place this takes: what was said in it is void.
+    /// The chunk stream that this reply replaces. Its text no longer counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supersedes: Option<String>,
-    /// When it was made.
+    /// When the reply was made.
     pub at: Timestamp,
-    /// Sources and the like.
+    /// Further data, such as the sources of an answer.
     #[schema(value_type = Object)]
     #[serde(default)]
     pub metadata: Map<String, Value>,
@@ -128,54 +128,54 @@ pub struct Reply {
 /// A status transition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StatusEvent {
-    /// The session.
+    /// The session whose status changed.
     pub session_id: String,
-    /// The turn.
+    /// The turn that changed it.
     pub turn_id: String,
-    /// The status from now on.
+    /// The new status.
     pub status: Status,
-    /// The status before.
+    /// The status before the transition.
     pub previous: Status,
-    /// Why it is `cancelled`.
+    /// Why the status is `cancelled`; null for other statuses.
     pub reason: Option<String>,
-    /// When.
+    /// When the status changed.
     pub at: Timestamp,
 }
 
-/// A finished step.
+/// A completed step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepEvent {
-    /// The session.
+    /// The session that the step belongs to.
     pub session_id: String,
-    /// The turn.
+    /// The turn that the step belongs to.
     pub turn_id: String,
-    /// The step's path in its turn.
+    /// The path of the step in its turn.
     pub key: String,
-    /// The step's kind.
+    /// The kind of step.
     pub kind: String,
-    /// What it called.
+    /// The called model or the action's target.
     pub target: String,
-    /// False when it failed.
+    /// False if the step failed.
     pub ok: bool,
-    /// How long it took, in milliseconds.
+    /// Duration of the step in milliseconds.
     pub ms: u64,
 }
 
-/// Any event, for those who read them.
+/// A decoded event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A text for the user.
     Reply(Reply),
     /// A status transition.
     Status(StatusEvent),
-    /// A finished step.
+    /// A completed step.
     Step(StepEvent),
-    /// A workflow event.
+    /// An event of a workflow's run, as JSON.
     Run(Value),
 }
 
 impl Event {
-    /// Reads a payload of the given type.
+    /// Decodes the payload of an event of this type.
     pub fn decode(event_type: EventType, payload: &[u8]) -> Result<Self, serde_json::Error> {
         Ok(match event_type {
             EventType::Reply => Self::Reply(serde_json::from_slice(payload)?),
@@ -186,17 +186,17 @@ impl Event {
     }
 }
 
-/// Something for channels and watchers: `tw.out.<channel>.<session>.<type>`.
+/// An event to publish on `tw.out.<channel>.<session>.<type>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutEvent {
-    /// The channel.
+    /// The channel whose events it belongs to.
     pub channel: String,
-    /// The session (or run).
+    /// The id of the session or run.
     pub session_id: String,
     /// The last token of the subject.
     #[serde(rename = "type")]
     pub event_type: EventType,
-    /// The stream drops a repeat under the same id within its window.
+    /// Id for deduplication: the stream drops a second event with this id within its duplicate window.
     pub msg_id: Option<String>,
     /// The event as JSON.
     #[serde(with = "text")]

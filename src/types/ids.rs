@@ -1,22 +1,22 @@
-//! Identifiers as they may appear in subjects, keys and URLs (CONTRACT.md, "Identifiers").
+//! Identifiers: their legal form in subjects, keys and URLs.
 
 use crate::timestamp::Timestamp;
 use thiserror::Error;
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 
-/// The longest identifier, in bytes of UTF-8.
+/// The largest length of an identifier, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 128;
 
-/// Why a text cannot be an identifier.
+/// Why a text is not a legal identifier.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`"
 )]
 pub struct IdError {
-    /// Which identifier it was, such as `session_id`.
+    /// The field that has the identifier, such as `session_id`.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The violated rule.
     pub problem: String,
 }
 
@@ -31,7 +31,7 @@ pub fn check(field: &'static str, id: &str) -> Result<(), IdError> {
     } else if let Some(bad) = id.chars().find(|c| is_illegal(*c) && !(*c == '.' && takes_dots(field))) {
         format!("contains {bad:?}")
     } else if id.chars().all(|c| c == '.') {
-        // URLs and paths give these a meaning of their own.
+        // URLs and file paths interpret these as relative segments.
         "has nothing but dots".to_owned()
     } else {
         return Ok(());
@@ -39,30 +39,31 @@ pub fn check(field: &'static str, id: &str) -> Result<(), IdError> {
     Err(IdError { field, problem })
 }
 
-/// True when `id` is a legal identifier of any kind.
+/// True if `id` is legal in every field.
 pub fn is_legal(id: &str) -> bool {
     check("id", id).is_ok()
 }
 
-/// True when `id` is a legal `job_id`, which may have dots.
+/// True if `id` is a legal `job_id`, which may contain dots.
 pub fn is_legal_job(id: &str) -> bool {
     check("job_id", id).is_ok()
 }
 
-/// Platforms have dots in the ids of their messages and users: `1699999999.000100`, `li@example.com`. These ids are no token of a
-/// subject.
+/// True for the ids of messages and users: platforms use dots in them (`1699999999.000100`, `li@example.com`), and they
+/// are not tokens of a subject.
 fn takes_dots(field: &str) -> bool {
     matches!(field, "job_id" | "turn_id" | "user_id")
 }
 
-/// The id of a turn whose job has the `id` of an earlier one that the session has forgotten: with when the stream took it.
+/// The id of a turn whose job repeats the `id` of an earlier job that the session no longer remembers: `id` followed by
+/// `@` and the time at which the stream stored the job.
 pub fn again(id: &str, at: Timestamp) -> String {
     let ending = format!("@{}", at.as_millis());
     let kept = id.floor_char_boundary(MAX_BYTES.saturating_sub(ending.len()));
     format!("{}{ending}", &id[..kept])
 }
 
-/// True when `turn_id` is what [`again`] has made of `id`.
+/// True if [`again`] made `turn_id` from `id`.
 pub fn is_again(turn_id: &str, id: &str) -> bool {
     let since = turn_id.rsplit_once('@').and_then(|(_, at)| at.parse().ok());
     since.is_some_and(|at| again(id, Timestamp::from_millis(at)) == turn_id)
@@ -72,10 +73,10 @@ fn is_illegal(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>' | '/' | '.')
 }
 
-/// An identifier in descriptions of the API only: [`check`] checks ids where they are used.
+/// An identifier in the OpenAPI description. [`check`] enforces the rules where ids are used.
 pub enum Id {}
 
-/// The same for the ids of messages and users, which may have dots: `job_id`, `turn_id`, `user_id`.
+/// An identifier that may contain dots, in the OpenAPI description: `job_id`, `turn_id`, `user_id`.
 pub enum DottedId {}
 
 impl utoipa::PartialSchema for DottedId {

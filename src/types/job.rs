@@ -1,4 +1,4 @@
-//! Jobs: what is on `tw.jobs.<session>` (CONTRACT.md, "Job").
+//! Jobs: the messages on `tw.jobs.<session>`. docs/contract/nats.md describes their fields.
 
 use crate::action::Action;
 use crate::timestamp::Timestamp;
@@ -14,144 +14,145 @@ use utoipa::ToSchema;
 /// One unit of work in a lane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Job {
-    /// The lane.
+    /// The session whose lane the job is in.
     pub session_id: String,
-    /// Names the turn; see `job_id` of the contract for its default.
+    /// Names the turn. If the publisher leaves it out, the queue derives it from the stream and the message's sequence.
     #[serde(default)]
     pub job_id: String,
-    /// What is to be done.
+    /// The type of job and its fields.
     #[serde(flatten)]
     pub body: JobBody,
 }
 
-/// What is to be done, by `type`.
+/// The types of job. `type` selects one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum JobBody {
-    /// A user wrote.
+    /// A message of a user.
     UserMessage(UserMessage),
-    /// A timer is due.
+    /// A follow-up timer is due.
     Timer {
-        /// The timer.
+        /// Id of the timer.
         timer_id: String,
-        /// Its generation.
+        /// The generation in which the timer was armed.
         generation: u64,
-        /// Its name.
+        /// The timer's name in the agent file.
         #[serde(default)]
         name: String,
-        /// When it was due.
+        /// When the timer was due.
         due_at: Timestamp,
-        /// To be executed.
+        /// The action to execute.
         #[serde(default)]
         action: Option<Action>,
-        /// To be sent.
+        /// The text to send.
         #[serde(default)]
         message: Option<String>,
     },
     /// A run that the session waits for has ended.
     Resume {
-        /// The run.
+        /// Id of the run.
         run_id: String,
-        /// How it ended.
+        /// How the run ended.
         #[serde(default)]
         outcome: Value,
     },
-    /// An operator's command.
+    /// A control command of an operator.
     Control {
-        /// Which.
+        /// The command.
         command: Command,
-        /// What it is about: the name of the timers that `cancel_timers` cancels, all unless given.
+        /// For `cancel_timers`: the name of the timers to cancel. Without it, all follow-up timers are cancelled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
-        /// Why.
+        /// Why the operator gave the command.
         #[serde(default)]
         reason: Option<String>,
-        /// By whom.
+        /// Who gave the command.
         #[serde(default)]
         by: Option<String>,
-        /// The command counts only if the session's `last_seq` is still this one and no message waits: housekeeping closes sessions
-        /// that it has found idle, and a message may arrive before the command.
+        /// The command counts only if the session's `last_seq` still has this value and no message waits. Housekeeping
+        /// sets it when it closes an idle session, because a message may arrive before the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         left_at: Option<u64>,
     },
-    /// A workflow run in a lane of its own.
+    /// Starts a run of a workflow in a lane of its own.
     Run {
-        /// The workflow.
+        /// The workflow to run.
         workflow_id: String,
-        /// Its input.
+        /// The input of the workflow.
         #[serde(default)]
         query: String,
-        /// The session that asked for it.
+        /// The session that asked for the run.
         #[serde(default)]
         origin_session: Option<String>,
-        /// The user that it is for.
+        /// The user that the run is for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user_id: Option<String>,
-        /// The channel of its events.
+        /// The channel under which the run's events are published.
         #[serde(default)]
         channel: Option<String>,
-        /// The run that it repeats, from `from_stage` on; itself when it goes on where it failed or was cancelled.
+        /// The run to repeat, from `from_stage` on. To resume a failed or cancelled run: the run's own id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_run: Option<String>,
-        /// See `from_run`.
+        /// The stage from which to repeat `from_run`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_stage: Option<String>,
     },
-    /// A human's words to the user, while a human has the conversation.
+    /// A text of a human to the user, while the conversation is handed off.
     Reply {
-        /// The words.
+        /// The text.
         text: String,
-        /// Whose.
+        /// Who wrote it.
         #[serde(default)]
         by: Option<String>,
     },
-    /// Nothing: makes a worker look at the lane. Published by the scheduler for a lane with work and no holder.
+    /// Has no effect of its own, but makes a worker look at the lane. The scheduler publishes it for a lane with work
+    /// and no lease holder.
     Wake,
 }
 
-/// What a user wrote.
+/// A user's message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UserMessage {
-    /// The agent; optional once the session exists.
+    /// The agent to talk to. Optional once the session exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The words; may be empty only with attachments.
+    /// The user's text. It may be empty if there are attachments.
     #[serde(default)]
     pub text: String,
-    /// The user.
+    /// The channel's id of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The channel, `default` unless given.
+    /// The channel's name; `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// When the user wrote it.
+    /// When the user sent the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
-    /// The channel's own.
+    /// Data of the channel, stored with the message and not interpreted.
     #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// Pictures and files.
+    /// Images and files of the message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
 }
 
-/// A picture or file.
+/// An image or file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Attachment {
-    /// `image`, `file`, …
+    /// The kind of attachment, such as `image` or `file`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Where it is.
+    /// The address of the content.
     pub url: String,
-    /// Whatever else the channel says.
+    /// Further fields of the channel, stored and not interpreted.
     #[schema(ignore)]
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 impl UserMessage {
-    /// The words with a line for each attachment, as a model or a human reads them.
+    /// The text and a line for each attachment, as a model or a human reads them.
     pub fn words(&self) -> Cow<'_, str> {
         if self.attachments.is_empty() {
             return Cow::Borrowed(&self.text);
@@ -163,53 +164,54 @@ impl UserMessage {
 }
 
 impl Attachment {
-    /// Names it in a text: `[image] https://…`.
+    /// A line that stands for the attachment in a text: `[image] https://…`.
     pub fn name(&self) -> String {
         format!("[{}] {}", self.kind, self.url)
     }
 }
 
-/// An operator's command.
+/// A control command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Give up what the session is doing.
+    /// Cancels the current turn and everything before the command in the lane, the timers, a handoff and a waiting
+    /// flow.
     Cancel,
-    /// Take the conversation back from the human.
+    /// Ends the handoff. The agent answers again.
     Release,
-    /// Close the conversation.
+    /// Closes the conversation until the user writes again.
     Close,
-    /// Cancel pending timers.
+    /// Cancels the pending follow-up timers with the given name, or all of them.
     CancelTimers,
 }
 
-/// Why a message is not a job.
+/// Why a message is not a valid job.
 #[derive(Debug, Error)]
 pub enum JobError {
-    /// It is no JSON of a job.
+    /// The payload is not the JSON of a job.
     #[error("the payload is not a job: {0}")]
     Malformed(String),
-    /// An identifier is not legal.
+    /// An identifier has an illegal form.
     #[error(transparent)]
     Id(#[from] ids::IdError),
-    /// The session is not that of the subject.
+    /// The payload and the subject name different sessions.
     #[error("session_id `{found}` differs from the subject's last token `{subject}`")]
     OtherSession {
-        /// In the payload.
+        /// The session in the payload.
         found: String,
-        /// In the subject.
+        /// The session in the subject.
         subject: String,
     },
-    /// There is neither text nor attachment.
+    /// The message has neither text nor attachments.
     #[error("text is empty and there are no attachments")]
     Empty,
-    /// It could not be stored.
+    /// A value is nested more deeply than the store accepts.
     #[error("{0} is nested more than {limit} levels deep; send it flatter, or as a text", limit = depth::MAX_DEPTH)]
     TooDeep(&'static str),
 }
 
 impl Job {
-    /// Checks ids and text, as a publisher should before it publishes.
+    /// Checks identifiers, text and nesting. Publishers should call it before they publish.
     pub fn check(&self) -> Result<(), JobError> {
         ids::check("session_id", &self.session_id)?;
         if !self.job_id.is_empty() {
@@ -245,14 +247,14 @@ impl Job {
         }
     }
 
-    /// The fields of a payload that mean nothing in this job.
+    /// The fields of the payload that this type of job does not have.
     pub fn unknown_fields(&self, payload: &[u8]) -> Vec<String> {
         let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(payload).unwrap_or_default();
         let known = |field: &String| COMMON.contains(&field.as_str()) || self.body.fields().contains(&field.as_str());
         fields.into_keys().filter(|field| !known(field)).collect()
     }
 
-    /// The user's message, if the job is one.
+    /// The user's message, or `None` for other types of job.
     pub fn user_message(&self) -> Option<&UserMessage> {
         match &self.body {
             JobBody::UserMessage(message) => Some(message),

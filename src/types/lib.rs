@@ -1,4 +1,12 @@
-//! TODO
+//! Plain data of Turnwheel: the types that the queue, the store, HTTP and the engine share. No I/O.
+//!
+//! A [`job`] arrives on a [`session`]'s lane. The engine handles it in a [`turn`]: it follows the [`agent`]'s [`plan`]
+//! and executes each [`action`] as a recorded [`step`], within the [`budget`] of the agent and with one of its
+//! [`model_names`]. The turn publishes an [`event`] for each reply and status, and arms each follow-up [`timer`]. A
+//! workflow's execution is a [`run`], which ends with a [`run_outcome`]. A job that cannot be handled becomes a dead
+//! letter with a [`cause`]. [`texts`] is the reader's side of streamed replies.
+//!
+//! [`ids`], [`depth`], [`duration`], [`timestamp`] and [`canonical`] define the formats that all of these use.
 
 pub mod action;
 pub mod agent;

@@ -1,4 +1,4 @@
-//! Which models are asked: one, or several of which the next is asked where the one before does not answer.
+//! The models of an agent, in the order of preference.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Names of models in the order in which they are asked; never empty. In a file a name, or a list of names.
+/// One or more model names in the order of preference. If a model fails, the next one is called. A file has either one
+/// name or a list of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ModelNames {
     first: String,
@@ -14,28 +15,28 @@ pub struct ModelNames {
 }
 
 impl ModelNames {
-    /// The names of a list; `None` when it is empty.
+    /// Collects the names of a list. Returns `None` if the list is empty.
     pub fn of(names: impl IntoIterator<Item = impl Into<String>>) -> Option<Self> {
         let mut names = names.into_iter().map(Into::into);
         Some(Self { first: names.next()?, others: names.collect() })
     }
 
-    /// The one that is asked first.
+    /// The preferred model.
     pub fn first(&self) -> &str {
         &self.first
     }
 
-    /// True when there is another one to ask.
+    /// True if there is a fallback model.
     pub fn is_chain(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// All, in order.
+    /// All names, the preferred one first.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.first.as_str()).chain(self.others.iter().map(String::as_str))
     }
 
-    /// Where a name stands in its file, which has them under `path`.
+    /// The path of the name at index `at` in its file, for error messages; `path` is the path of the whole field.
     pub fn place(&self, path: &str, at: usize) -> String {
         if self.is_chain() { format!("{path}[{at}]") } else { path.to_owned() }
     }
@@ -59,7 +60,7 @@ impl From<String> for ModelNames {
     }
 }
 
-/// With commas between them.
+/// Writes the names with commas between them.
 impl fmt::Display for ModelNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.first)?;
@@ -93,7 +94,7 @@ impl<'de> Deserialize<'de> for ModelNames {
                 while let Some(name) = list.next_element::<String>()? {
                     names.push(name);
                 }
-                let empty = || Error::custom("the list is empty; name a model, or take the field out for `default`");
+                let empty = || Error::custom("the list is empty; name a model, or remove the field to use `default`");
                 ModelNames::of(names).ok_or_else(empty)
             }
         }

@@ -1,31 +1,31 @@
-//! Runs of workflows, as they are stored.
+//! Runs of workflows, as stored.
 
 use crate::run_outcome::{RunFailure, RunUsage};
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How far a run has come; none of these is a session's status (K-01).
+/// Progress of a run. It is independent of a session's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// On the queue.
+    /// The run waits on the queue.
     #[default]
     Pending,
-    /// Begun.
+    /// The run has started.
     Running,
-    /// It has asked its session's user something, and goes on with the answer.
+    /// The run has asked the user a question, and resumes with the answer.
     Waiting,
-    /// It has an output.
+    /// The run has ended with an output.
     Completed,
-    /// It has an error.
+    /// The run has ended with an error.
     Failed,
-    /// An operator has ended it.
+    /// An operator has cancelled the run.
     Cancelled,
 }
 
 impl RunStatus {
-    /// The lower-case name used on every wire.
+    /// The lower-case name in JSON and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -37,85 +37,85 @@ impl RunStatus {
         }
     }
 
-    /// True when nothing more comes of it by itself.
+    /// True if the run has ended. It may still be resumed by an operator.
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// One execution of a workflow (`workflow_runs`).
+/// One run of a workflow, as stored in `workflow_runs`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunRecord {
-    /// Key of the run; also its lane, unless it runs within a session's turn.
+    /// Id of the run. It is also the id of the run's lane, unless the run is part of a session's turn.
     #[serde(alias = "_id")]
     pub run_id: String,
-    /// The workflow.
+    /// The workflow that runs.
     pub workflow_id: String,
-    /// md5 of the definition that it started with; empty while it is pending.
+    /// Hash of the definition that the run started with; empty while the run is pending.
     #[serde(default)]
     pub hash: String,
-    /// How far it has come.
+    /// Progress of the run.
     pub status: RunStatus,
-    /// What it was asked.
+    /// The input of the run.
     #[serde(default)]
     pub query: String,
-    /// The session that its events go to.
+    /// The session that asked for the run and receives its events.
     #[serde(default)]
     pub origin_session: Option<String>,
-    /// The user that it is for.
+    /// The user that the run is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The channel that its events go to.
+    /// The channel under which the run's events are published.
     #[serde(default)]
     pub channel: String,
-    /// The lane whose turn has the steps: the run's own, or the session's.
+    /// The lane of the turn that has the run's steps: the run's own or the session's.
     #[serde(default)]
     pub lane: String,
-    /// The turn that has the steps.
+    /// The turn that has the run's steps.
     #[serde(default)]
     pub turn_id: String,
-    /// What their keys begin with; empty in a lane of its own.
+    /// Prefix of the keys of the run's steps; empty in a lane of its own.
     #[serde(default)]
     pub prefix: String,
-    /// What came out, up to its bound.
+    /// The output, cut at its limit.
     #[serde(default)]
     pub output: Option<String>,
-    /// Why there is none.
+    /// Why the run failed.
     #[serde(default)]
     pub error: Option<RunFailure>,
-    /// What it has used.
+    /// Stages, model calls and tokens that the run used.
     #[serde(default)]
     pub usage: RunUsage,
-    /// The run that it repeats from `from_stage` on.
+    /// The run that this run repeats, from `from_stage` on.
     #[serde(default)]
     pub from_run: Option<String>,
-    /// See `from_run`.
+    /// The stage from which this run repeats `from_run`.
     #[serde(default)]
     pub from_stage: Option<String>,
-    /// When it was asked for.
+    /// When the run was requested.
     pub created_at: Timestamp,
-    /// When it was begun.
+    /// When the run started.
     #[serde(default)]
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When the run ended.
     #[serde(default)]
     pub ended_at: Option<Timestamp>,
 }
 
-/// Which runs to list, newest first unless it says otherwise.
+/// A query for runs. Results are sorted newest first, unless `by_end` is set.
 #[derive(Clone, Debug)]
 pub struct RunQuery {
-    /// Only those of this workflow.
+    /// Returns only runs of this workflow.
     pub workflow_id: Option<String>,
-    /// Only those in this status.
+    /// Returns only runs with this status.
     pub status: Option<RunStatus>,
-    /// Only those that this session asked for.
+    /// Returns only runs that this session asked for.
     pub origin_session: Option<String>,
-    /// Only those whose steps are in this lane.
+    /// Returns only runs whose steps are in this lane.
     pub lane: Option<String>,
-    /// Only those that have ended, the last one first.
+    /// Returns only runs that have ended, sorted by their end, latest first.
     pub by_end: bool,
-    /// The most to answer.
+    /// The largest number of results.
     pub limit: usize,
 }
 

@@ -1,25 +1,26 @@
-//! What comes of a run.
+//! The outcome of a run: its failure and its usage.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Why a run has no output.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunFailure {
-    /// Where, such as `outer_loop[2]/parallel/verify`; empty for the run itself.
+    /// Path of the failed stage, such as `outer_loop[2]/parallel/verify`; empty for the run itself.
     pub path: String,
-    /// What went wrong.
+    /// The error.
     pub cause: String,
     /// How often the stage was tried.
     pub attempts: u32,
 }
 
 impl RunFailure {
-    /// The stage or branch that has failed, of the workflow `id` at `path`; none when that is the workflow itself.
+    /// Id of the failed stage or branch, as seen from the workflow `id` at `path`. Returns `None` if the workflow
+    /// itself failed.
     pub fn within(&self, path: &str, id: &str) -> Option<&str> {
         let rest = match path {
-            // The iterations of an outermost loop go by its id.
+            // The iterations of an outermost loop have paths that begin with the workflow's id.
             "" => self.path.strip_prefix(id).filter(|rest| rest.starts_with('[')).unwrap_or(&self.path),
             path => self.path.strip_prefix(path).filter(|rest| rest.starts_with(['/', '[']))?,
         };
@@ -41,14 +42,14 @@ impl fmt::Display for RunFailure {
     }
 }
 
-/// What a run has used.
+/// The usage of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunUsage {
-    /// Stages begun.
+    /// Stages that were started.
     pub stages: u64,
     /// Model calls.
     pub model_calls: u64,
-    /// Tokens, of prompts and answers.
+    /// Tokens of prompts and answers.
     pub tokens: u64,
 }
 

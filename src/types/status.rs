@@ -1,4 +1,4 @@
-//! The six statuses of a session and the transitions between them (E-02, E-04, OP-E1).
+//! The six statuses of a session, and the legal transitions between them.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -8,33 +8,33 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// A new configuration has been parsed into a plan.
+    /// A new agent configuration has been worked out into a plan.
     Acknowledged,
-    /// Deciding or executing.
+    /// The turn decides or executes an action.
     Processing,
-    /// The reply is being made.
+    /// The turn writes its reply.
     Typing,
-    /// Idle.
+    /// No turn is in progress.
     #[default]
     Ready,
-    /// Cancelled, or interrupted by a failure; the session's `status_reason` says why.
+    /// The turn was cancelled, or a failure interrupted it. The session's `status_reason` has the reason.
     Cancelled,
-    /// In human hands.
+    /// A human has the conversation.
     Transferred,
 }
 
-/// A transition that OP-E1 does not allow.
+/// A status transition that is not allowed.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("a session cannot go from `{from}` to `{to}`")]
 pub struct IllegalTransition {
-    /// The status that the session has.
+    /// The current status.
     pub from: Status,
-    /// The status that was asked for.
+    /// The requested status.
     pub to: Status,
 }
 
 impl Status {
-    /// The lower-case name used on every wire.
+    /// The lower-case name in JSON and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Acknowledged => "acknowledged",
@@ -46,8 +46,8 @@ impl Status {
         }
     }
 
-    /// Checks the step from `self` to `to`. Staying in a status is not a transition, except that `processing` may
-    /// follow itself from one iteration to the next.
+    /// Checks the transition from `self` to `to`. A status cannot follow itself, except `processing`: it follows itself
+    /// from one iteration to the next.
     pub fn check(self, to: Self) -> Result<(), IllegalTransition> {
         use Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
         let legal = match self {

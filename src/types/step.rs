@@ -1,4 +1,4 @@
-//! What the journal keeps of a step.
+//! Steps: the records of a turn's journal.
 
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,42 +8,42 @@ use utoipa::ToSchema;
 /// Tokens that a model call used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tokens {
-    /// Of the prompt.
+    /// Tokens of the prompt.
     pub prompt: u64,
-    /// Of the answer.
+    /// Tokens of the answer.
     pub completion: u64,
 }
 
-/// One recorded step (CONTRACT.md, `steps`).
+/// One recorded step, as stored in `steps`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepRecord {
     /// Path of the step within its turn, such as `0/decide`.
     pub key: String,
-    /// `begin`, `plan`, `model`, `action`, `reply`, `flow`, …
+    /// The kind of step: `begin`, `plan`, `model`, `action`, `reply`, `flow`, …
     pub kind: String,
-    /// What it called: a model's name, an action's target.
+    /// The called model or the action's target.
     #[serde(default)]
     pub target: String,
-    /// md5 of the canonical JSON of the input.
+    /// md5 of the canonical JSON of the step's input.
     pub input_hash: String,
-    /// The result.
+    /// The recorded output. A replay returns it.
     pub output: Value,
-    /// False when the result is a failure.
+    /// False if the output is a failure.
     pub ok: bool,
-    /// How long the operation took, in milliseconds.
+    /// Duration of the operation in milliseconds.
     pub ms: u64,
-    /// The model that answered.
+    /// The model that answered, for a model call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What it used.
+    /// Tokens that the model call used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// Attempts that the operation took.
+    /// How many attempts the operation took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// The task agent whose day the tokens count against, where that has a limit.
+    /// The task agent whose daily budget the tokens count against, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged: Option<String>,
-    /// When it was recorded, by the worker's clock.
+    /// When the step was recorded, by the worker's clock.
     pub at: Timestamp,
 }

@@ -1,22 +1,25 @@
-//! What a reader makes of a session's replies when some come in pieces (docs/channels.md): which to show, which to drop, and
-//! when what is shown gives way to another text.
+//! The reader's side of streamed replies (docs/channels.md): which replies to show, which to drop, and when a text
+//! replaces the shown one.
 
 use super::event::{Reply, ReplyKind};
 use std::collections::{HashSet, VecDeque};
 
-/// Streams that are over and remembered: what comes late of one is dropped.
+/// How many finished streams are remembered. Late chunks of a remembered stream are dropped.
 const REMEMBERED: usize = 64;
 
-/// The replies of one session as they are read: from any place on, with repeats, in the order of the stream.
+/// The texts of one session, as built from its replies. Replies must be in stream order; they may start anywhere and
+/// may repeat.
 #[derive(Debug, Default)]
 pub struct Texts {
-    /// Whole texts that were shown, by their `reply_id`.
+    /// The `reply_id` of every whole text shown so far.
     shown: HashSet<String>,
+    /// The text whose chunks are being shown.
     open: Option<Open>,
+    /// Ids of finished streams, oldest first.
     over: VecDeque<String>,
 }
 
-/// A text of which pieces are shown.
+/// A text that is shown chunk by chunk and has not ended.
 #[derive(Debug)]
 struct Open {
     stream_id: String,
@@ -25,29 +28,30 @@ struct Open {
     next: u64,
 }
 
-/// What a reply is to its reader.
+/// How to show a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// Nothing: it was there before, its place is taken, or its beginning was missed; a whole text follows.
+    /// Show nothing: the reply is a repeat, another text replaced it, or its beginning was missed and the whole text
+    /// will follow.
     Nothing,
-    /// The first piece of a text.
+    /// Show the first chunk of a text.
     Begins {
-        /// It takes the place of the pieces that are shown.
+        /// The text replaces the chunks shown before it.
         anew: bool,
     },
-    /// The next piece.
+    /// Append the next chunk.
     GoesOn,
-    /// A whole text.
+    /// Show a whole text.
     Whole {
-        /// Its bytes up to here are shown.
+        /// This many bytes of the text are shown already, as chunks.
         known: usize,
-        /// It takes the place of the pieces that are shown.
+        /// The text replaces the chunks shown before it.
         anew: bool,
     },
 }
 
 impl Texts {
-    /// Takes the next reply.
+    /// Takes the next reply and returns how to show it.
     pub fn take(&mut self, reply: &Reply) -> Shown {
         match &reply.stream_id {
             Some(stream_id) if reply.kind == ReplyKind::Chunk => self.piece(stream_id, reply),
@@ -56,12 +60,12 @@ impl Texts {
         }
     }
 
-    /// The pieces that are shown of a text whose end is not there yet.
+    /// The chunks shown so far of the text that has not ended.
     pub fn open(&self) -> Option<&str> {
         self.open.as_ref().map(|open| open.text.as_str())
     }
 
-    /// Nothing more comes of the text whose pieces are shown: its turn has ended.
+    /// Ends the current text, because its turn has ended and no chunk will follow.
     pub fn close(&mut self) {
         if let Some(open) = self.open.take() {
             self.is_over(open.stream_id);
@@ -74,14 +78,14 @@ impl Texts {
         }
         if let Some(open) = self.open.as_mut().filter(|open| open.stream_id == stream_id) {
             if reply.seq != open.next {
-                // A repeat; a gap is none that a reader in order can see.
+                // A repeated chunk. A gap is impossible for a reader in stream order.
                 return Shown::Nothing;
             }
             open.next += 1;
             open.text.push_str(&reply.text);
             return Shown::GoesOn;
         }
-        // A stream that another worker has left behind names none, or an older one.
+        // A worker that lost the lease may still publish a stream. Such a stream supersedes none, or an older one.
         let takes_place =
             |open: &Open| open.turn_id != reply.turn_id || reply.supersedes == Some(open.stream_id.clone());
         if reply.seq != 0 || self.open.as_ref().is_some_and(|open| !takes_place(open)) {
@@ -107,7 +111,7 @@ impl Texts {
         }
         let open = self.open.take();
         let own = open.as_ref().filter(|open| reply.stream_id.as_deref() == Some(open.stream_id.as_str()));
-        // A stream begins with a word.
+        // A stream starts at the first character that is not whitespace; the whole text may have whitespace before it.
         let begun = reply.text.trim_start();
         let before = reply.text.len() - begun.len();
         let known = own.filter(|open| begun.starts_with(&open.text)).map_or(0, |open| before + open.text.len());
@@ -164,10 +168,10 @@ mod tests {
     fn a_stream_that_takes_another_s_place_voids_it() {
         let mut texts = Texts::default();
         texts.take(&piece("a", 0, "先"));
-        assert_eq!(texts.take(&piece("x", 0, "谁")), Shown::Nothing, "nobody's successor");
+        assert_eq!(texts.take(&piece("x", 0, "谁")), Shown::Nothing, "supersedes no shown text");
         let begun = Reply { supersedes: Some("a".into()), ..piece("b", 0, "后") };
         assert_eq!(texts.take(&begun), Shown::Begins { anew: true });
-        assert_eq!(texts.take(&piece("a", 1, "说")), Shown::Nothing, "a worker that was left behind");
+        assert_eq!(texts.take(&piece("a", 1, "说")), Shown::Nothing, "a chunk of the superseded stream");
         let apology = reply(ReplyKind::Apology, "sorry", "抱歉", None, Some("b"));
         assert_eq!(texts.take(&apology), Shown::Whole { known: 0, anew: true });
         let next = Reply { turn_id: "m-2".into(), ..piece("c", 0, "新") };

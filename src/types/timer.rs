@@ -1,4 +1,4 @@
-//! Follow-up timers as data.
+//! Follow-up timers, as stored in the session document.
 
 use crate::action::Action;
 use crate::timestamp::Timestamp;
@@ -6,52 +6,52 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// The most timers that an agent may have: a session carries all of them.
+/// The largest number of timers of an agent. A session document holds all of them.
 pub const MAX_TIMERS: usize = 16;
-/// The most bytes of one timer as JSON.
+/// The largest size of one timer, in bytes of JSON.
 pub const MAX_TIMER_BYTES: usize = 8 * 1024;
 
-/// A pending follow-up of a session, as stored (CONTRACT.md, `sessions.timers`).
+/// A pending follow-up timer of a session, as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timer {
-    /// Unique within the session.
+    /// The timer's id, unique within the session.
     pub timer_id: String,
-    /// The name in the agent file.
+    /// The timer's name in the agent file.
     pub name: String,
-    /// When it fires, by the store's clock.
+    /// When the timer fires, by the store's clock.
     pub due_at: Timestamp,
-    /// The session's `timer_generation` when it was armed.
+    /// The session's `timer_generation` when the timer was armed. The timer counts only in this generation.
     pub generation: u64,
-    /// Executed when it fires.
+    /// The action to execute when the timer fires.
     #[serde(default)]
     pub action: Option<Action>,
-    /// Sent when it fires.
+    /// The text to send when the timer fires.
     #[serde(default)]
     pub message: Option<String>,
-    /// The trace of the turn that armed it, where turns are traced.
+    /// Trace context of the turn that armed the timer, if turns are traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
-/// A timer to be armed by a commit: its due time is the store's time of the commit plus `delay`.
+/// A timer that a commit arms. It falls due `delay` after the commit, by the store's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewTimer {
-    /// Unique within the session.
+    /// The timer's id, unique within the session.
     pub timer_id: String,
-    /// The name in the agent file.
+    /// The timer's name in the agent file.
     pub name: String,
-    /// From the commit.
+    /// Time from the commit to the timer's firing.
     pub delay: Duration,
-    /// Executed when it fires.
+    /// The action to execute when the timer fires.
     pub action: Option<Action>,
-    /// Sent when it fires.
+    /// The text to send when the timer fires.
     pub message: Option<String>,
-    /// The trace of the turn that arms it, where turns are traced.
+    /// Trace context of the turn that arms the timer, if turns are traced.
     pub traceparent: Option<String>,
 }
 
 impl NewTimer {
-    /// The timer as stored by a commit at `now`.
+    /// The timer as a commit at `now` stores it.
     pub fn arm(self, now: Timestamp, generation: u64) -> Timer {
         Timer {
             timer_id: self.timer_id,
@@ -65,7 +65,7 @@ impl NewTimer {
     }
 }
 
-/// The id under which the `index`-th timer that `turn_id` arms is known: the same however often the turn is repeated.
+/// The id of the `index`-th timer that the turn arms. It is the same however often the turn is repeated.
 pub fn timer_id(session_id: &str, turn_id: &str, index: usize) -> String {
     let digest = md5::compute(format!("{session_id}/{turn_id}/{index}"));
     format!("t{digest:x}")

@@ -1,4 +1,4 @@
-//! Points in time.
+//! Points in time as they are stored and sent.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 /// A point in time with millisecond precision, UTC.
 ///
-/// In JSON it is an RFC 3339 text with milliseconds, in BSON a date (CONTRACT.md).
+/// JSON has an RFC 3339 text with milliseconds, BSON a date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -41,7 +41,7 @@ impl Timestamp {
         text
     }
 
-    /// How long from `self` until `later`; zero when `later` has passed.
+    /// The duration from `self` to `later`; zero if `later` is earlier than `self`.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_millis(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! One handled job as it is stored.
+//! Turns, as stored.
 
 use crate::job::Job;
 use crate::session::Status;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Which message a turn on record was for.
+/// The part of a [`TurnRecord`] that identifies the message which the turn handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct TurnMark {
-    /// When the stream took it, where the record says so.
+    /// When the stream stored the message. Records of earlier versions lack it.
     #[serde(default)]
     pub queued_at: Option<Timestamp>,
-    /// When the turn was begun.
+    /// When the turn started.
     pub started_at: Timestamp,
 }
 
 impl TurnMark {
-    /// How far the clocks of stream and workers may differ.
+    /// The largest difference to expect between the clocks of the queue and of the workers.
     const SKEW: Duration = Duration::from_secs(60);
 
-    /// True when the turn is that of the message that the stream took then.
+    /// True if the turn handled the message that the stream stored at this time.
     pub fn is_of(&self, at: Timestamp) -> bool {
         match self.queued_at {
             Some(queued_at) => queued_at == at,
-            // It was written by an earlier version: no turn begins before its message is there.
+            // The record of an earlier version: a turn cannot start before its message is stored.
             None => self.started_at.plus(Self::SKEW) >= at,
         }
     }
@@ -37,30 +37,30 @@ impl From<&TurnRecord> for TurnMark {
     }
 }
 
-/// How a turn ended (CONTRACT.md, `turns.outcome`).
+/// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// With a reply.
+    /// The agent replied.
     Answered,
-    /// Without one.
+    /// The turn ended without a reply.
     Silent,
-    /// By a flow.
+    /// A flow took over the turn.
     Flow,
-    /// In human hands.
+    /// A human took over the conversation.
     Transferred,
-    /// Cancelled.
+    /// The turn was cancelled or failed.
     Cancelled,
-    /// There was nothing to do.
+    /// There was nothing to do, for example for a timer that no longer counts.
     Noop,
 }
 
 impl Outcome {
-    /// Every one, in the order of their declaration.
+    /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; 6] =
         [Self::Answered, Self::Silent, Self::Flow, Self::Transferred, Self::Cancelled, Self::Noop];
 
-    /// The lower-case name used on every wire.
+    /// The lower-case name in JSON and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -73,57 +73,58 @@ impl Outcome {
     }
 }
 
-/// A status and when it began.
+/// A status, and when it began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StatusAt {
-    /// The status.
+    /// The status that began.
     pub status: Status,
-    /// When.
+    /// When it began.
     pub at: Timestamp,
 }
 
-/// One handled job (CONTRACT.md, `turns`).
+/// One handled job, as stored in `turns`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnRecord {
-    /// The session.
+    /// The session that the turn belongs to.
     pub session_id: String,
-    /// The id of its (first) job; followed by `@` and when the stream took it, if an earlier turn has that id.
+    /// The id of the turn's first job. If an earlier turn has this id: followed by `@` and when the stream stored the
+    /// job.
     pub turn_id: String,
-    /// The job.
+    /// The job that the turn handled; of merged messages the first.
     pub job: Job,
-    /// Every status that it went through.
+    /// Every status that the turn went through, in order.
     pub statuses: Vec<StatusAt>,
-    /// How it ended.
+    /// How the turn ended.
     pub outcome: Outcome,
-    /// Why it was cancelled.
+    /// Why the turn was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How often it was begun.
+    /// How often the turn was started.
     pub attempts: u32,
-    /// When the stream took the job; not known of turns of earlier versions.
+    /// When the stream stored the job. Turns of earlier versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Timestamp>,
-    /// When it was begun (last).
+    /// When the last attempt started.
     pub started_at: Timestamp,
-    /// When it was committed.
+    /// When the turn was committed.
     pub committed_at: Timestamp,
-    /// The configuration that it ran with.
+    /// Hash of the agent configuration that the turn ran with.
     #[serde(default)]
     pub hash: String,
-    /// The targets of the actions that it executed, in order.
+    /// Targets of the actions that the turn executed, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<String>,
-    /// Tokens that its models used.
+    /// Tokens of prompts and answers that the turn used.
     #[serde(default)]
     pub tokens: u64,
 }
 
-/// What a turn has used of an agent's day.
+/// Tokens that a turn adds to an agent's usage of one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayUse {
     /// The agent.
     pub agent_id: String,
-    /// The calendar day (UTC), such as `2026-01-02`.
+    /// The calendar day in UTC, such as `2026-01-02`.
     pub day: String,
     /// Tokens of prompts and answers.
     pub tokens: u64,

@@ -158,8 +158,8 @@ async fn stages_of_the_last_iteration_can_be_named_after_the_loop(backend: Backe
     assert_eq!((&good["changed"], &good["warnings"]), (&json!(true), &json!([])), "{good}");
     for (input, problem) in [
         ("{write}", "there is no `{write}` here"),
-        ("{write}", "a stage within `a` leaves it: write `{a.write}`"),
-        ("{draft.wrote}", "`draft` has no stage `wrote` within; it has `judge`, `write`"),
+        ("{write}", "a stage within `a` has it: write `{a.write}`"),
+        ("{draft.wrote}", "`draft` has no inner stage `wrote`; it has `judge`, `write`"),
         ("{draft.wrote}", "did you mean `write`?"),
         ("{b.write}", "looks into `b`, which is a text"),
     ] {

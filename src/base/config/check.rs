@@ -1,4 +1,4 @@
-//! What single values cannot show: settings that do not go together, or cannot work.
+//! Checks that involve several settings, and checks of the meaning of single values.
 
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use url::Url;
 
-/// All problems of `settings`. For `client_only` those of a server are left out: a command that only asks needs neither
-/// keys nor tokens.
+/// Returns all problems of `settings`. `client_only` skips the checks for servers: a command that only sends requests
+/// needs neither keys nor tokens.
 pub(super) fn check(
     settings: &Settings,
     origins: &BTreeMap<String, Origin>,
@@ -29,7 +29,7 @@ pub(super) fn check(
     check.problems
 }
 
-/// Fields of a request that `extra` cannot change.
+/// Fields of a request that the engine writes and `extra` must not change.
 const OF_THE_ENGINE: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
 
 struct Check<'a> {
@@ -39,7 +39,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn say(&mut self, key: &str, found: impl Into<String>, remedy: impl Into<String>) {
-        // "from the defaults" says nothing about a value that is missing.
+        // A missing value has its origin in the defaults; naming them would not help.
         let origin = self.origins.get(key).filter(|origin| **origin != Origin::Default).cloned();
         self.problems.push(Problem { key: key.into(), origin, found: found.into(), remedy: remedy.into() });
     }
@@ -65,14 +65,15 @@ impl Check<'_> {
         if settings.backend == Backend::Embedded {
             return;
         }
-        // A command that goes through a gateway needs no password for NATS; one that connects fails then.
+        // A command that talks to a gateway needs no password for NATS. One that connects to NATS fails when it
+        // connects.
         let problems = NatsAccess::of(&settings.nats, env).err().unwrap_or_default();
         for problem in problems.into_iter().filter(|problem| !(client_only && problem.of_environment)) {
             self.say(problem.key, problem.found, problem.remedy);
         }
         let uri = &settings.mongodb.uri;
         if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
-            self.say("mongodb.uri", "is no address of MongoDB", "write it as mongodb://127.0.0.1:27017");
+            self.say("mongodb.uri", "is not an address of MongoDB", "write it as mongodb://127.0.0.1:27017");
         }
     }
 
@@ -87,7 +88,7 @@ impl Check<'_> {
             self.say("telemetry.otlp_endpoint", found, remedy);
         }
         if telemetry.service_name.trim().is_empty() {
-            self.say("telemetry.service_name", "is empty", "give it a name, such as `turnwheel`, or take it out");
+            self.say("telemetry.service_name", "is empty", "give it a name, such as `turnwheel`, or remove it");
         }
     }
 
@@ -140,7 +141,7 @@ impl Check<'_> {
             && env.get(variable).is_none()
         {
             let found = format!("names the environment variable `{variable}`, which is not set");
-            self.say(&key("api_key_env"), found, format!("set `{variable}` to the key, or take `api_key_env` out"));
+            self.say(&key("api_key_env"), found, format!("set `{variable}` to the key, or remove `api_key_env`"));
         }
     }
 
@@ -148,7 +149,7 @@ impl Check<'_> {
         let key = |field: &str| format!("models.{name}.{field}");
         if let Some(field) = OF_THE_ENGINE.iter().find(|field| model.extra.contains_key(**field)) {
             let found = format!("holds `{field}`, which the engine writes itself");
-            self.say(&key("extra"), found, format!("take `{field}` out"));
+            self.say(&key("extra"), found, format!("remove `{field}`"));
         }
         if let Some(header) = &model.api_key_header
             && (header.is_empty() || !header.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
@@ -157,14 +158,14 @@ impl Check<'_> {
             self.say(&key("api_key_header"), found, "allowed is the name of a header, such as `api-key`");
         }
         if model.max_tokens.is_some() && model.max_completion_tokens.is_some() {
-            let remedy = "servers take one of the two: take the other one out";
+            let remedy = "servers accept one of the two: remove the other";
             self.say(&key("max_completion_tokens"), "is given together with `max_tokens`", remedy);
         }
     }
 
     fn origins_of_pages(&mut self, cors: &[String], open: bool) {
         for origin in cors.iter().filter(|origin| *origin != "*") {
-            // Whatever follows the port would never be compared.
+            // A browser sends only scheme, host and port as the origin, so a longer value would never match.
             let whole = |url: &Url| url.path() == "/" && url.query().is_none() && url.fragment().is_none();
             let legal = Url::parse(origin).is_ok_and(|url| whole(&url) && matches!(url.scheme(), "http" | "https"));
             if !legal {
@@ -181,7 +182,7 @@ impl Check<'_> {
     fn listeners(&mut self, settings: &Settings) {
         let gateway = &settings.gateway;
         if gateway.tokens.iter().any(|token| token.trim().is_empty() || token.contains(char::is_whitespace)) {
-            self.say("gateway.tokens", "holds a token that is empty or has spaces", "take it out, or write another");
+            self.say("gateway.tokens", "holds a token that is empty or has spaces", "remove it, or write another");
         }
         let addresses = [("gateway.listen", Some(gateway.listen)), ("gateway.grpc_listen", gateway.grpc_listen)];
         for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {

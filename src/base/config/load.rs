@@ -1,5 +1,5 @@
-//! Makes [`Settings`] from its layers: defaults, file, NATS_URL and MONGODB_URI, `TURNWHEEL_…`, flags. All problems are
-//! reported together, each with its key, where its value came from, what was found and what is allowed.
+//! Loads [`Settings`] from its layers: defaults, file, `NATS_URL` and `MONGODB_URI`, `TURNWHEEL_…`, flags. All problems
+//! are reported together, each with its key, its origin, the value found and the values allowed.
 
 use super::schema::{self, Kind};
 use super::{Environment, Settings, check};
@@ -12,31 +12,31 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The file that is read when none is named.
+/// The settings file in the working directory, read unless another file is named.
 pub const DEFAULT_FILE: &str = "turnwheel.toml";
 
-/// Variables with our prefix that are no settings: the file's name, and what belongs to the command line.
+/// Variables with the prefix `TURNWHEEL_` that are not settings: the file's name, and variables of the command line.
 pub const NOT_SETTINGS: &[&str] = &["BIN", "CONFIG", "LOG", "URL", "TOKEN"];
 
 const PREFIX: &str = "TURNWHEEL_";
 
-/// Where settings are taken from.
+/// The sources of settings.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The file that `--config` names.
+    /// The file named by `--config`.
     pub file: Option<PathBuf>,
-    /// Flags, as dotted key and value; the last one wins.
+    /// Flags as dotted key and value. The last one with the same key wins.
     pub overrides: Vec<(String, String)>,
-    /// The environment.
+    /// The environment variables.
     pub env: Environment,
-    /// Where `turnwheel.toml` is looked for; empty for the working directory.
+    /// The folder that is searched for `turnwheel.toml`; empty for the working directory.
     pub directory: PathBuf,
-    /// True for a command that neither serves nor calls models, which needs no keys and tokens.
+    /// True for a command that neither serves nor calls models. Missing keys and tokens are then no problem.
     pub client_only: bool,
 }
 
 impl Sources {
-    /// Those of this process.
+    /// The sources of this process.
     pub fn of_process(file: Option<PathBuf>, overrides: Vec<(String, String)>) -> Self {
         Self { file, overrides, env: Environment::of_process(), ..Self::default() }
     }
@@ -45,13 +45,13 @@ impl Sources {
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave it.
+    /// The default value.
     Default,
-    /// A file.
+    /// This settings file.
     File(PathBuf),
-    /// An environment variable.
+    /// This environment variable.
     Env(String),
-    /// A flag of the command line.
+    /// A command-line flag.
     Flag,
 }
 
@@ -66,16 +66,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Something wrong with one setting.
+/// A problem with one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its dotted name.
+    /// The dotted name.
     pub key: String,
-    /// Where its value came from.
+    /// Where the value came from.
     pub origin: Option<Origin>,
-    /// What was found.
+    /// The value or problem that was found.
     pub found: String,
-    /// What is allowed, or what to do.
+    /// The allowed values, or the action to take.
     pub remedy: String,
 }
 
@@ -89,47 +89,47 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why there are no settings.
+/// Why the settings could not be loaded.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// A named file cannot be read.
-    #[error("cannot read the settings file `{}` that {named_by} names: {source}; correct the path", path.display())]
+    /// A named file could not be read.
+    #[error("cannot read the settings file `{}` (from {named_by}): {source}; correct the path", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Who named it.
+        /// Where the file is named: `--config`, `TURNWHEEL_CONFIG` or the working directory.
         named_by: &'static str,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file is not TOML.
+    /// A file is not valid TOML.
     #[error("the settings file `{}` is not TOML: {problem}", path.display())]
     Syntax {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// The line and the syntax error.
         problem: String,
     },
-    /// Values that cannot be used.
+    /// Some values are invalid or contradict each other.
     #[error("the settings cannot be used:{}", .0.iter().map(|problem| format!("\n  - {problem}")).collect::<String>())]
     Invalid(Vec<Problem>),
 }
 
-/// Settings, and where each came from.
+/// Loaded settings and their origins.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The settings.
     pub settings: Settings,
-    /// Where each dotted key came from; every key of the settings is there.
+    /// Where each dotted key came from. Every key of the settings has an entry.
     pub origins: BTreeMap<String, Origin>,
-    /// The file that was read.
+    /// The file that was read; `None` if there is no file.
     pub file: Option<PathBuf>,
     /// The environment that was read.
     pub env: Environment,
 }
 
 impl Loaded {
-    /// True when the backend, or the address of one of its servers, was given by anyone.
+    /// True if a file, a variable or a flag set the backend or the address of one of its servers.
     pub fn backend_is_explicit(&self) -> bool {
         ["backend", "nats.url", "mongodb.uri"]
             .iter()
@@ -138,7 +138,7 @@ impl Loaded {
 }
 
 impl Settings {
-    /// Reads all sources; the error lists every problem.
+    /// Loads the settings from all sources. The error lists every problem.
     pub fn load(sources: &Sources) -> Result<Loaded, SettingsError> {
         let file = read_file(sources)?;
         let mut layers = Vec::new();
@@ -153,7 +153,7 @@ impl Settings {
         let settings = reading.settings();
         let known: BTreeSet<String> = reading.problems.iter().map(|problem| problem.key.clone()).collect();
         let found = check::check(&settings, &reading.origins, &sources.env, sources.client_only);
-        // A value that could not be read stands at its default, which says nothing about what was meant.
+        // An unreadable value has been replaced by its default. Problems of the default would mislead.
         reading.problems.extend(found.into_iter().filter(|problem| !known.contains(&problem.key)));
         if !reading.problems.is_empty() {
             return Err(SettingsError::Invalid(reading.problems));
@@ -163,7 +163,7 @@ impl Settings {
     }
 }
 
-/// The file's path and content; `None` when none is named and there is none.
+/// Path and content of the settings file; `None` if no file is named and `turnwheel.toml` does not exist.
 fn read_file(sources: &Sources) -> Result<Option<(PathBuf, Dict)>, SettingsError> {
     let by_flag = sources.file.clone().map(|path| (path, "--config"));
     let by_env = || sources.env.get("TURNWHEEL_CONFIG").map(|path| (PathBuf::from(path), "TURNWHEEL_CONFIG"));
@@ -180,7 +180,7 @@ fn read_file(sources: &Sources) -> Result<Option<(PathBuf, Dict)>, SettingsError
     let text = text.trim_start_matches('\u{feff}');
     match Toml::from_str::<Dict>(text) {
         Ok(dict) => Ok(Some((path, dict))),
-        // The error's own text repeats the line, which may hold a password.
+        // The error's own text quotes the line, which may contain a password.
         Err(error) => {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
@@ -189,7 +189,7 @@ fn read_file(sources: &Sources) -> Result<Option<(PathBuf, Dict)>, SettingsError
     }
 }
 
-/// One source for figment, which merges them and remembers for each value whose it is.
+/// One source for figment, which merges the sources and remembers the source of each value.
 struct Layer {
     origin: Origin,
     data: Dict,
@@ -205,7 +205,7 @@ impl Provider for Layer {
     }
 }
 
-/// NATS_URL and MONGODB_URI, then ours.
+/// The layers of the environment: NATS_URL and MONGODB_URI first, then `TURNWHEEL_…`, which override them.
 fn env_layers(env: &Environment, file: Option<&Dict>) -> Vec<Layer> {
     let layer = |name: &str, path: &[String], value: &str| Layer {
         origin: Origin::Env(name.to_owned()),
@@ -227,8 +227,9 @@ fn env_layers(env: &Environment, file: Option<&Dict>) -> Vec<Layer> {
     layers
 }
 
-/// Kubernetes adds variables for every service of the namespace (`TURNWHEEL_PORT`, `TURNWHEEL_GATEWAY_SERVICE_HOST`…);
-/// they are no settings, and neither are the command line's own.
+/// True for a variable that is a setting. Kubernetes adds variables for every service of the namespace
+/// (`TURNWHEEL_PORT`, `TURNWHEEL_GATEWAY_SERVICE_HOST`…). They are not settings, and neither are the command line's
+/// own.
 fn is_setting(rest: &str) -> bool {
     let ours = NOT_SETTINGS.contains(&rest) || rest.starts_with("LOG_") || rest.starts_with("TEST_");
     let service = !rest.contains("__")
@@ -240,7 +241,8 @@ fn is_setting(rest: &str) -> bool {
     !ours && !service
 }
 
-/// Variables cannot hold a model's name as it is: `MODELS__GPT_4_1__…` means the file's `[models."GPT-4.1"]`.
+/// Restores a model's name, which a variable cannot contain as it is: `MODELS__GPT_4_1__…` means the file's
+/// `[models."GPT-4.1"]`.
 fn model_name(path: &mut [String], file: Option<&Dict>) {
     let [table, name, ..] = path else { return };
     let Some(models) = file.and_then(|file| file.get("models")).and_then(Raw::as_dict).filter(|_| table == "models")
@@ -252,7 +254,7 @@ fn model_name(path: &mut [String], file: Option<&Dict>) {
     }
 }
 
-/// A dotted key's parts; a model's name may have dots of its own.
+/// Splits a dotted key. A model's name may contain dots.
 fn split(key: &str) -> Vec<String> {
     let parts: Vec<&str> = key.split('.').collect();
     match parts.as_slice() {
@@ -270,7 +272,7 @@ fn nested(path: &[String], value: &str) -> Dict {
     Dict::from([(first.clone(), inner)])
 }
 
-/// The merged layers, on the way to settings.
+/// The merged layers while they are converted to settings.
 struct Reading {
     merged: Figment,
     by_name: BTreeMap<String, Origin>,
@@ -291,7 +293,7 @@ impl Reading {
         Self { merged, by_name, values, origins: BTreeMap::new(), problems: Vec::new() }
     }
 
-    /// What could be read; the rest at its default, with a problem.
+    /// Converts the values. An invalid value adds a problem and keeps its default.
     fn settings(&mut self) -> Settings {
         let merged = self.merged.data().ok().and_then(|mut data| data.remove(&Profile::Default)).unwrap_or_default();
         self.walk(&merged, &mut Vec::new());
@@ -331,7 +333,7 @@ impl Reading {
     }
 
     fn origin(&self, raw: &Raw) -> Option<Origin> {
-        // A table has no source of its own when several wrote into it; its first value's will do.
+        // A table into which several sources wrote has no source of its own. The source of its first value stands in.
         let tag = match raw {
             Raw::Dict(_, inner) => return inner.values().find_map(|value| self.origin(value)),
             other => other.tag(),
@@ -344,7 +346,8 @@ impl Reading {
         let is_plain = |raw: &Raw| matches!(self.origin(raw), Some(Origin::Env(_) | Origin::Flag));
         let dotted = path.join(".");
         let Some(mut value) = key.kind.read(raw, &is_plain) else {
-            let found = if key.secret { "found something else".into() } else { format!("found {}", brief(raw)) };
+            let found =
+                if key.secret { "found a value of another type".into() } else { format!("found {}", brief(raw)) };
             let remedy = format!("allowed is {}", key.kind.allowed());
             self.problems.push(Problem { key: dotted, origin, found, remedy });
             return;
@@ -361,7 +364,7 @@ impl Reading {
         let origin = self.origin(raw);
         let names = schema::below(path);
         let (found, remedy) = if !names.is_empty() {
-            // A text in the place of a whole table may be a secret one.
+            // A text instead of a table may be a secret.
             let found = if raw.as_str().is_some() { "found a text".into() } else { format!("found {}", brief(raw)) };
             (found, format!("it is a table of {}", names.join(", ")))
         } else {
@@ -372,7 +375,7 @@ impl Reading {
             let remedy = match schema::suggestion(path).map(spelled) {
                 Some(key) => format!("did you mean `{key}`?"),
                 None => match schema::below(&path[..path.len().saturating_sub(1)]) {
-                    siblings if siblings.is_empty() => "take it out".to_owned(),
+                    siblings if siblings.is_empty() => "remove it".to_owned(),
                     siblings => format!("known here are {}", siblings.join(", ")),
                 },
             };
@@ -381,7 +384,8 @@ impl Reading {
         self.problems.push(Problem { key: path.join("."), origin, found, remedy });
     }
 
-    /// A model has no provider by default: guessing one would turn a typing mistake into silent offline answers.
+    /// Adds a problem for each model without a provider. A default provider would turn a typing mistake into silent
+    /// offline answers.
     fn providers(&mut self, merged: &Dict) {
         let Some(models) = merged.get("models").and_then(Raw::as_dict) else { return };
         for (name, model) in models {
@@ -417,7 +421,7 @@ fn put(target: &mut Value, path: &[String], value: Value) {
     }
 }
 
-/// A value in a few words.
+/// Describes a value in a few words.
 fn brief(raw: &Raw) -> String {
     match raw {
         Raw::String(_, text) => format!("`{}`", text.chars().take(80).collect::<String>()),

@@ -156,7 +156,7 @@ fn a_public_gateway_needs_tokens() {
 fn an_empty_address_is_none() {
     assert!(load("[gateway]\ngrpc_listen = \"127.0.0.1:8081\"", &[], &[]).is_ok());
     for (key, table) in [("grpc_listen", "gateway"), ("listen", "metrics")] {
-        assert!(load(&format!("[{table}]\n{key} = \"\""), &[], &[]).is_ok(), "an empty one is off");
+        assert!(load(&format!("[{table}]\n{key} = \"\""), &[], &[]).is_ok(), "an empty address disables the listener");
         let error = refusal(&format!("[{table}]\n{key} = \"here\""), &[], &[]);
         assert!(error.contains("an IP address and a port") && error.contains("for none"), "{error}");
     }
@@ -215,12 +215,12 @@ fn variables_that_are_no_settings_are_left_alone() {
     assert_eq!(load("", &env, &[]).unwrap().settings, Settings::default());
 }
 
-/// The example is the manual of the settings: each line, uncommented alone in its table, loads.
+/// The example file documents all settings: each line, uncommented alone in its table, must load.
 #[test]
 fn every_line_of_the_example_loads() {
     let example = include_str!("../../../turnwheel.example.toml");
     let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t")];
-    // Some settings come in pairs.
+    // Some settings are valid only together with another one.
     let pairs = [("user", "password_env"), ("cert", "key")];
     let partner = |key: &str| {
         pairs.iter().find_map(|(one, other)| match key {
@@ -246,10 +246,10 @@ fn every_line_of_the_example_loads() {
             model.clear();
             continue;
         }
-        // A model's required fields go along with each of its others.
+        // Each optional field of a model needs the required ones.
         if table.starts_with("[models.") {
             if line.starts_with("max_completion_tokens") {
-                // In place of the other one.
+                // Excludes `max_tokens`.
                 model = model
                     .lines()
                     .filter(|line| !line.starts_with("max_tokens"))

@@ -1,9 +1,13 @@
-//! Settings: `turnwheel.toml`, then environment, then flags (CONTRACT.md, "Settings"). The one place that reads the
-//! environment.
+//! Settings: defaults, then `turnwheel.toml`, then environment variables, then flags. This is the only module that
+//! reads the environment. docs/contract/settings.md lists all settings.
 //!
-//! [`Settings`] is what the engine uses; [`load`] makes it from its layers by the table of keys in [`schema`] and refuses
-//! what cannot work (`check`; [`nats`] has the servers and the login of NATS), [`show`] prints it with origins, [`secrets`] fills `${NAME}`, [`mask`] hides what
-//! it filled in, [`environment`] is the environment as it was at the start.
+//! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
+//!   together;
+//! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
+//! - [`nearest`] suggests a name for an unknown one;
+//! - [`show`] prints each setting with its origin;
+//! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
+//! - [`environment`] is a copy of the process environment, taken at the start.
 
 mod check;
 pub mod environment;
@@ -28,7 +32,7 @@ use types::budget as agent;
 use types::budget::Limits;
 use types::duration::Text;
 
-/// Which implementation of queue and store.
+/// The implementation of queue and store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -38,75 +42,75 @@ pub enum Backend {
     Embedded,
 }
 
-/// All settings, checked.
+/// All settings of a process, validated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Prefix of subjects and streams; `tw` unless given.
     pub namespace: String,
-    /// Which implementation of queue and store.
+    /// The implementation of queue and store.
     pub backend: Backend,
-    /// The queue.
+    /// Connection to NATS, for the cluster backend.
     pub nats: Nats,
-    /// The store.
+    /// Connection to MongoDB, for the cluster backend.
     pub mongodb: Mongodb,
-    /// Where the embedded backend keeps its file.
+    /// Folder of the embedded backend's file.
     pub data_dir: PathBuf,
-    /// Where agent files are.
+    /// Folder of the agent files.
     pub agents_dir: PathBuf,
-    /// Where workflow files are.
+    /// Folder of the workflow files.
     pub workflows_dir: PathBuf,
-    /// Files that replace compiled-in prompts.
+    /// Folder of files that replace built-in prompts.
     pub prompts_dir: PathBuf,
-    /// Worker processes.
+    /// Limits of a worker process.
     pub worker: Worker,
-    /// Lanes.
+    /// Limits of a lane.
     pub lane: Lane,
-    /// The sizes of the streams on NATS.
+    /// Size limits of the streams on NATS.
     pub streams: Streams,
     /// The HTTP gateway.
     pub gateway: Gateway,
-    /// `${NAME}` in agent files.
+    /// The secrets that agent files may use as `${NAME}`.
     pub secrets: Secrets,
     /// Calls of skills and tools.
     pub http: Http,
     /// Models by name.
     pub models: BTreeMap<String, Model>,
-    /// How long things are kept.
+    /// How long data is kept.
     pub retention: Retention,
-    /// Watching processes without a gateway.
+    /// Metrics of processes without a gateway.
     pub metrics: Metrics,
-    /// What one run of a workflow may take.
+    /// Limits of one run of a workflow.
     pub workflow: WorkflowLimits,
-    /// The most tokens that agents may use which do not say.
+    /// Token limits of agents whose files set none.
     pub budget: Budget,
-    /// Traces.
+    /// Export of traces.
     pub telemetry: Telemetry,
 }
 
-/// See [`Settings::nats`].
+/// Connection to NATS: servers, one login, and TLS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nats {
-    /// The servers, with commas between them; `nats://127.0.0.1:4222` unless given; also `NATS_URL`.
+    /// Server addresses, separated by commas; `nats://127.0.0.1:4222` unless given. Also set by `NATS_URL`.
     pub url: String,
-    /// The user; its password is in `password_env`.
+    /// User name. `password_env` must name the variable with the password.
     pub user: Option<String>,
-    /// The environment variable that holds the user's password.
+    /// Name of the environment variable that has the user's password.
     pub password_env: Option<String>,
-    /// The environment variable that holds a token.
+    /// Name of the environment variable that has a token.
     pub token_env: Option<String>,
-    /// A file that holds the seed of an nkey.
+    /// Path of a file with the seed of an nkey.
     pub nkey: Option<PathBuf>,
-    /// A credentials file (JWT and seed).
+    /// Path of a credentials file (JWT and seed).
     pub creds: Option<PathBuf>,
-    /// How many servers of a NATS cluster hold each stream, from 1 to 5. It counts when a stream is made.
+    /// How many servers of a NATS cluster store each stream, from 1 to 5. Used when a stream is created.
     pub replicas: usize,
-    /// The certificates of the authorities that servers' certificates are held to; those of the system unless given.
+    /// Path of the CA certificates that verify the servers; the system's certificates unless given.
     pub ca: Option<PathBuf>,
-    /// The client's certificate.
+    /// Path of the client's certificate.
     pub cert: Option<PathBuf>,
-    /// The key of the client's certificate.
+    /// Path of the client certificate's private key.
     pub key: Option<PathBuf>,
 }
 
@@ -127,49 +131,50 @@ impl Default for Nats {
     }
 }
 
-/// See [`Settings::mongodb`].
+/// Connection to MongoDB.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mongodb {
-    /// `mongodb://127.0.0.1:27017` unless given; also `MONGODB_URI`.
+    /// Connection string; `mongodb://127.0.0.1:27017` unless given. Also set by `MONGODB_URI`.
     pub uri: String,
-    /// `turnwheel` unless given. One namespace for each database.
+    /// Name of the database; `turnwheel` unless given. A database serves one namespace.
     pub database: String,
-    /// How long a command may take before its outcome counts as unknown; 10 s unless given.
+    /// Timeout of a command, after which its outcome is unknown; 10 s unless given.
     pub timeout: Text,
 }
 
-/// See [`Settings::worker`].
+/// Limits of a worker process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// The most turns at once in one process; 256 unless given.
+    /// The most turns in flight in one process; 256 unless given.
     pub concurrency: usize,
     /// How long a lease and an unacknowledged message last without renewal; 6 s unless given.
     pub ack_wait: Text,
-    /// How often a job may take its worker down before it is given up; 5 unless given.
+    /// Attempts without a commit after which a job becomes a dead letter; 5 unless given.
     pub max_attempts: u32,
     /// How long a stopping worker waits for its turns; 30 s unless given.
     pub drain_timeout: Text,
 }
 
-/// See [`Settings::lane`].
+/// Limits of a lane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lane {
-    /// User messages that may wait in one session; 1,000 unless given. Commands, timers and wake-ups fit in beyond it.
+    /// The most user messages that may wait in one session; 1,000 unless given. Commands, timers and wake-ups do not
+    /// count.
     pub max_depth: u64,
 }
 
-/// See [`Settings::streams`]. In MiB; 0 is no limit. JetStream reserves these bytes for each stream.
+/// Size limits of the streams in MiB; 0 is no limit. JetStream reserves these bytes for each stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// Jobs; 1,024 unless given. A full stream refuses publishers.
+    /// Limit for jobs; 1,024 unless given. A full stream refuses new jobs.
     pub jobs_max_mib: u64,
-    /// Replies and events; 4,096 unless given. A full stream drops its oldest.
+    /// Limit for events; 4,096 unless given. A full stream drops its oldest events.
     pub out_max_mib: u64,
-    /// Dead letters; 512 unless given. A full stream drops its oldest.
+    /// Limit for dead letters; 512 unless given. A full stream drops its oldest dead letters.
     pub dead_max_mib: u64,
 }
 
@@ -179,33 +184,34 @@ impl Default for Streams {
     }
 }
 
-/// See [`Settings::gateway`].
+/// The HTTP gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gateway {
-    /// `127.0.0.1:8080` unless given.
+    /// Address to listen on; `127.0.0.1:8080` unless given.
     pub listen: SocketAddr,
-    /// Kept for gRPC, which this version does not serve: with an address, the gateway warns at its start, and `doctor` advises.
+    /// Reserved for gRPC, which this version does not serve. If set, the gateway logs a warning and `doctor` reports
+    /// it.
     pub grpc_listen: Option<SocketAddr>,
-    /// Bearer tokens; without any the gateway listens on loopback only.
+    /// Bearer tokens of clients. Without any, the gateway may listen on loopback addresses only.
     pub tokens: Vec<String>,
-    /// The most connections at once; 10,000 unless given. Further ones wait.
+    /// The most open connections; 10,000 unless given. Further connections wait.
     pub max_connections: usize,
-    /// The most event streams at once; 8,000 unless given. Further ones are refused.
+    /// The most open event streams; 8,000 unless given. Further ones are refused.
     pub max_streams: usize,
-    /// Origins of web pages that may call from a browser; `*` for all. None unless given.
+    /// Origins of web pages that may call the gateway from a browser; `*` for all. None unless given.
     pub cors: Vec<String>,
 }
 
-/// See [`Settings::secrets`].
+/// The secrets that agent files may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secrets {
-    /// Environment variables that agent files may name.
+    /// Environment variables that agent files may use as `${NAME}`.
     pub allow: Vec<String>,
 }
 
-/// See [`Settings::http`].
+/// Calls of skills and tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
@@ -213,62 +219,62 @@ pub struct Http {
     pub allow_private: Vec<String>,
 }
 
-/// What speaks for a model name.
+/// The kind of server behind a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
-    /// An OpenAI-compatible server.
+    /// A server with an OpenAI-compatible API.
     Openai,
-    /// The rule model.
+    /// The offline model: rules in the agent file decide.
     Offline,
 }
 
-/// See [`Settings::models`].
+/// One model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What speaks.
+    /// The kind of server.
     pub provider: Provider,
-    /// Such as `https://api.example.com/v1`; required for `openai`.
+    /// Base URL, such as `https://api.example.com/v1`. Required for `openai`.
     #[serde(default)]
     pub base_url: String,
-    /// The environment variable that holds the key.
+    /// Name of the environment variable that has the API key.
     #[serde(default)]
     pub api_key_env: Option<String>,
-    /// The model's name at its server; required for `openai`.
+    /// The model's name at its server. Required for `openai`.
     #[serde(default)]
     pub model: String,
-    /// Limit of one attempt, of a streamed answer that of the wait for its first words; 60 s unless given.
+    /// Timeout of one attempt; for a streamed answer, the time to its first chunk. 60 s unless given.
     #[serde(default = "default_model_timeout")]
     pub timeout: Text,
-    /// Limit of the wait between two pieces of a streamed answer, where it is less than `timeout`; 20 s unless given.
+    /// Timeout between two chunks of a streamed answer, if shorter than `timeout`; 20 s unless given.
     #[serde(default = "default_idle_timeout")]
     pub idle_timeout: Text,
-    /// Repeats after the first attempt; 3 unless given.
+    /// Retries after the first attempt; 3 unless given.
     #[serde(default = "default_max_retries")]
     pub max_retries: u32,
-    /// Sent when given.
+    /// Sampling temperature. Not sent unless given.
     #[serde(default)]
     pub temperature: Option<f64>,
-    /// Sent when given.
+    /// Limit on the tokens of an answer. Not sent unless given.
     #[serde(default)]
     pub max_tokens: Option<u32>,
-    /// Sent when given, to servers that know no `max_tokens`.
+    /// Limit on the tokens of an answer, for servers that do not support `max_tokens`. Not sent unless given.
     #[serde(default)]
     pub max_completion_tokens: Option<u32>,
-    /// Fields that are added to each request, or take the place of the engine's own.
+    /// Additional fields of each request. They override the engine's own fields.
     #[serde(default)]
     pub extra: Map<String, Value>,
-    /// The header that carries the key as it is. Unless given: `api-key` where `base_url` has an `api-version`, as at Azure
-    /// OpenAI, else `Authorization` with `Bearer`.
+    /// Header that carries the API key as it is. Unless given: `api-key` if `base_url` has an `api-version` (as for
+    /// Azure OpenAI), otherwise `Authorization` with `Bearer`.
     #[serde(default)]
     pub api_key_header: Option<String>,
-    /// It sees: pictures of the user's message are sent to it; false unless given.
+    /// True if the model accepts images. The images of a user's message are then sent to it. False unless given.
     #[serde(default)]
     pub vision: bool,
 }
 
-/// See [`Settings::retention`].
+/// How long data is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
@@ -276,33 +282,33 @@ pub struct Retention {
     pub turns: Text,
     /// Events in the out stream; 24 h unless given.
     pub out: Text,
-    /// Untouched conversations are closed after this; 30 d unless given.
+    /// Idle time after which a conversation is closed; 30 d unless given.
     pub idle: Text,
 }
 
-/// See [`Settings::metrics`].
+/// Metrics of processes without a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// Where a worker or scheduler process serves `/healthz`, `/readyz` and `/metrics`; nowhere unless given.
+    /// Address at which a worker or scheduler serves `/healthz`, `/readyz` and `/metrics`; none unless given.
     pub listen: Option<SocketAddr>,
 }
 
-/// See [`Settings::workflow`]. A workflow file may ask for less, never for more.
+/// Limits of one run of a workflow. A workflow file may lower them and never raise them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowLimits {
-    /// Stages begun, over all iterations and branches; 10,000 unless given.
+    /// The most stages to start, over all iterations and branches; 10,000 unless given.
     pub max_stages: u64,
-    /// Workflows within workflows; 16 unless given.
+    /// The deepest nesting of workflows; 16 unless given.
     pub max_depth: u32,
-    /// The time that workers spend on it; 1 h unless given.
+    /// The most time that workers spend on the run; 1 h unless given.
     pub timeout: Text,
-    /// Model calls; 10,000 unless given.
+    /// The most model calls; 10,000 unless given.
     pub max_model_calls: u64,
-    /// Tokens, of prompts and answers; 0, as many as it likes, unless given.
+    /// The most tokens of prompts and answers; 0, which is no limit, unless given.
     pub max_tokens: u64,
-    /// Branches of one parallel workflow that run at once, unless it says otherwise; 64 unless given.
+    /// How many branches of one parallel workflow run concurrently, if the workflow sets no limit; 64 unless given.
     pub max_parallel: usize,
 }
 
@@ -319,35 +325,36 @@ impl Default for WorkflowLimits {
     }
 }
 
-/// See [`Settings::budget`]. An agent file may ask for less or for more; 0, no limit, unless given.
+/// Token limits of agents whose files set none. Files may set lower or higher limits. 0 is no limit, and the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// In one turn.
+    /// Limit for one turn.
     pub turn: u64,
-    /// In one conversation, until it is closed.
+    /// Limit for one conversation, until it is closed.
     pub session: u64,
-    /// Of one agent on one day (UTC).
+    /// Limit for one agent on one day (UTC).
     pub day: u64,
 }
 
 impl Budget {
-    /// The limits in force for an agent whose file has the budget `own`. What it leaves out is taken from the settings.
+    /// The limits in force for an agent whose file has the budget `own`. Absent fields take the values of the settings.
     pub fn limits(&self, own: agent::Budget) -> Limits {
         let of = |own: Option<u64>, default: u64| Some(own.unwrap_or(default)).filter(|most| *most > 0);
         Limits { turn: of(own.turn, self.turn), session: of(own.session, self.session), day: of(own.day, self.day) }
     }
 }
 
-/// See [`Settings::telemetry`].
+/// Export of traces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Telemetry {
-    /// The collector that spans go to, such as `http://127.0.0.1:4318`; none unless given.
+    /// Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; none unless given.
     pub otlp_endpoint: Option<String>,
-    /// What the processes are called there; `turnwheel` unless given.
+    /// Service name in the traces; `turnwheel` unless given.
     pub service_name: String,
-    /// The share of traces that begin here and are exported; all unless given.
+    /// Share of the new traces to export, from 0 to 1; 1 unless given. A trace of the caller keeps the caller's
+    /// decision.
     pub sample_ratio: f64,
 }
 

@@ -1,7 +1,7 @@
-//! How NATS is reached: the servers in `nats.url`, and the credentials from the address or from the settings.
+//! The servers and the login of NATS, from the addresses in `nats.url` and the other settings.
 //!
-//! The NATS client ignores a user, password or token that stands in an address. They are taken out here and passed on as
-//! credentials. One connection has one login: credentials that would not be used are a problem, not a surprise.
+//! The NATS client ignores a user, password or token in an address. This module takes them out of the address and
+//! passes them on as credentials. A connection has one login, so credentials that would have no effect are an error.
 
 use super::secrets::masked_address;
 use super::{Environment, Nats};
@@ -9,31 +9,31 @@ use percent_encoding::percent_decode_str;
 use std::path::PathBuf;
 use url::Url;
 
-/// The port of a server whose address has none.
+/// The port of an address that has none.
 const PORT: u16 = 4222;
 
-/// How a process logs in at NATS. It has no `Debug`: it holds secrets.
+/// How a process logs in to NATS. It has no `Debug`, because it holds secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Login {
-    /// Without credentials, except those of a client certificate.
+    /// No credentials, except those of a client certificate.
     Anonymous,
-    /// With a user and its password.
+    /// User and password.
     Password {
         /// The user.
         user: String,
         /// The password.
         password: String,
     },
-    /// With a token.
+    /// A token.
     Token(String),
-    /// With the seed of an nkey, in this file.
+    /// The seed of an nkey, in this file.
     Nkey(PathBuf),
-    /// With a credentials file (JWT and seed).
+    /// A credentials file (JWT and seed).
     Creds(PathBuf),
 }
 
 impl Login {
-    /// The secret that was given as a text, to be masked.
+    /// The password or token, to be masked in texts.
     pub fn secret(self) -> Option<String> {
         match self {
             Self::Password { password: secret, .. } | Self::Token(secret) => Some(secret),
@@ -42,31 +42,32 @@ impl Login {
     }
 }
 
-/// The servers and the login of one connection.
+/// The servers and the login of a connection.
 pub struct NatsAccess {
     /// The addresses in the order of `nats.url`, without credentials.
     pub servers: Vec<String>,
-    /// The login, the same for all servers.
+    /// The login. It is the same for all servers.
     pub login: Login,
-    /// The connection has to be encrypted.
+    /// True if the connection must be encrypted.
     pub tls: bool,
 }
 
-/// A setting that keeps NATS from being reached.
+/// A problem in the settings of NATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsProblem {
-    /// The setting.
+    /// The setting, such as `nats.url`.
     pub key: &'static str,
-    /// The defect, without secrets.
+    /// The problem, without secrets.
     pub found: String,
     /// What to do.
     pub remedy: String,
-    /// Only the environment lacks something: a command that does not connect works without it.
+    /// True if an environment variable is not set. Commands that do not connect ignore such a problem.
     pub of_environment: bool,
 }
 
 impl NatsAccess {
-    /// The access that `nats` describes; `env` holds password and token. The error has at least one problem.
+    /// Derives the access from the settings; `env` has the password and the token. The error lists at least one
+    /// problem.
     pub fn of(nats: &Nats, env: &Environment) -> Result<Self, Vec<NatsProblem>> {
         let mut reading = Reading::default();
         reading.addresses(&nats.url);
@@ -85,9 +86,9 @@ impl NatsAccess {
 #[derive(Default)]
 struct Reading {
     servers: Vec<String>,
-    /// An address begins with `tls://`.
+    /// True if an address begins with `tls://`.
     encrypted: bool,
-    /// Every login that was given, with its setting.
+    /// Every login found, with its setting.
     logins: Vec<(&'static str, Login)>,
     problems: Vec<NatsProblem>,
 }
@@ -128,7 +129,7 @@ impl Reading {
             (None, None) => {}
             (Some(user), Some(variable)) => {
                 if user.is_empty() {
-                    self.problem("nats.user", "is empty", "write the user's name, or take it out");
+                    self.problem("nats.user", "is empty", "write the user's name, or remove it");
                 }
                 let password = self.variable("nats.password_env", variable, env);
                 self.logins.push(("nats.user", Login::Password { user: user.clone(), password }));
@@ -147,12 +148,12 @@ impl Reading {
         self.logins.extend(nats.creds.clone().map(|path| ("nats.creds", Login::Creds(path))));
     }
 
-    /// The value of an environment variable; a problem when it is not set.
+    /// The value of an environment variable. Adds a problem if the variable is not set.
     fn variable(&mut self, key: &'static str, variable: &str, env: &Environment) -> String {
         let value = env.get(variable).unwrap_or_default();
         if value.is_empty() {
             let found = format!("names the environment variable `{variable}`, which is not set");
-            let remedy = format!("set `{variable}`, or take {key} out");
+            let remedy = format!("set `{variable}`, or remove {key}");
             self.problems.push(NatsProblem { key, found, remedy, of_environment: true });
         }
         value.to_owned()
@@ -166,14 +167,14 @@ impl Reading {
         }
     }
 
-    /// The one login.
+    /// The only login. Adds a problem if there are several.
     fn login(&mut self) -> Login {
         if let [(first, _), (second, _), ..] = self.logins[..] {
             let found = match first {
                 "nats.url" => {
-                    format!("is set, while nats.url has credentials as well: NATS takes one login, not {second} too")
+                    format!("is set, and nats.url has credentials, too: a connection to NATS has one login")
                 }
-                first => format!("is set, while {first} is, too: NATS takes one login"),
+                first => format!("is set, and {first} is set, too: a connection to NATS has one login"),
             };
             self.problem(second, found, format!("keep either {first} or {second}"));
         }
@@ -188,7 +189,7 @@ struct Server {
     login: Option<Login>,
 }
 
-/// Why an entry is none.
+/// Why an entry of `nats.url` is invalid.
 struct Wrong {
     found: String,
     remedy: &'static str,
@@ -198,7 +199,7 @@ fn server(entry: &str) -> Result<Server, Wrong> {
     let wrong = |found: &str, remedy| Wrong { found: found.to_owned(), remedy };
     const FORM: &str = "write each server as nats://host:4222 (or tls://…), with commas between them";
     let text = if entry.contains("://") { entry.to_owned() } else { format!("nats://{entry}") };
-    let url = Url::parse(&text).map_err(|error| wrong(&format!("is no address: {error}"), FORM))?;
+    let url = Url::parse(&text).map_err(|error| wrong(&format!("is not an address: {error}"), FORM))?;
     let encrypted = match url.scheme() {
         "nats" => false,
         "tls" => true,
@@ -207,7 +208,7 @@ fn server(entry: &str) -> Result<Server, Wrong> {
                 "Turnwheel connects without websockets: write the server's client port, such as nats://host:4222";
             return Err(wrong("is the address of a websocket", remedy));
         }
-        _ => return Err(wrong("is no address of a NATS server", FORM)),
+        _ => return Err(wrong("is not the address of a NATS server", FORM)),
     };
     if text.contains('@') && !url.authority().contains('@') {
         let remedy = "write `/`, `?` and `#` of a password percent-encoded (`%2F`, `%3F`, `%23`)";
@@ -219,7 +220,7 @@ fn server(entry: &str) -> Result<Server, Wrong> {
         Ok(text) => Ok(text.into_owned()),
         Err(_) => Err(wrong("has credentials that are not UTF-8", "write them percent-encoded, as UTF-8")),
     };
-    // The parsed address has forgotten the colon of an empty password, and would show a token.
+    // `Url` does not distinguish an empty password from none. Without the distinction, a user would count as a token.
     let user = text.rsplit_once('@').map_or("", |(user, _)| user);
     let password = if user.ends_with(':') { Some("") } else { url.password() };
     let login = match (url.username(), password) {
@@ -232,7 +233,8 @@ fn server(entry: &str) -> Result<Server, Wrong> {
     Ok(Server { address, encrypted, login })
 }
 
-/// An entry as an error shows it. A password with a comma is split, and a part of it must not show.
+/// Formats an entry for an error message. A comma in a password splits the password over two entries; such an entry is
+/// not shown, because part of the password is in it.
 fn named(entry: &str, url: &str) -> String {
     if url.contains('@') && !entry.contains('@') { String::new() } else { format!(" (`{}`)", masked_address(entry)) }
 }
@@ -265,10 +267,10 @@ mod tests {
         for (url, part) in [
             ("", "nats.url: names no server; "),
             (" , ", "nats.url: names no server; "),
-            ("a,nats://b:port", "nats.url: entry 2 (`nats://b:port`) is no address: invalid port number; "),
+            ("a,nats://b:port", "nats.url: entry 2 (`nats://b:port`) is not an address: invalid port number; "),
             ("a,wss://b", "entry 2 (`wss://b`) is the address of a websocket; Turnwheel connects without websockets"),
-            ("http://u:hidden@a", "entry 1 (`http://u:***@a`) is no address of a NATS server; "),
-            ("nats://u:hid,den@a", "entry 1 is no address: invalid port number; "),
+            ("http://u:hidden@a", "entry 1 (`http://u:***@a`) is not the address of a NATS server; "),
+            ("nats://u:hid,den@a", "entry 1 is not an address: invalid port number; "),
         ] {
             let problem = at(url).err().unwrap_or_default();
             assert!(problem.contains(part) && !problem.contains("hid"), "{url}: {problem}");

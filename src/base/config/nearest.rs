@@ -1,6 +1,7 @@
-//! "Did you mean": the known name that is closest to an unknown one.
+//! "Did you mean": finds the known name that is closest to an unknown one.
 
-/// The candidate closest to `found`, if one is close enough to be what was meant. Case and separators count little.
+/// The candidate with the smallest edit distance to `found`, if it is close enough for a typing mistake. Case and
+/// separators are ignored.
 pub fn nearest<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = plain(found);
     let limit = (wanted.chars().count() / 3).max(1);
@@ -12,7 +13,7 @@ pub fn nearest<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
-/// The words "did you mean `…`?", or an empty text when nothing is close.
+/// Returns "did you mean `…`?", or an empty text if no candidate is close.
 pub fn question<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     nearest(found, candidates).map(|name| format!("did you mean `{name}`?")).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The table of all settings: what each key holds. Loading reads texts by it, unknown keys are found by it, and
-//! `turnwheel config` prints in its order. A test holds it to [`super::Settings`].
+//! The table of all settings and their types. Loading parses values by it and finds unknown keys with it; `turnwheel
+//! config` prints in its order. A test checks it against [`super::Settings`].
 
 use super::nearest::nearest;
 use figment::value::{Num, Value as Raw};
@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use types::duration;
 
-/// What a setting holds.
+/// The type of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A text.
     Text,
-    /// A path; relative to the file in which it stands.
+    /// A path. If a file sets it, it is relative to the file's folder.
     Path,
-    /// One of a few words.
+    /// One of these words.
     Choice(&'static [&'static str]),
-    /// A whole number from `0` to `1`.
+    /// A whole number in this range, both ends included.
     Whole(u64, u64),
-    /// A number of at least zero.
+    /// A number of at least 0.
     Decimal,
     /// A number from 0 to 1.
     Share,
@@ -29,22 +29,22 @@ pub enum Kind {
     List,
     /// An IP address and a port.
     Address,
-    /// The same, or an empty text for none.
+    /// An IP address and a port, or an empty text for none.
     Listener,
-    /// A table of anything.
+    /// A table with any fields.
     Table,
-    /// True or false.
+    /// `true` or `false`.
     Truth,
 }
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its dotted name; `*` stands for a model's name.
+    /// The dotted name; `*` stands for a model's name.
     pub path: &'static str,
-    /// What it holds.
+    /// The type of the value.
     pub kind: Kind,
-    /// True when its value may hold a secret and is printed masked.
+    /// True if the value may contain a secret. It is then printed masked.
     pub secret: bool,
 }
 
@@ -58,7 +58,7 @@ const fn secret(path: &'static str, kind: Kind) -> Key {
 
 const SOME: Kind = Kind::Whole(1, i64::MAX as u64);
 
-/// Every setting.
+/// All settings, in the order in which they are printed.
 pub const KEYS: &[Key] = &[
     key("namespace", Kind::Text),
     key("backend", Kind::Choice(&["cluster", "embedded"])),
@@ -126,12 +126,12 @@ pub const KEYS: &[Key] = &[
     key("telemetry.sample_ratio", Kind::Share),
 ];
 
-/// The key at `path`, if there is one.
+/// The key with this path.
 pub fn find(path: &[String]) -> Option<&'static Key> {
     KEYS.iter().find(|key| prefix(key, path) == Some(0))
 }
 
-/// The names below `path`, if it is a table of settings.
+/// The names directly below `path`; empty unless it is a table of settings.
 pub fn below(path: &[String]) -> Vec<&'static str> {
     let mut names: Vec<_> = KEYS
         .iter()
@@ -142,14 +142,14 @@ pub fn below(path: &[String]) -> Vec<&'static str> {
     names
 }
 
-/// How many names of `key` follow after `path`, if it begins with `path`.
+/// How many names of `key` follow after `path`; `None` if `key` does not begin with `path`.
 fn prefix(key: &Key, path: &[String]) -> Option<usize> {
     let names: Vec<&str> = key.path.split('.').collect();
     let fits = names.len() >= path.len() && names.iter().zip(path).all(|(name, part)| *name == "*" || name == part);
     fits.then(|| names.len() - path.len())
 }
 
-/// The dotted key that an unknown one may have been meant for.
+/// A known dotted key that resembles an unknown one.
 pub fn suggestion(path: &[String]) -> Option<String> {
     let concrete = |key: &Key| match path {
         [first, name, ..] if first == "models" => key.path.replace('*', name),
@@ -161,13 +161,13 @@ pub fn suggestion(path: &[String]) -> Option<String> {
     if let Some(found) = nearest(&wanted, names.iter().map(String::as_str)) {
         return Some(found.to_owned());
     }
-    // A right name in the wrong table.
+    // The name may be right and the table wrong.
     let last = path.last()?;
     names.into_iter().find(|name| name.rsplit('.').next() == Some(last))
 }
 
 impl Kind {
-    /// What is allowed, in words.
+    /// Describes the accepted values, for error messages.
     pub fn allowed(self) -> String {
         match self {
             Self::Text => "a text".into(),
@@ -191,8 +191,8 @@ impl Kind {
         }
     }
 
-    /// Reads a value as this kind; `None` when it is something else. Values that `is_plain` (from environment and flags) are
-    /// texts, and may stand for lists and tables.
+    /// Converts a value to this type. Returns `None` for a value of another type. `is_plain` is true for values from
+    /// the environment and from flags: they are always texts, and may express lists and tables.
     pub fn read(self, raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Value> {
         let (text, plain) = (raw.as_str().map(str::trim), is_plain(raw));
         match self {
@@ -225,7 +225,8 @@ impl Kind {
     }
 }
 
-/// Flags and environment variables are texts anyway; elsewhere a number is no text.
+/// A number as text, if it came from a flag or the environment, where every value is a text. Elsewhere a number is an
+/// error.
 fn number_as_text(raw: &Raw, plain: bool) -> Option<String> {
     match raw {
         Raw::Num(_, number) if plain => number.to_i128().map(|number| number.to_string()),
@@ -238,7 +239,7 @@ fn whole(raw: &Raw) -> Option<u64> {
     number.to_u128().and_then(|n| u64::try_from(n).ok()).or_else(|| u64::try_from(number.to_i128()?).ok())
 }
 
-/// A number of at least zero.
+/// Parses a number of at least 0.
 fn number(raw: &Raw, text: Option<&str>) -> Option<f64> {
     let number = match text {
         Some(text) => text.parse().ok(),
@@ -251,13 +252,14 @@ fn decimal(raw: &Raw) -> Option<f64> {
     match raw {
         Raw::Num(_, Num::F64(number)) => Some(*number),
         Raw::Num(_, Num::F32(number)) => Some(f64::from(*number)),
-        // A temperature of 1 is written without a point; such numbers are small.
+        // A temperature of 1 may be written without a fraction.
         Raw::Num(..) => whole(raw).and_then(|number| u32::try_from(number).ok()).map(f64::from),
         _ => None,
     }
 }
 
-/// Flags and environment variables hold JSON: the whole table, or one of its fields. Other fields may be from a file.
+/// Parses a table. A flag or an environment variable has JSON, for the whole table or for one of its fields; the other
+/// fields may be from a file.
 fn table(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Map<String, Value>> {
     if let Some(text) = raw.as_str().filter(|_| is_plain(raw)) {
         return serde_json::from_str(text).ok();

@@ -1,4 +1,4 @@
-//! Secrets: `${NAME}` in agent files, and the keys of models. Nothing here prints a value.
+//! Secrets: the values of `${NAME}` in agent files, and the API keys of models. Nothing in here prints a value.
 
 use super::mask::{MASK, Masker};
 use super::nats::NatsAccess;
@@ -12,41 +12,41 @@ use thiserror::Error;
 
 static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
 
-/// Why a text could not be filled.
+/// Why `${NAME}` cannot be replaced.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SecretError {
-    /// The settings do not allow it.
+    /// The setting `secrets.allow` does not list the name.
     #[error("`${{{0}}}` is not allowed; add `{0}` to the setting `secrets.allow` (TURNWHEEL_SECRETS__ALLOW)")]
     NotAllowed(String),
-    /// The environment does not have it.
+    /// The environment variable is not set.
     #[error("`${{{0}}}` is allowed by `secrets.allow`, but the environment variable `{0}` is not set; set it")]
     NotSet(String),
 }
 
-/// The names that `text` refers to as `${NAME}`.
+/// The names that `text` uses as `${NAME}`.
 pub fn references(text: &str) -> Vec<&str> {
     let Some(pattern) = REFERENCE.as_ref() else { return Vec::new() };
     pattern.captures_iter(text).filter_map(|found| found.get(1)).map(|name| name.as_str()).collect()
 }
 
-/// The values of secrets, from the environment as it was at the start.
+/// The values of secrets, read from the environment once.
 #[derive(Clone, Default)]
 pub struct SecretValues {
     allowed: BTreeSet<String>,
     values: BTreeMap<String, String>,
-    /// Of the variables that `models.<name>.api_key_env`, `nats.password_env` and `nats.token_env` name.
+    /// Values of the variables that `models.<name>.api_key_env`, `nats.password_env` and `nats.token_env` name.
     keys: BTreeMap<String, String>,
     masker: Masker,
 }
 
 impl SecretValues {
-    /// Those that `settings` name, from the environment of this process.
+    /// Reads the secrets that `settings` name from the environment of this process.
     pub fn from_settings(settings: &Settings) -> Self {
         Self::new(settings, &Environment::of_process())
     }
 
-    /// The secrets that `settings` name: `secrets.allow`, the models' keys, password and token of NATS; and for masking only the
-    /// gateway's tokens and the credentials in addresses.
+    /// Reads the secrets that `settings` name from `env`: `secrets.allow`, the models' API keys, password and token of
+    /// NATS. The gateway's tokens and the credentials in addresses are added for masking only.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
             names.iter().filter_map(|name| Some((name.clone(), env.get(name)?.to_owned()))).collect()
@@ -65,7 +65,7 @@ impl SecretValues {
         Self { allowed, values, keys, masker }
     }
 
-    /// `text` with every `${NAME}` replaced. What was filled in is not read again.
+    /// Replaces every `${NAME}` in `text`. A replaced value is not searched for further references.
     pub fn fill(&self, text: &str) -> Result<String, SecretError> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
@@ -86,17 +86,17 @@ impl SecretValues {
         self.values.get(name).map(String::as_str).ok_or_else(|| SecretError::NotSet(name.to_owned()))
     }
 
-    /// `text` with every secret value replaced by `***`, also where it is written as in a URL, in JSON or in HTML.
+    /// Replaces every secret value in `text` with `***`, also if it is encoded as in a URL, in JSON or in HTML.
     pub fn mask(&self, text: &str) -> String {
         self.masker.mask(text)
     }
 
-    /// The key in the variable that a model's `api_key_env` names.
+    /// The value of the variable that a model's `api_key_env` names.
     pub fn api_key(&self, env_name: &str) -> Option<String> {
         self.keys.get(env_name).cloned()
     }
 
-    /// True when a variable that the settings name is set.
+    /// True if the settings name this variable and it is set.
     pub fn is_set(&self, name: &str) -> bool {
         self.values.contains_key(name) || self.keys.contains_key(name)
     }
@@ -114,13 +114,13 @@ impl fmt::Display for SecretValues {
     }
 }
 
-/// A connection address, or a list of them, without its password, token and secret parameters. It rather hides too much
-/// than too little: a password with `/` or `?` in it is no legal URI, but somebody will write one.
+/// Masks password, token and secret parameters of a connection address or a list of addresses. It masks too much rather
+/// than too little: a password with `/` or `?` in it makes an illegal URI, but people write such URIs.
 pub fn masked_address(text: &str) -> String {
     listed(text).into_iter().map(mask_one).collect::<Vec<_>>().join(",")
 }
 
-/// The addresses of a list. The hosts of a replica set are one address.
+/// Splits a list of addresses. The hosts of a replica set belong to one address.
 fn listed(text: &str) -> Vec<&str> {
     let parts: Vec<&str> = text.split(',').collect();
     if parts.iter().all(|part| part.contains("://")) { parts } else { vec![text] }
@@ -141,7 +141,7 @@ fn mask_one(text: &str) -> String {
     format!("{scheme}{user}{host}?{}", query.split('&').map(masked).collect::<Vec<_>>().join("&"))
 }
 
-/// Passwords, tokens and secret parameters of an address or a list of them, as written and decoded.
+/// The passwords, tokens and secret parameters of an address or a list of addresses, both as written and decoded.
 pub fn in_address(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for address in listed(text) {
@@ -155,7 +155,7 @@ pub fn in_address(text: &str) -> Vec<String> {
     found.iter().map(|value| (*value).to_owned()).chain(found.iter().map(decoded)).collect()
 }
 
-/// The parts of an address that matter here.
+/// The parts of an address that can hold secrets, and the host.
 struct Address<'a> {
     scheme: &'a str,
     user: Option<&'a str>,
@@ -172,7 +172,7 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Name and value of a parameter whose name says that it is secret.
+/// Name and value of a parameter, if its name indicates a secret.
 fn secret_parameter(parameter: &str) -> Option<(&str, &str)> {
     let (name, value) = parameter.split_once('=')?;
     let lower = name.to_lowercase();

@@ -1,4 +1,4 @@
-//! What `turnwheel config` prints: every setting, its value with secrets masked, and where it came from.
+//! The output of `turnwheel config`: every setting with its value, secrets masked, and its origin.
 
 use super::load::Loaded;
 use super::schema::{KEYS, Key};
@@ -9,21 +9,21 @@ use super::secrets::SecretValues;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One setting as printed.
+/// One setting as `turnwheel config` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its dotted name.
+    /// The dotted name.
     pub key: String,
-    /// Its value, masked.
+    /// The value, with secrets masked.
     pub value: Value,
     /// Where the value came from.
     pub origin: String,
-    /// What else to know, such as whether a named variable is set.
+    /// Further information, such as whether a named environment variable is set.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// All settings, in the order of the table.
+/// All settings, in the order of [`KEYS`].
 pub fn rows(loaded: &Loaded) -> Vec<Row> {
     let values = serde_json::to_value(&loaded.settings).unwrap_or_default();
     let secrets = SecretValues::new(&loaded.settings, &loaded.env);
@@ -34,7 +34,7 @@ pub fn rows(loaded: &Loaded) -> Vec<Row> {
                 let value = values.pointer(&format!("/{}", key.path.replace('.', "/"))).cloned().unwrap_or_default();
                 rows.push(row(loaded, &secrets, key, key.path.to_owned(), &value));
             }
-            // Models are printed one after the other, at the place of their first field.
+            // All fields of one model are printed together, where the first field stands in the table.
             Some("provider") => rows.extend(models(loaded, &secrets, &values)),
             Some(_) => {}
         }
@@ -67,19 +67,19 @@ fn row(loaded: &Loaded, secrets: &SecretValues, key: &Key, name: String, value: 
     };
     let value = match value {
         Value::Array(items) if key.secret => items.iter().map(|_| json!(MASK)).collect(),
-        // A password may also stand in a model's address.
+        // The address of a model may contain a password.
         Value::String(text) if key.secret || key.path == "models.*.base_url" => masked_address(text).into(),
         other => other.clone(),
     };
     Row { key: name, value, origin, note }
 }
 
-/// For programs: `{"settings":[{key,value,origin}]}`.
+/// The rows as JSON: `{"settings":[{key,value,origin}]}`.
 pub fn json(rows: &[Row]) -> Value {
     json!({ "settings": rows })
 }
 
-/// A value as it is shown to people.
+/// Formats a value for people; an absent or empty one as `-`.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),

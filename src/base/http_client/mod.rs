@@ -1,5 +1,5 @@
-//! What every outgoing HTTP call shares, whether to a model or to a skill's API: one TLS provider, [`retry`], the guard
-//! of [`private`] addresses, and bounded reading.
+//! Shared parts of all outgoing HTTP calls, to models and to the APIs of skills and tools: one TLS provider, retries
+//! ([`retry`]), the guard against [`private`] addresses, and bounded reading.
 
 pub mod private;
 pub mod retry;
@@ -8,23 +8,23 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{ClientBuilder, Response};
 use std::sync::Once;
 
-/// A client's builder, with the process's one TLS provider in place.
+/// A builder for HTTP clients. The first call installs the TLS provider of the process.
 pub fn builder() -> ClientBuilder {
     static TLS: Once = Once::new();
     TLS.call_once(|| {
-        // An error says that a provider is there already, which is as good.
+        // It fails if a provider is installed already, which is good enough.
         rustls::crypto::ring::default_provider().install_default().ok();
     });
     ClientBuilder::new().user_agent(concat!("turnwheel/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The value of an `Idempotency-Key` header. Ids may hold any UTF-8, headers only ASCII: the rest is percent-encoded.
+/// The value of an `Idempotency-Key` header. Control characters and non-ASCII characters of ids are percent-encoded.
 pub fn key_header(key: &str) -> HeaderValue {
     let ascii = percent_encoding::utf8_percent_encode(key, percent_encoding::CONTROLS).to_string();
     HeaderValue::from_str(&ascii).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
 }
 
-/// The first `limit` bytes of an answer, and whether there were more.
+/// Reads at most `limit` bytes of a response. The flag is true if there were more.
 pub async fn read_bounded(response: &mut Response, limit: usize) -> Result<(Vec<u8>, bool), reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -38,17 +38,18 @@ pub async fn read_bounded(response: &mut Response, limit: usize) -> Result<(Vec<
     Ok((bytes, false))
 }
 
-/// Bytes as text, in the charset that the headers name: not every Chinese API speaks UTF-8.
+/// Decodes a body by the charset that the headers name, because not every API uses UTF-8. Undecodable bytes are
+/// replaced.
 pub async fn decode(headers: &HeaderMap, bytes: Vec<u8>) -> String {
     let mut answer = axum::http::Response::new(bytes);
     if let Some(kind) = headers.get(reqwest::header::CONTENT_TYPE) {
         answer.headers_mut().insert(reqwest::header::CONTENT_TYPE, kind.clone());
     }
-    // Reading from memory does not fail.
+    // Reading from memory cannot fail.
     Response::from(answer).text().await.unwrap_or_default()
 }
 
-/// At most `limit` bytes of `text`, cut between characters.
+/// Trims `text` and cuts it to at most `limit` bytes, between characters. A cut text ends with `…`.
 pub fn bounded(text: &str, limit: usize) -> String {
     let text = text.trim();
     if text.len() <= limit {

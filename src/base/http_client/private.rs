@@ -1,6 +1,6 @@
-//! Keeps skills and tools from calling into the operator's own network, unless `http.allow_private` says so.
+//! Keeps skills and tools from calling into the operator's own network, unless `http.allow_private` permits it.
 //!
-//! Names are judged by the addresses that they resolve to, at the moment of connecting: a name that changes its answer
+//! A name is checked by the addresses that it resolves to when the connection is made. A name that resolves differently
 //! between a check and the connection gains nothing.
 
 use futures::future::BoxFuture;
@@ -16,18 +16,18 @@ use url::{Host, Url};
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{host}` is a private address ({address}); to let skills and tools call it, add it to `http.allow_private`")]
 pub struct PrivateTarget {
-    /// As the address names it.
+    /// The host as the URL has it.
     pub host: String,
-    /// What it resolves to.
+    /// The private address that it resolves to.
     pub address: IpAddr,
 }
 
-/// An entry of `http.allow_private` that is neither a host nor a range.
+/// An invalid entry of `http.allow_private`.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{0}` in `http.allow_private` is neither a host name, an address, a range such as `10.0.0.0/8`, nor `*`")]
 pub struct BadEntry(pub String);
 
-/// Which private targets may be called.
+/// Decides which private addresses may be called.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     all: bool,
@@ -36,7 +36,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Reads `http.allow_private`.
+    /// Parses `http.allow_private`.
     pub fn new(allow_private: &[String]) -> Result<Self, BadEntry> {
         let mut guard = Self::default();
         for entry in allow_private {
@@ -54,7 +54,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Adds a host, spelled as it will be in an address: `内网.example` is `xn--…`, `127.1` is `127.0.0.1`.
+    /// Adds a host in the form that URLs have: `内网.example` becomes `xn--…`, and `127.1` becomes `127.0.0.1`.
     fn name(&mut self, text: &str) -> Option<()> {
         match Host::parse(text).ok()? {
             Host::Domain(name) if name.contains(|c: char| c.is_whitespace() || "/:*@".contains(c)) => return None,
@@ -65,7 +65,7 @@ impl Guard {
         Some(())
     }
 
-    /// Checks an address that is written as numbers; names are checked when they are resolved.
+    /// Checks a URL whose host is an IP address. Names pass here, and are checked when they are resolved.
     pub fn check(&self, url: &Url) -> Result<(), PrivateTarget> {
         let address = match url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -75,7 +75,7 @@ impl Guard {
         self.admits(address).then_some(()).ok_or_else(|| PrivateTarget { host: address.to_string(), address })
     }
 
-    /// The host of an address that is written as numbers, or as `localhost`, and may not be called.
+    /// The host of a URL if it is a private IP address or `localhost` and may not be called.
     pub fn refuses(&self, url: &Url) -> Option<String> {
         match url.host()? {
             Host::Domain(name) if name == "localhost" || name.ends_with(".localhost") => {
@@ -96,7 +96,7 @@ impl Guard {
         self.all || self.hosts.contains(&host)
     }
 
-    /// Of the addresses that `host` resolves to, those that may be called.
+    /// Removes the addresses of `host` that may not be called. Fails if none remains.
     fn filter(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, PrivateTarget> {
         if self.knows(host) {
             return Ok(found);
@@ -110,24 +110,24 @@ impl Guard {
     }
 }
 
-/// Finds the addresses of a name.
+/// Resolves a name to its addresses.
 pub type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Resolves names and leaves out what the guard does not admit. What it answers is what is connected to: a name is asked
-/// for once for each connection.
+/// Resolves names and removes the addresses that the guard does not permit. The client connects to the returned
+/// addresses without resolving the name again.
 pub struct GuardedResolver {
     guard: Arc<Guard>,
     lookup: Lookup,
 }
 
 impl GuardedResolver {
-    /// Asks the system.
+    /// Resolves with the system's resolver.
     pub fn new(guard: Arc<Guard>) -> Self {
         let system = |name: String| async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) };
         Self::with_lookup(guard, Arc::new(move |name| Box::pin(system(name))))
     }
 
-    /// Asks another source of names.
+    /// Resolves with another resolver, for tests.
     pub fn with_lookup(guard: Arc<Guard>, lookup: Lookup) -> Self {
         Self { guard, lookup }
     }
@@ -143,7 +143,7 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// True for every address that is not a public host's.
+/// True for every address that is not that of a public host.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
@@ -155,13 +155,13 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     address.is_private()
         || address.is_loopback()
-        || address.is_link_local() // holds the clouds' metadata address
+        || address.is_link_local() // includes the metadata address of cloud providers
         || address.is_documentation()
         || a == 0
         || a >= 224 // multicast, reserved, broadcast
         || (a == 100 && b & 0xc0 == 64) // carrier-grade NAT
         || (a == 192 && b == 0 && c == 0)
-        || (a == 192 && b == 88 && c == 99) // relays to IPv6, given up
+        || (a == 192 && b == 88 && c == 99) // deprecated 6to4 relays
         || (a == 198 && b & 0xfe == 18) // benchmarks
 }
 
@@ -169,12 +169,12 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
     let s = address.segments();
     let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match s {
-        // Addresses that carry an IPv4 address are as private as that one: mapped and compatible, NAT64, 6to4.
+        // An address that embeds an IPv4 address is as private as the IPv4 address: mapped and compatible, NAT64, 6to4.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => is_private_v4(embedded(high, low)),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_private_v4(embedded(high, low)),
         [0x64, 0xff9b, 1, ..] => true,
         [0x2002, high, low, ..] => is_private_v4(embedded(high, low)),
-        // Tunnels and other protocols' own (2001::/23), and documentation.
+        // Teredo and other protocol assignments (2001::/23), and documentation.
         [0x2001, ..=0x1ff | 0xdb8, ..] | [0x3fff, ..=0xfff, ..] => true,
         // Only 2000::/3 is global unicast; the rest is local, multicast or unassigned.
         _ => s[0] & 0xe000 != 0x2000,
@@ -263,10 +263,10 @@ mod tests {
         let allowed = |entries: &[&str], url: &str| guard(entries).check(&Url::parse(url).unwrap()).is_ok();
         assert!(allowed(&["10.1.0.0/16"], "http://10.1.255.255/") && !allowed(&["10.1.0.0/16"], "http://10.2.0.0/"));
         assert!(allowed(&["127.1"], "http://127.0.0.1/") && !allowed(&["127.1"], "http://127.0.0.2/"));
-        assert!(allowed(&["10.0.0.0/8"], "http://[::ffff:10.0.0.1]/"), "a mapped address is that address");
-        assert!(!allowed(&["10.0.0.0/8"], "http://[64:ff9b::a00:1]/"), "a tunnel to it is another");
+        assert!(allowed(&["10.0.0.0/8"], "http://[::ffff:10.0.0.1]/"), "a mapped address counts as the IPv4 address");
+        assert!(!allowed(&["10.0.0.0/8"], "http://[64:ff9b::a00:1]/"), "an address that NAT64 translates does not");
         assert!(allowed(&["[::1]"], "http://[::1]/") && !allowed(&["[::1]"], "http://127.0.0.1/"));
-        assert!(!allowed(&["localhost"], "http://127.0.0.1/"), "a name opens no addresses");
+        assert!(!allowed(&["localhost"], "http://127.0.0.1/"), "a name permits no IP address");
         let found: Vec<SocketAddr> = vec!["10.1.2.3:0".parse().unwrap()];
         assert!(guard(&["内网.example"]).filter("xn--v6q792i.example", found).is_ok());
     }

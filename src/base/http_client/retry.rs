@@ -1,4 +1,4 @@
-//! Repeating a call that failed for a passing reason.
+//! Retries of HTTP calls that failed for a transient reason.
 
 use super::private::PrivateTarget;
 use crate::clock;
@@ -15,32 +15,32 @@ use types::timestamp::Timestamp;
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Why one attempt failed.
+/// Why an attempt failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
 pub struct Fault {
-    /// In words.
+    /// The problem, without secrets.
     pub problem: String,
-    /// The answer's HTTP status, if there was an answer.
+    /// The HTTP status of the response; `None` if there was no response.
     pub status: Option<u16>,
-    /// True when a repeat may succeed.
+    /// True if a retry may succeed.
     pub transient: bool,
-    /// How long the server asks to wait.
+    /// The wait that the server asks for.
     pub retry_after: Option<Duration>,
 }
 
 impl Fault {
-    /// A fault that a repeat may mend.
+    /// A fault that a retry may resolve.
     pub fn transient(problem: impl Into<String>) -> Self {
         Self { problem: problem.into(), status: None, transient: true, retry_after: None }
     }
 
-    /// A fault that comes again however often one asks.
+    /// A fault that every retry would repeat.
     pub fn permanent(problem: impl Into<String>) -> Self {
         Self { transient: false, ..Self::transient(problem) }
     }
 
-    /// An answer with a status other than 2xx.
+    /// The fault of a response whose status is not 2xx.
     pub fn status(status: StatusCode, headers: &HeaderMap, transient: bool, message: &str) -> Self {
         let message = if message.is_empty() { status.canonical_reason().unwrap_or("no message") } else { message };
         Self {
@@ -53,7 +53,7 @@ impl Fault {
 }
 
 impl From<reqwest::Error> for Fault {
-    /// The address is left out: its query may hold a secret.
+    /// Omits the address, because its query may contain a secret.
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
         let (mut problem, mut source) = (error.to_string(), error.source());
@@ -74,16 +74,17 @@ impl From<reqwest::Error> for Fault {
     }
 }
 
-/// How often and how patiently to repeat.
+/// How often to retry, and how long to wait at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Repeats after the first attempt.
+    /// Retries after the first attempt.
     pub retries: u32,
-    /// The longest wait that a server's `Retry-After` may impose.
+    /// The longest wait that a server's `Retry-After` may cause.
     pub longest_retry_after: Duration,
 }
 
-/// Runs `attempt` until it succeeds, fails for good, or the repeats are used up. Also says how many attempts it took.
+/// Runs `attempt` until it succeeds, fails permanently, or all retries are used. Returns the outcome and the number of
+/// attempts.
 pub async fn retry<T, A, F>(policy: Policy, what: &str, mut attempt: A) -> (Result<T, Fault>, u32)
 where
     A: FnMut() -> F,
@@ -106,12 +107,12 @@ where
             let asked = fault.retry_after.unwrap_or_default().min(policy.longest_retry_after);
             wait.map(|wait| wait.max(asked))
         })
-        .notify(|fault, wait| debug!(call = what, ?wait, "will be repeated: {fault}"))
+        .notify(|fault, wait| debug!(call = what, ?wait, "call failed, retrying: {fault}"))
         .await;
     (outcome, attempts)
 }
 
-/// Bounds one attempt: connecting, headers and body together.
+/// Limits the duration of one attempt, including connecting, headers and body. A timeout is a transient fault.
 pub async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     match tokio::time::timeout(limit, attempt).await {
         Ok(outcome) => outcome,
@@ -119,7 +120,7 @@ pub async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, 
     }
 }
 
-/// What `retry-after-ms` or `Retry-After` (seconds or an HTTP date) asks for.
+/// The wait that the header `retry-after-ms` or `Retry-After` (seconds or an HTTP date) asks for.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
@@ -129,7 +130,7 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     if let Ok(seconds) = after.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }
-    // An HTTP date is an RFC 2822 date whose zone is GMT.
+    // An HTTP date is an RFC 2822 date in the zone GMT.
     let date = chrono::DateTime::parse_from_rfc2822(after).ok()?;
     Some(clock::now().until(Timestamp::from_millis(date.timestamp_millis())))
 }

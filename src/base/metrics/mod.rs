@@ -1,8 +1,9 @@
-//! What a process counts of its work, for Prometheus (docs/operations.md has the table).
+//! Metrics of this process for Prometheus. docs/operations.md lists them.
 //!
-//! One set for the process, however many workers and gateways run in it. Whoever counts holds its handle already: an event
-//! costs an atomic addition, no lock and no allocation, but for requests over HTTP. No label has values without bound:
-//! never a session, a user or a job. [`exposition`] writes all of it out.
+//! A process has one set of metrics, even if several workers and gateways run in it. Callers keep the handles of their
+//! metrics, so an update is one atomic addition, without a lock or an allocation; HTTP requests are the exception.
+//! Labels have few values, and never a session, user or job. [`encode`] writes the metrics in the text format of
+//! Prometheus.
 
 mod model;
 mod store;
@@ -21,57 +22,57 @@ use types::budget::Limit;
 use types::cause::Cause;
 use types::turn::Outcome;
 
-/// Bounds for what takes from a millisecond to minutes.
+/// Bucket bounds for durations from a millisecond to minutes.
 const SECONDS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
-/// Bounds for the items of one command.
+/// Bucket bounds for the number of items of a command.
 const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0];
 
-/// Why the sequences of a session are set back.
+/// The reasons for which the sequences of a session are set back.
 const REWINDS: [&str; 2] = ["stream", "tail"];
 
-/// The process's own.
+/// The metrics of this process.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
-/// What this process counts.
+/// The metrics of this process.
 pub fn metrics() -> &'static Metrics {
     &METRICS
 }
 
-/// See the module.
+/// All metrics of a process. The gateway adds further ones that it computes for each request.
 pub struct Metrics {
-    /// All families.
+    /// The registry of all metrics below.
     pub registry: Registry,
     turns: [IntCounter; Outcome::ALL.len()],
     /// Seconds from a job's publication until its reply is published.
     pub reply_latency: Histogram,
-    /// Lanes that this process holds.
+    /// Lanes that this process holds a lease for.
     pub lanes_held: IntGauge,
-    /// Turns broken off because another worker took the lane.
+    /// Turns broken off because the lease was lost to another worker.
     pub lease_losses: IntCounter,
-    /// Deliveries of a job that was delivered before.
+    /// Deliveries of a job after its first one.
     pub redeliveries: IntCounter,
-    /// By [`REWINDS`].
+    /// Sessions whose sequences were set back, by [`REWINDS`].
     rewinds: [IntCounter; REWINDS.len()],
-    /// Visits to sessions that this version cannot read.
+    /// Attempts to open sessions that this version cannot read.
     pub unreadable: IntCounter,
-    /// Visits to sessions that MongoDB or NATS refused.
+    /// Attempts to open sessions that MongoDB or NATS refused permanently.
     pub refused: IntCounter,
     dead_letters: [IntCounter; Cause::ALL.len()],
     /// Seconds from a timer's due time until its job is published.
     pub timer_lateness: Histogram,
-    /// Event streams that clients have open.
+    /// Open event streams of clients.
     pub event_streams: IntGauge,
-    /// Passages that this process has indexed.
+    /// Passages of knowledge in this process's index.
     pub knowledge_passages: IntGauge,
     knowledge_searches: [IntCounter; 2],
     batch_sizes: HistogramVec,
-    /// Commands to MongoDB that are in flight.
+    /// Commands to MongoDB in flight.
     pub store_commands: store::StoreCommands,
     requests: IntCounterVec,
     budget_refusals: [IntCounter; Limit::ALL.len()],
     actions: IntCounterVec,
-    /// Jobs returned because their model had its share of the worker.
+    /// Jobs returned to the queue because their model occupied its share of the worker.
     pub crowded: IntCounter,
     models: model::Families,
 }
@@ -81,7 +82,7 @@ impl Metrics {
         let registry = Registry::new();
         let turns = counters(&registry, "turnwheel_turns_total", "Turns committed, by outcome.", &["outcome"]);
         let dead_letters =
-            counters(&registry, "turnwheel_dead_letters_total", "Jobs put to the dead letters, by cause.", &["cause"]);
+            counters(&registry, "turnwheel_dead_letters_total", "Jobs that became dead letters, by cause.", &["cause"]);
         let searches = counters(
             &registry,
             "turnwheel_knowledge_searches_total",
@@ -91,13 +92,13 @@ impl Metrics {
         let refusals = counters(
             &registry,
             "turnwheel_budget_refusals_total",
-            "Questions that no model was asked, since a token budget was spent, by budget.",
+            "Model calls refused because a token budget was spent, by budget.",
             &["limit"],
         );
         let rewinds = counters(
             &registry,
             "turnwheel_rewinds_total",
-            "Sessions whose sequences were set back, since the stream of jobs has gone back, by cause.",
+            "Sessions whose sequences were set back because the stream of jobs went back, by cause.",
             &["cause"],
         );
         let build = registered(
@@ -110,130 +111,130 @@ impl Metrics {
             reply_latency: seconds(
                 &registry,
                 "turnwheel_reply_latency_seconds",
-                "From a job's publication until its turn's reply is published.",
+                "Time from a job's publication until its turn's reply is published.",
             ),
-            lanes_held: gauge(&registry, "turnwheel_lanes_held", "Lanes that this process holds now."),
+            lanes_held: gauge(&registry, "turnwheel_lanes_held", "Lanes that this process holds a lease for."),
             lease_losses: counter(
                 &registry,
                 "turnwheel_lease_losses_total",
-                "Turns broken off because another worker took the lane.",
+                "Turns broken off because the lease was lost to another worker.",
             ),
             redeliveries: counter(
                 &registry,
                 "turnwheel_redeliveries_total",
-                "Deliveries of a job that had been delivered before.",
+                "Deliveries of a job after its first one.",
             ),
             rewinds: REWINDS.map(|cause| rewinds.with_label_values(&[cause])),
             unreadable: counter(
                 &registry,
                 "turnwheel_unreadable_total",
-                "Visits to a session that this version of Turnwheel cannot read.",
+                "Attempts to open a session that this version of Turnwheel cannot read.",
             ),
             refused: counter(
                 &registry,
                 "turnwheel_refused_total",
-                "Visits to a session that MongoDB or NATS refused for good.",
+                "Attempts to open a session that MongoDB or NATS refused permanently.",
             ),
             dead_letters: Cause::ALL.map(|cause| dead_letters.with_label_values(&[cause.as_str()])),
             timer_lateness: seconds(
                 &registry,
                 "turnwheel_timer_lateness_seconds",
-                "From a timer's due time until its job is published.",
+                "Time from a timer's due time until its job is published.",
             ),
-            event_streams: gauge(&registry, "turnwheel_event_streams", "Event streams that clients have open."),
+            event_streams: gauge(&registry, "turnwheel_event_streams", "Open event streams of clients."),
             knowledge_passages: gauge(
                 &registry,
                 "turnwheel_knowledge_passages",
-                "Passages that this process has indexed.",
+                "Passages of knowledge in this process's index.",
             ),
             knowledge_searches: ["none", "hit"].map(|outcome| searches.with_label_values(&[outcome])),
             batch_sizes: histograms(
                 &registry,
-                ("turnwheel_store_batch_size", "Items of one command to the store, by command.", ITEMS),
+                ("turnwheel_store_batch_size", "Items in one command to the store, by command.", ITEMS),
                 "command",
             ),
             store_commands: store::StoreCommands::new(&registry),
             requests: counters(
                 &registry,
                 "turnwheel_http_requests_total",
-                "Requests answered, by method, route and status.",
+                "HTTP requests answered, by method, route and status.",
                 &["method", "route", "status"],
             ),
             budget_refusals: Limit::ALL.map(|limit| refusals.with_label_values(&[limit.as_str()])),
             actions: counters(
                 &registry,
                 "turnwheel_actions_total",
-                "Actions that a turn or a run executed, by outcome.",
+                "Actions that turns and runs executed, by outcome.",
                 &["kind", "target", "outcome"],
             ),
             crowded: counter(
                 &registry,
                 "turnwheel_crowded_jobs_total",
-                "Jobs returned to the queue because their model had its share of the worker.",
+                "Jobs returned to the queue because their model occupied its share of the worker.",
             ),
             models: model::Families::new(&registry),
             registry,
         }
     }
 
-    /// A turn has been committed.
+    /// Counts a committed turn.
     pub fn turn(&self, outcome: Outcome) {
         self.turns[outcome as usize].inc();
     }
 
-    /// The sequences of a session are set back.
+    /// Counts a session whose sequences were set back. An unknown `cause` is ignored.
     pub fn rewound(&self, cause: &str) {
         if let Some(place) = REWINDS.iter().position(|known| *known == cause) {
             self.rewinds[place].inc();
         }
     }
 
-    /// An agent's knowledge has been searched for a reply.
+    /// Counts a search of an agent's knowledge for a reply.
     pub fn knowledge_search(&self, hit: bool) {
         self.knowledge_searches[usize::from(hit)].inc();
     }
 
-    /// No model was asked, since this budget was spent.
+    /// Counts a model call that was refused because this budget is spent.
     pub fn budget_refusal(&self, limit: Limit) {
         self.budget_refusals[limit as usize].inc();
     }
 
-    /// An action has been executed or refused. `target` is one that an agent's file names, else `unknown`.
+    /// Counts an action that was executed or refused. `target` must be a target of the agent's file or `unknown`.
     pub fn action(&self, kind: &str, target: &str, outcome: &str) {
         self.actions.with_label_values(&[kind, target, outcome]).inc();
     }
 
-    /// A job is with the dead letters.
+    /// Counts a job that became a dead letter.
     pub fn dead_letter(&self, cause: Cause) {
         self.dead_letters[cause as usize].inc();
     }
 
-    /// A request has been answered. `route` is a pattern of the router, not a path.
+    /// Counts an answered HTTP request. `route` must be a pattern of the router, not a path.
     pub fn request(&self, method: &'static str, route: &str, status: u16) {
         let mut digits = [0; 3];
         let status = three_digits(status, &mut digits);
         self.requests.with_label_values(&[method, route, status]).inc();
     }
 
-    /// Where commands of one kind count their items.
+    /// The histogram of items for one kind of store command.
     pub fn batch_size(&self, command: &str) -> Histogram {
         self.batch_sizes.with_label_values(&[command])
     }
 }
 
-/// The metrics of a registry as Prometheus reads them.
+/// Formats the metrics of a registry in the text format of Prometheus.
 pub fn encode(registry: &Registry) -> String {
     TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| {
-        warn!("the metrics cannot be written: {error}");
+        warn!("cannot format the metrics: {error}");
         String::new()
     })
 }
 
-/// Counts one while it lives.
+/// Increments a gauge while it exists.
 pub struct Counted(&'static IntGauge);
 
 impl Counted {
-    /// One more, until this is dropped.
+    /// Increments `gauge`. Dropping the result decrements it.
     pub fn on(gauge: &'static IntGauge) -> Self {
         gauge.inc();
         Self(gauge)
@@ -254,7 +255,7 @@ fn three_digits(status: u16, digits: &mut [u8; 3]) -> &str {
     std::str::from_utf8(digits).unwrap_or_default()
 }
 
-/// What is made of constants only: the first process of any kind that runs shows whether they are right.
+/// Registers a metric. Panics for an illegal or repeated name: names are constants, so any test run finds the mistake.
 #[allow(clippy::expect_used, reason = "names and labels are constants")]
 pub fn registered<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
     let made = made.expect("a legal name");
@@ -270,7 +271,7 @@ fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Int
     registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
 }
 
-/// A gauge in `registry`.
+/// Registers a gauge.
 pub fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     registered(registry, IntGauge::new(name, help))
 }
@@ -283,14 +284,14 @@ fn histograms(registry: &Registry, (name, help, bounds): (&str, &str, &[f64]), l
     registered(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds.to_vec()), &[label]))
 }
 
-/// Observes a duration.
+/// Records a duration in a histogram of seconds.
 pub fn observe(histogram: &Histogram, took: Duration) {
     histogram.observe(took.as_secs_f64());
 }
 
-/// Observes how many there were.
+/// Records a number of items.
 pub fn observe_items(histogram: &Histogram, count: usize) {
-    // No command has as many as this.
+    // No command has more items than `u32::MAX`.
     histogram.observe(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
 }
 

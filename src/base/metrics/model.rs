@@ -1,10 +1,10 @@
-//! What is counted of model calls. The label `model` is a name of the settings.
+//! Metrics of model calls. The label `model` is a model's name in the settings.
 
 use super::{SECONDS, counters, histograms, observe};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use std::time::Duration;
 
-/// The families of all models.
+/// The metric families of all models.
 pub(super) struct Families {
     calls: IntCounterVec,
     seconds: HistogramVec,
@@ -18,19 +18,19 @@ impl Families {
             calls: counters(
                 registry,
                 "turnwheel_model_calls_total",
-                "Questions to a model with all their retries, by outcome.",
+                "Model calls, each including its retries, by outcome.",
                 &["model", "outcome"],
             ),
             seconds: histograms(
                 registry,
-                ("turnwheel_model_call_seconds", "How long a question to a model took with all its retries.", SECONDS),
+                ("turnwheel_model_call_seconds", "Duration of a model call, including its retries.", SECONDS),
                 "model",
             ),
             first_chunk: histograms(
                 registry,
                 (
                     "turnwheel_model_first_chunk_seconds",
-                    "From a question to a model until the first piece of its answer, where it is streamed.",
+                    "Time from a model call to the first chunk of its streamed answer.",
                     SECONDS,
                 ),
                 "model",
@@ -38,14 +38,14 @@ impl Families {
             tokens: counters(
                 registry,
                 "turnwheel_model_tokens_total",
-                "Tokens that a model says it used, by kind.",
+                "Tokens that a model reports as used, by kind.",
                 &["model", "kind"],
             ),
         }
     }
 }
 
-/// What is counted of one model.
+/// The metrics of one model.
 pub struct ModelMetrics {
     answered: IntCounter,
     unavailable: IntCounter,
@@ -57,7 +57,7 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// Of the model of that name.
+    /// The metrics of the model with this name.
     pub fn of(name: &str) -> Self {
         let families = &super::metrics().models;
         let calls = |outcome: &str| families.calls.with_label_values(&[name, outcome]);
@@ -73,12 +73,12 @@ impl ModelMetrics {
         }
     }
 
-    /// The first piece of a streamed answer has come.
+    /// Records the time to the first chunk of a streamed answer.
     pub fn first_chunk(&self, took: Duration) {
         observe(&self.first_chunk, took);
     }
 
-    /// A call has been answered, with its prompt's and its completion's tokens.
+    /// Records an answered call, with the tokens of the prompt and of the answer.
     pub fn answered(&self, took: Duration, (prompt, completion): (u64, u64)) {
         observe(&self.seconds, took);
         self.answered.inc();
@@ -86,13 +86,13 @@ impl ModelMetrics {
         self.completion.inc_by(completion);
     }
 
-    /// A call has failed: the model was unavailable.
+    /// Records a call that failed because the model was unavailable.
     pub fn unavailable(&self, took: Duration) {
         observe(&self.seconds, took);
         self.unavailable.inc();
     }
 
-    /// A call has failed: the model refused it.
+    /// Records a call that the model refused.
     pub fn refused(&self, took: Duration) {
         observe(&self.seconds, took);
         self.refused.inc();

@@ -1,4 +1,4 @@
-//! Commands to MongoDB: how long they take, and which one has been in flight for longest.
+//! Metrics of commands to MongoDB: their durations, and the age of the oldest command in flight.
 
 use super::{observe, seconds};
 use prometheus::{Histogram, Registry};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 /// Durations of commands to MongoDB, and the commands in flight.
 pub struct StoreCommands {
     seconds: Histogram,
-    /// By their beginnings; the number tells those of one moment apart.
+    /// Start of each command in flight. The number distinguishes commands that start at the same instant.
     in_flight: Mutex<(u64, BTreeSet<(Instant, u64)>)>,
 }
 
-/// A command in flight, until this is dropped.
+/// Counts a command as in flight until it is dropped.
 pub struct InFlight<'m> {
     commands: &'m StoreCommands,
     begun: (Instant, u64),
@@ -21,11 +21,11 @@ pub struct InFlight<'m> {
 
 impl StoreCommands {
     pub(super) fn new(registry: &Registry) -> Self {
-        let help = "How long a command to MongoDB took.";
+        let help = "Duration of a command to MongoDB.";
         Self { seconds: seconds(registry, "turnwheel_store_command_seconds", help), in_flight: Mutex::default() }
     }
 
-    /// A command is sent.
+    /// Counts a command as sent. Dropping the result records its duration.
     pub fn begin(&self) -> InFlight<'_> {
         let mut in_flight = self.lock();
         in_flight.0 += 1;
@@ -34,7 +34,7 @@ impl StoreCommands {
         InFlight { commands: self, begun }
     }
 
-    /// How long the oldest command has been in flight; zero if none is.
+    /// The age of the oldest command in flight; zero if no command is in flight.
     pub fn oldest(&self) -> Duration {
         self.lock().1.first().map_or(Duration::ZERO, |(begun, _)| begun.elapsed())
     }

@@ -1,8 +1,9 @@
-//! Traces: [`trace_context`] says which trace something belongs to, and passes it on; [`otlp`] sends spans to a collector.
+//! Traces: [`trace_context`] reads and writes the trace headers, [`otlp`] exports spans to a collector.
 //!
-//! A trace's way: a request to the gateway (`request`, in the caller's trace if it names one) → the job's headers → `turn` →
-//! its steps, whose HTTP calls carry it on → what the turn publishes, and the timers that it arms → `timer`, which is
-//! back on the queue. Where nothing is exported no span is traced, and no header is written.
+//! A trace starts with a request to the gateway (span `request`), in the caller's trace if its headers name one. The
+//! gateway copies the trace into the job's headers; the worker's `turn` span and its steps continue it. HTTP calls of
+//! the steps pass it on. So do the turn's events and the timers that it arms; a due timer takes it back to the queue
+//! (span `timer`). Without an exporter no span is traced and no header is written.
 
 pub mod otlp;
 pub mod trace_context;

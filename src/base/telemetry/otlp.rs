@@ -1,6 +1,6 @@
-//! Spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf (`telemetry.otlp_endpoint`).
+//! Exports spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf (`telemetry.otlp_endpoint`).
 //!
-//! Only spans: what is logged may hold secrets, which only the log masks.
+//! Log events are not exported: they may contain secrets, which only the log's own output masks.
 
 use crate::config::Telemetry;
 use crate::config::secrets::masked_address;
@@ -23,34 +23,37 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::registry::LookupSpan;
 
-/// How long the collector may take for one batch of spans.
+/// Timeout of one batch of spans.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long the last spans may take at the end of a process.
+/// Timeout of the last export when the process stops.
 const LAST: Duration = Duration::from_secs(3);
-/// The most bytes of the collector's answer that are read.
+/// The most bytes that are read of the collector's response.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Spans of requests that come every few seconds and say nothing have this target: they are nobody's trace.
+/// Target of the spans of frequent, uninteresting requests such as health checks. These spans are not exported.
 pub const PROBES: &str = "turnwheel::probe";
 
-/// Why nothing is exported.
+/// Why the exporter could not be started.
 #[derive(Debug, Error)]
-#[error("telemetry.otlp_endpoint = {endpoint}: {problem}; give a collector's address, such as `http://127.0.0.1:4318`")]
+#[error(
+    "cannot export traces to telemetry.otlp_endpoint = {endpoint}: {problem}; set it to a collector's address, such as \
+     `http://127.0.0.1:4318`"
+)]
 pub struct OtlpError {
-    /// The setting, without its secrets.
+    /// The address in the settings, without secrets.
     endpoint: String,
-    /// What is wrong.
+    /// The problem.
     problem: String,
 }
 
-/// Sends spans in batches, until it is stopped.
+/// Exports spans in batches until it is stopped.
 #[derive(Clone, Debug)]
 pub struct Otlp {
     provider: SdkTracerProvider,
 }
 
 impl Otlp {
-    /// Exports what the process does, which is named by its `role`; `None` without `telemetry.otlp_endpoint`. To be called on
-    /// the runtime.
+    /// Starts the exporter. `role` names the process in the traces. Returns `None` without `telemetry.otlp_endpoint`.
+    /// Must be called on the Tokio runtime.
     pub fn start(settings: &Telemetry, role: &'static str) -> Result<Option<Self>, OtlpError> {
         let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
         let wrong = |problem: String| OtlpError { endpoint: masked_address(endpoint), problem };
@@ -82,7 +85,8 @@ impl Otlp {
         Ok(Some(Self { provider: provider.with_sampler(sampler).build() }))
     }
 
-    /// What a subscriber hands the engine's spans to. To be added before all other layers, without a filter of its own.
+    /// The layer that passes the engine's spans to the exporter. It must be the first layer of the subscriber, and
+    /// brings its own filter.
     pub fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -92,22 +96,22 @@ impl Otlp {
         layer.with_tracked_inactivity(false).with_context_activation(false).with_filter(FilterFn::new(is_told))
     }
 
-    /// Sends what is not sent yet, within a few seconds.
+    /// Exports the remaining spans, for at most 3 seconds, and stops the exporter.
     pub async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(LAST)).await;
         if let Ok(Err(problem)) = stopped {
-            warn!("the last spans may be lost: {problem}");
+            warn!("could not export the last spans before the stop: {problem}");
         }
     }
 }
 
-/// Where a collector takes spans: below the address that is given for all that it takes, or there if that is said.
+/// The address for traces: the endpoint followed by `/v1/traces`, unless it ends with that path.
 pub fn address(endpoint: &str) -> String {
     let base = endpoint.trim_end_matches('/');
     if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
 }
 
-/// The engine's own spans: not those of its libraries, nor the one that only says in the log which lane is driven.
+/// True for spans of the engine: not for spans of its libraries, nor for `lane`, which only adds the lane to log lines.
 fn is_told(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     metadata.is_span()
@@ -117,12 +121,12 @@ fn is_told(metadata: &Metadata<'_>) -> bool {
         && metadata.name() != "lane"
 }
 
-/// The exporter works on a thread of its own; the client needs the runtime.
+/// HTTP client of the exporter. The exporter runs on a thread of its own, and the client needs the runtime.
 #[derive(Debug)]
 struct Sender {
     client: reqwest::Client,
     runtime: Handle,
-    /// As it may be logged.
+    /// The collector's address without secrets, for the log.
     collector: String,
     away: AtomicBool,
 }
@@ -137,7 +141,7 @@ impl Sender {
         Ok(response)
     }
 
-    /// Tells when the collector begins to fail, and when it is back.
+    /// Logs a failure of the collector once, and its recovery.
     fn tell(&self, sent: &Result<Response<Bytes>, Fault>) {
         let problem = match sent {
             Ok(response) if response.status().is_success() => None,
@@ -146,11 +150,11 @@ impl Sender {
         };
         match (problem, self.away.load(Ordering::Relaxed)) {
             (Some(problem), false) => {
-                warn!("telemetry.otlp_endpoint = {} takes no spans, they are lost: {problem}", self.collector);
+                warn!("cannot export spans to telemetry.otlp_endpoint = {}, they are lost: {problem}", self.collector);
                 self.away.store(true, Ordering::Relaxed);
             }
             (None, true) => {
-                info!("telemetry.otlp_endpoint = {} takes spans again", self.collector);
+                info!("exporting spans to telemetry.otlp_endpoint = {} again", self.collector);
                 self.away.store(false, Ordering::Relaxed);
             }
             (Some(_), true) | (None, false) => {}

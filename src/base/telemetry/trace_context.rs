@@ -1,5 +1,4 @@
-//! Which trace something belongs to (W3C Trace Context): the headers `traceparent` and `tracestate` of requests, jobs and
-//! events.
+//! Trace context (W3C): the headers `traceparent` and `tracestate` of requests, jobs and events.
 
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, Status, TraceContextExt, TraceFlags};
@@ -9,19 +8,19 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use tracing::{Span, debug};
 use tracing_opentelemetry::{OpenTelemetrySpanExt, SetParentError};
 
-/// The header that names the trace, and the span in it that comes before.
+/// The header with the trace id and the id of the parent span.
 pub const TRACEPARENT: &str = "traceparent";
-/// The header in which tracing systems keep what is theirs.
+/// The header with vendor-specific data of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
-/// A longer `tracestate` is dropped: it would travel with every job.
+/// The longest accepted `tracestate` in bytes. A longer one is dropped, because every job of the trace would carry it.
 const MAX_STATE: usize = 512;
 
-/// A trace, and the span in it that comes before.
+/// A trace and the parent span of its next span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext(SpanContext);
 
 impl TraceContext {
-    /// That of the current span; `None` when nobody traces.
+    /// The context of the current span; `None` if it is not traced.
     pub fn current() -> Option<Self> {
         Self::of(&Span::current())
     }
@@ -33,7 +32,7 @@ impl TraceContext {
         context.is_valid().then(|| Self(context.clone()))
     }
 
-    /// Reads the values of the two headers; `None` for what is no `traceparent`.
+    /// Parses the values of the two headers. Returns `None` for an invalid `traceparent`.
     pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
         let headers = Headers { parent, state: state.filter(|state| state.len() <= MAX_STATE) };
         let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &headers);
@@ -42,34 +41,34 @@ impl TraceContext {
         context.is_valid().then(|| Self(context.clone()))
     }
 
-    /// The trace that a request's headers name.
+    /// The context that the headers of a request name.
     pub fn of_request(headers: &HeaderMap) -> Option<Self> {
         let get = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         Self::parse(get(TRACEPARENT)?, get(TRACESTATE))
     }
 
-    /// The value of `traceparent`.
+    /// The value for the header `traceparent`.
     pub fn traceparent(&self) -> String {
         let flags = self.0.trace_flags() & TraceFlags::SAMPLED;
         format!("00-{}-{}-{:02x}", self.0.trace_id(), self.0.span_id(), flags)
     }
 
-    /// The value of `tracestate`, where there is one.
+    /// The value for the header `tracestate`; `None` if it is empty.
     pub fn tracestate(&self) -> Option<String> {
         Some(self.0.trace_state().header()).filter(|state| !state.is_empty())
     }
 
-    /// Makes `span`, which has just been made, a part of this trace.
+    /// Makes `span` part of this trace. Must be called right after the span was created.
     pub fn adopt(&self, span: &Span) {
         match span.set_parent(Context::new().with_remote_span_context(self.0.clone())) {
-            // Nobody traces.
+            // Without an exporter there is nothing to do.
             Ok(()) | Err(SetParentError::LayerNotFound | SetParentError::SpanDisabled) => {}
-            Err(problem) => debug!("the span begins a trace of its own: {problem}"),
+            Err(problem) => debug!("the span starts a new trace: {problem}"),
         }
     }
 }
 
-/// Puts the current trace, where there is one, into the headers of a request to others, unless they name one already.
+/// Adds the current trace context to the headers of an outgoing request, unless they have one already.
 pub fn pass_on(headers: &mut HeaderMap) {
     let Some(trace) = TraceContext::current() else { return };
     if headers.contains_key(TRACEPARENT) {
@@ -80,7 +79,7 @@ pub fn pass_on(headers: &mut HeaderMap) {
     trace.tracestate().and_then(|state| put(TRACESTATE, state));
 }
 
-/// Gives a traced span a name that says more than its kind.
+/// Renames a traced span. `name` is not called for other spans.
 pub fn name(span: &Span, name: impl FnOnce() -> String) {
     let context = span.context();
     if context.span().span_context().is_valid() {
@@ -88,7 +87,7 @@ pub fn name(span: &Span, name: impl FnOnce() -> String) {
     }
 }
 
-/// Notes how a traced request was answered.
+/// Records the HTTP status of the response on a traced span. A status of 500 or more marks the span as failed.
 pub fn answered(span: &Span, status: u16) {
     let context = span.context();
     context.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
@@ -97,7 +96,7 @@ pub fn answered(span: &Span, status: u16) {
     }
 }
 
-/// Notes that what a traced span stands for has failed.
+/// Marks a traced span as failed.
 pub fn failed(span: &Span) {
     span.set_status(Status::error(""));
 }

@@ -1,4 +1,4 @@
-//! Reads agent files. Errors name the file, and in it the line or the field.
+//! Reads agent files. Errors name the file and the line or field in it.
 
 use super::AgentRecord;
 use crate::document::file::{DocumentError, kind};
@@ -11,59 +11,59 @@ use thiserror::Error;
 use types::agent::AgentConfig;
 use types::depth;
 
-/// The agents that come with the program: those at the top for `turnwheel dev` in an empty folder, in `tasks` those of the
-/// workflows.
+/// The agents that are compiled into the program: in the top folder those that `turnwheel dev` uses in an empty folder,
+/// in `tasks` the task agents of the compiled-in workflows.
 static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../agents");
 
-/// Why a file is no agent.
+/// Why a file is not a valid agent.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// A field is wrong.
+    /// A field has the wrong type or an illegal value.
     #[error("{}{path}: {problem}", .at.map(|at| format!("{at}: ")).unwrap_or_default())]
     Field {
-        /// Its place in the text, where there is one.
+        /// Line and column, if the document was read from a text.
         at: Option<Place>,
-        /// Where.
+        /// Path of the field.
         path: String,
-        /// What.
+        /// The problem.
         problem: String,
     },
-    /// It cannot be read.
+    /// The file could not be read or parsed.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// Two files describe one agent; neither counts.
-    #[error("the agent `{id}` is in `{}` too; give one of them another `id`, or delete one", other.display())]
+    /// Two files have the same agent id. Neither is used.
+    #[error("the agent `{id}` is also in `{}`; give one of them another `id`, or delete one", other.display())]
     Duplicate {
-        /// The agent.
+        /// The id of the agent.
         id: String,
-        /// The other file.
+        /// The path of the other file.
         other: PathBuf,
     },
-    /// It reads well and cannot work; never empty.
+    /// The file parses, but the agent cannot work. The list is not empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Finding>),
-    /// One of the above, in a file.
+    /// Another variant, with the file's name.
     #[error("{}: {problem}", file.display())]
     File {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem in the file.
         #[source]
         problem: Box<AgentError>,
     },
 }
 
-/// A file, and the agent in it; the error does not repeat the file's name.
+/// A file and its agent or error. The error does not repeat the file's name.
 pub type Loaded = (PathBuf, Result<AgentRecord, AgentError>);
 
-/// The typed configuration; the error names the field.
+/// Parses the configuration from a document. The error names the field.
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     if !document.is_object() {
         let problem = format!("found {}; an agent is a table with `id` and the rest", kind(document));
         return Err(AgentError::Field { at: None, path: "top level".into(), problem });
     }
     if !depth::is_legal(document) {
-        let problem = format!("is nested more than {} levels deep; no store takes that", depth::MAX_DEPTH);
+        let problem = format!("is nested more than {} levels deep, which no store accepts", depth::MAX_DEPTH);
         return Err(AgentError::Field { at: None, path: "top level".into(), problem });
     }
     serde_path_to_error::deserialize(document).map_err(|error| {
@@ -75,29 +75,30 @@ pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     })
 }
 
-/// The agent in one file; the error names the file.
+/// Reads the agent in a file. The error names the file.
 pub fn file(path: &Path) -> Result<AgentRecord, AgentError> {
     read(path).map_err(|problem| AgentError::File { file: path.to_owned(), problem: Box::new(problem) })
 }
 
-/// The agent in one file, or those in a folder's files by name; folders in it, hidden and other files are passed over.
+/// Reads the agent in a file, or the agents in a folder's files, sorted by name. Subfolders, hidden files and files of
+/// other kinds are skipped.
 pub fn read_path(path: &Path) -> Vec<Loaded> {
     read_paths(&[path.to_owned()])
 }
 
-/// The agents in files and folders, each file once. A bad one does not stop the others.
+/// Reads the agents in files and folders, each file once. A file that fails does not stop the others.
 pub fn read_paths(paths: &[PathBuf]) -> Vec<Loaded> {
     let refuse = |id, other| AgentError::Duplicate { id, other };
     files::without_duplicates(files::read_paths(paths, read), AgentRecord::id, refuse)
 }
 
-/// The agents that are compiled in: [`starters`], and the task agents of the workflows that are.
+/// The compiled-in agents: [`starters`], and the task agents of the compiled-in workflows.
 pub fn builtin() -> Vec<Loaded> {
     let tasks = COMPILED_IN.dirs().flat_map(compiled_in);
     compiled_in(&COMPILED_IN).into_iter().chain(tasks).collect()
 }
 
-/// The agents that are compiled in for a start without files.
+/// The compiled-in agents for a start without agent files.
 pub fn starters() -> Vec<Loaded> {
     compiled_in(&COMPILED_IN)
 }
@@ -108,7 +109,7 @@ fn compiled_in(folder: &Dir<'static>) -> Vec<Loaded> {
     files.map(|file| (Path::new("agents").join(file.path()), read(file))).collect()
 }
 
-/// The other texts that are compiled in beside the agents, by their paths from there: what they know.
+/// The compiled-in text files next to the agents, with their relative paths: the knowledge of these agents.
 pub fn builtin_texts() -> Vec<(String, &'static str)> {
     let mut folders: Vec<&Dir<'static>> = COMPILED_IN.dirs().collect();
     let mut texts = Vec::new();
@@ -121,7 +122,7 @@ pub fn builtin_texts() -> Vec<(String, &'static str)> {
     texts
 }
 
-/// The agent in a text; `name` decides between YAML and JSON.
+/// Parses the agent in a text. The extension of `name` selects YAML or JSON.
 pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
     let text = files::plain(text);
     match AgentRecord::from_document(files::parse(name, text)?, clock::now()) {
@@ -164,8 +165,8 @@ mod tests {
     fn errors_name_file_place_and_what_is_allowed() {
         for (name, content, parts) in [
             ("a.yaml", "id: a\n  name: b: c\n", vec!["line 2, column"]),
-            ("a.yaml", "id: a\nsop: x\nid: b\n", vec!["line 3, column 1", "`id` is there twice"]),
-            ("a.json", "{\"id\": \"a\",\n \"id\": \"b\"}", vec!["line 2", "`id` is there twice"]),
+            ("a.yaml", "id: a\nsop: x\nid: b\n", vec!["line 3, column 1", "`id` appears twice"]),
+            ("a.json", "{\"id\": \"a\",\n \"id\": \"b\"}", vec!["line 2", "`id` appears twice"]),
             ("a.json", "{\"id\": \"a\",\n}", vec!["line 2, column"]),
             ("a.yaml", "", vec!["top level", "found nothing"]),
             ("a.yaml", "- id: a\n", vec!["top level", "found a list"]),

@@ -1,48 +1,48 @@
-//! Reads YAML and JSON files, one by one or by the folder.
+//! Reads YAML and JSON files, single files and whole folders.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// More than any configuration needs; stops a mistaken path before it fills the memory.
+/// The largest accepted file. It stops a mistaken path before the file fills the memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// Why a file cannot be read.
+/// Why a file could not be read.
 #[derive(Debug, Error)]
 pub enum DocumentError {
-    /// The text is neither YAML nor JSON, or has a key twice.
+    /// The text is not valid YAML or JSON, or a table has a key twice.
     #[error("line {line}, column {column}: {problem}")]
     Syntax {
-        /// From 1; 0 when it is not known.
+        /// The line, from 1; 0 if it is unknown.
         line: u64,
-        /// From 1; 0 when it is not known.
+        /// The column, from 1; 0 if it is unknown.
         column: u64,
-        /// What.
+        /// The syntax error.
         problem: String,
     },
-    /// The file cannot be read.
+    /// The operating system reported an error.
     #[error("cannot read it: {0}")]
     Read(std::io::Error),
-    /// Another kind of file.
-    #[error("the file's name has to end in .yaml, .yml or .json")]
+    /// The file's name has another extension.
+    #[error("the file's name must end in .yaml, .yml or .json")]
     Extension,
-    /// Larger than any configuration.
-    #[error("it has {0} bytes; at most {MAX_BYTES} are read")]
+    /// The file is larger than the limit.
+    #[error("it has {0} bytes; the limit is {MAX_BYTES}")]
     TooLarge(u64),
 }
 
-/// What each file came to; the error does not repeat the file's name.
+/// Each file with its content or its error. The error does not repeat the file's name.
 pub type Loaded<T, E> = Vec<(PathBuf, Result<T, E>)>;
 
-/// A text as files have it, without the mark that some editors put at its beginning.
+/// The text without the byte order mark that some editors write at its beginning.
 pub fn plain(text: &str) -> &str {
     text.trim_start_matches('\u{feff}')
 }
 
-/// What a text says; `name` decides between YAML and JSON.
+/// Parses a text. The extension of `name` selects YAML or JSON.
 pub fn parse(name: &Path, text: &str) -> Result<Value, DocumentError> {
     match name.extension().and_then(|extension| extension.to_str()) {
         Some("json") => json(plain(text)),
@@ -51,7 +51,7 @@ pub fn parse(name: &Path, text: &str) -> Result<Value, DocumentError> {
     }
 }
 
-/// The text of a file.
+/// Reads a file as text. Fails for a file above the size limit.
 pub fn text(path: &Path) -> Result<String, DocumentError> {
     let length = std::fs::metadata(path).map_err(DocumentError::Read)?.len();
     if length > MAX_BYTES {
@@ -60,8 +60,8 @@ pub fn text(path: &Path) -> Result<String, DocumentError> {
     std::fs::read_to_string(path).map_err(DocumentError::Read)
 }
 
-/// Reads files, and those in folders by name, each once. Folders in folders, hidden and other files are passed over. A bad
-/// file does not stop the others.
+/// Reads the given files and the files in the given folders, sorted by name, each file once. In a folder, subfolders,
+/// hidden files and files of other kinds are skipped. A file that fails does not stop the others.
 pub fn read_paths<T, E: From<DocumentError>>(paths: &[PathBuf], read: impl Fn(&Path) -> Result<T, E>) -> Loaded<T, E> {
     let mut files: Vec<(PathBuf, Option<DocumentError>)> = Vec::new();
     for path in paths {
@@ -80,7 +80,8 @@ pub fn read_paths<T, E: From<DocumentError>>(paths: &[PathBuf], read: impl Fn(&P
     files.into_iter().map(read).collect()
 }
 
-/// Which of two files of one id was meant cannot be known, so neither is taken; `refuse` is given the id and the other file.
+/// Replaces files that have the same id by errors, because the intended one is unknown. `refuse` makes the error from
+/// the id and the path of another file with this id.
 pub fn without_duplicates<T, E>(
     mut loaded: Loaded<T, E>,
     id: impl Fn(&T) -> &str,
@@ -114,14 +115,14 @@ fn listing(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// True for what a folder's listing takes.
+/// True for a file that is read as part of a folder.
 pub fn is_document(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|e| EXTENSIONS.contains(&e)) && !name.starts_with('.') && !name.ends_with(".schema.json")
 }
 
-/// What a value is, in the words of those who write files.
+/// The type of a value, in the terms of these files.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
@@ -145,7 +146,7 @@ fn syntax(error: &serde_saphyr::Error) -> DocumentError {
         column: at.map_or(0, |at| at.column()),
         problem: match error {
             serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
-                format!("the key `{key}` is there twice; take one out")
+                format!("the key `{key}` appears twice; remove one")
             }
             other => other.to_string().trim().to_owned(),
         },
@@ -158,9 +159,10 @@ fn json(text: &str) -> Result<Value, DocumentError> {
         column: error.column() as u64,
         problem: error.to_string(),
     })?;
-    // A JSON reader keeps the last of two equal keys and says nothing. All JSON is YAML, whose reader does.
+    // The JSON reader keeps the last of two equal keys without an error. JSON is YAML, and the YAML reader reports
+    // them.
     match yaml(text) {
-        Err(error @ DocumentError::Syntax { .. }) if error.to_string().contains("is there twice") => Err(error),
+        Err(error @ DocumentError::Syntax { .. }) if error.to_string().contains("appears twice") => Err(error),
         _ => Ok(value),
     }
 }

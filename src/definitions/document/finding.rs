@@ -1,20 +1,20 @@
-//! What is wrong with a document: what cannot work is an error, what is probably a mistake is a warning.
+//! Problems in a document: errors make it unusable, warnings are probable mistakes.
 
 use super::places::{Place, Places};
 use serde::Serialize;
 use std::fmt;
 
-/// Something to be put right.
+/// A problem in a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Finding {
-    /// Its place in the text, when it was read from one.
+    /// Line and column of the problem, if the document was read from a text.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
     /// The field, such as `skills[0].http.url`.
     pub path: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do; empty when the problem says it.
+    /// How to correct it; empty if the problem implies that.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hint: String,
 }
@@ -29,22 +29,22 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All findings.
+/// All problems of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What cannot work.
+    /// Problems that make the document unusable.
     pub errors: Vec<Finding>,
-    /// What is probably a mistake.
+    /// Probable mistakes.
     pub warnings: Vec<Finding>,
 }
 
 impl Report {
-    /// True when nothing stands in the way.
+    /// True if there are no errors.
     pub fn is_ok(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// Gives every finding its place in `text`.
+    /// Sets line and column of each finding from `text`.
     pub fn find(&mut self, text: &str) {
         if self.errors.is_empty() && self.warnings.is_empty() {
             return;
@@ -53,12 +53,12 @@ impl Report {
         self.errors.iter_mut().chain(&mut self.warnings).for_each(|finding| finding.at = places.of(&finding.path));
     }
 
-    /// Something that cannot work; `hint` may be empty.
+    /// Adds an error. `hint` may be empty.
     pub fn error(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
         self.errors.push(Finding { at: None, path: path.into(), problem: problem.into(), hint: hint.into() });
     }
 
-    /// Something that is probably a mistake; `hint` may be empty.
+    /// Adds a warning. `hint` may be empty.
     pub fn warn(&mut self, path: impl Into<String>, problem: impl Into<String>, hint: impl Into<String>) {
         self.warnings.push(Finding { at: None, path: path.into(), problem: problem.into(), hint: hint.into() });
     }
@@ -78,7 +78,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Names in backticks, or `none`.
+/// Formats names in backticks, separated by commas; `none` if there are no names.
 pub fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }

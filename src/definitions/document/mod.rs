@@ -1,5 +1,5 @@
-//! Files that describe agents and workflows, before it is known what they say: reading them in [`mod@file`], what is wrong with
-//! them in [`finding`], and where that stands in [`places`].
+//! YAML and JSON files, independent of their content: [`mod@file`] reads them, [`finding`] describes the problems in a
+//! file, and [`places`] maps a problem's path to its line and column.
 
 pub mod file;
 pub mod finding;

@@ -1,4 +1,4 @@
-//! Where in a file's text each value stands, for those who have to find it.
+//! Line and column of each value in a file's text, for error messages.
 
 use serde::Serialize;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
@@ -6,12 +6,12 @@ use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A place in a text, both from 1.
+/// A position in a text. Both numbers start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Place {
     /// The line.
     pub line: u64,
-    /// The column, in characters.
+    /// The column in characters.
     pub column: u64,
 }
 
@@ -21,22 +21,22 @@ impl fmt::Display for Place {
     }
 }
 
-/// Deeper texts, which nobody writes by hand, have no places: each level takes its part of the stack.
+/// Values of texts with deeper nesting have no place: each level uses stack space, and people do not write such texts.
 const MAX_DEPTH: usize = 24;
 
-/// The places of all values of a text; JSON is YAML, too.
+/// The places of all values in a text. Works for YAML and JSON, because JSON is YAML.
 pub struct Places(Option<Node>);
 
 impl Places {
-    /// Those of `text`; of one that cannot be read none is known.
+    /// Parses the text. A text with syntax errors yields no places.
     pub fn read(text: &str) -> Self {
         let budget = serde_saphyr::budget! { max_depth: MAX_DEPTH };
         let options = serde_saphyr::options! { with_snippet: false, budget: budget };
         Self(serde_saphyr::from_str_with_options(text, options).ok())
     }
 
-    /// Where the value at a path such as `skills[0].http.url` stands; of one that is missing, where the table stands that
-    /// it is missing from.
+    /// The place of the value at a path such as `skills[0].http.url`. For a missing value: the place of the innermost
+    /// existing table or list on the path.
     pub fn of(&self, path: &str) -> Option<Place> {
         let mut node = self.0.as_ref()?;
         let mut rest = path;
@@ -48,7 +48,7 @@ impl Places {
     }
 }
 
-/// A value and what is below it.
+/// A value and the values below it.
 struct Node {
     place: Option<Place>,
     below: Below,
@@ -61,7 +61,7 @@ enum Below {
 }
 
 impl Node {
-    /// The value that `path` begins with, and the rest of the path.
+    /// The child that the beginning of `path` names, and the rest of the path.
     fn step<'p>(&self, path: &'p str) -> Option<(&Self, &'p str)> {
         match &self.below {
             Below::Nothing => None,
@@ -69,7 +69,7 @@ impl Node {
                 let (at, rest) = path.strip_prefix('[')?.split_once(']')?;
                 Some((items.get(at.parse::<usize>().ok()?)?, rest))
             }
-            // A key may have dots in it: the longest that fits is meant.
+            // Keys may contain dots, so the longest matching key is the right one.
             Below::Table(fields) => {
                 let path = path.strip_prefix('.').unwrap_or(path);
                 let fits = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);

@@ -1,5 +1,5 @@
-//! The files that an agent's `knowledge.files` name, read where the agent's file is: by `agents apply`, `dev`, or a program
-//! that applies agents. Workers have them from the store.
+//! Reads the files that an agent's `knowledge.files` names. They are read next to the agent's file, by `agents apply`,
+//! `dev` or a program that applies agents. Workers get the texts from the store.
 
 use super::source::{MAX_TEXT, Origin, Source, SourceError, check_name};
 use crate::agent::AgentRecord;
@@ -12,17 +12,17 @@ use types::agent::AgentConfig;
 
 const EXTENSIONS: [&str; 3] = ["md", "markdown", "txt"];
 
-/// A text with its name.
+/// A text file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedText {
-    /// Such as `kb/returns.md`.
+    /// Path relative to the agent's file, such as `kb/returns.md`.
     pub name: String,
-    /// What is in it.
+    /// The content.
     pub text: String,
 }
 
-/// Reads the files of the agent that was read from `file`; its patterns are relative to that. With the texts, by name, comes
-/// what is probably a mistake; a file that cannot be used is an error.
+/// Reads the knowledge files of the agent that was read from `file`; patterns are relative to its folder. Returns the
+/// texts sorted by name, and warnings about probable mistakes. A file that cannot be used is an error.
 pub fn read(file: &Path, agent: &AgentRecord) -> Result<(Vec<NamedText>, Vec<Finding>), AgentError> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut reading = Reading { folder, texts: BTreeMap::new(), errors: Vec::new(), warnings: Vec::new() };
@@ -40,7 +40,7 @@ pub fn read(file: &Path, agent: &AgentRecord) -> Result<(Vec<NamedText>, Vec<Fin
     Ok((texts.into_iter().map(|(name, text)| NamedText { name, text }).collect(), warnings))
 }
 
-/// What an agent's patterns have found so far.
+/// The files and problems found so far.
 struct Reading<'a> {
     folder: &'a Path,
     texts: BTreeMap<String, String>,
@@ -73,7 +73,7 @@ impl Reading<'_> {
     }
 }
 
-/// The files of an agent that is compiled in.
+/// The knowledge files of a compiled-in agent.
 pub fn builtin(agent: &AgentConfig) -> Vec<NamedText> {
     let mut texts = BTreeMap::new();
     for (_, pattern) in patterns(agent) {
@@ -85,17 +85,17 @@ pub fn builtin(agent: &AgentConfig) -> Vec<NamedText> {
     texts.into_iter().map(|(name, text)| NamedText { name, text: text.to_owned() }).collect()
 }
 
-/// One file that is to be added under the name that it was given by.
+/// Reads one file that an operator adds. Its name is the path as given.
 pub fn read_one(path: &Path, agent_id: &str) -> Result<NamedText, SourceError> {
     let name = path.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect::<PathBuf>();
-    // Where it lies on this machine is nobody's business.
+    // An absolute path would reveal the layout of this machine, so only the file's name is kept.
     let name = if name.is_absolute() { name.file_name().map(PathBuf::from).unwrap_or_default() } else { name };
     let name = slashed(&name);
     let text = text_of(path, &name, agent_id)?;
     Ok(NamedText { name, text })
 }
 
-/// All files that the agent's patterns match now, to see whether one has changed.
+/// All files that the agent's patterns match now. Used to watch them for changes.
 pub fn paths(file: &Path, agent: &AgentConfig) -> Vec<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new(""));
     patterns(agent).filter_map(|(_, pattern)| matching(folder, pattern).ok()).flatten().collect()
@@ -106,12 +106,12 @@ fn patterns(agent: &AgentConfig) -> impl Iterator<Item = (String, &str)> {
     files.map(|(at, pattern)| (format!("knowledge.files[{at}]"), pattern.as_str()))
 }
 
-/// The files of a pattern, by name; a folder's name is no file.
+/// The files that a pattern matches, sorted by name. Folders are skipped.
 fn matching(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let folder = glob::Pattern::escape(&folder.to_string_lossy());
     let whole = Path::new(&folder).join(pattern);
     let found =
-        glob::glob(&whole.to_string_lossy()).map_err(|error| format!("`{pattern}` is no pattern: {}", error.msg))?;
+        glob::glob(&whole.to_string_lossy()).map_err(|error| format!("`{pattern}` is not a pattern: {}", error.msg))?;
     Ok(found.flatten().filter(|path| path.is_file()).collect())
 }
 
@@ -184,7 +184,7 @@ mod tests {
             ["line 4", "knowledge.files[0]", "d.pdf", ".md"],
             ["line 4", "knowledge.files[0]", "e.md", "no text"],
             ["line 4", "knowledge.files[0]", "gbk.txt", "UTF-8"],
-            ["line 4", "knowledge.files[1]", "`kb/***`", "no pattern"],
+            ["line 4", "knowledge.files[1]", "`kb/***`", "not a pattern"],
         ] {
             assert!(errors.lines().any(|line| parts.iter().all(|part| line.contains(part))), "{parts:?}: {errors}");
         }

@@ -1,19 +1,19 @@
-//! Cutting a text into passages: the paragraphs of one section together, as far as they fit; a paragraph that is longer by
-//! itself at its lines or sentences, the pieces overlapping by one.
+//! Splits a text into passages. Consecutive paragraphs of a section are joined up to the size limit. A longer paragraph
+//! is split at lines or sentences, and each piece repeats the last sentence of the piece before.
 
 use super::source::Passage;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::ops::Range;
 use std::path::Path;
 
-/// The most characters of a passage: enough to answer from, little enough for several in one prompt.
+/// The largest size of a passage in characters: enough for an answer, and small enough for several in one prompt.
 const MAX_CHARS: usize = 800;
-/// The most characters that a piece of a long paragraph repeats of the one before.
+/// The longest sentence in characters that two pieces of a paragraph share.
 const OVERLAP: usize = 200;
-/// The most characters of the headings above a passage.
+/// The largest size of a passage's headings in characters.
 const MAX_HEADING: usize = 200;
 
-/// The passages of a text, in order.
+/// Splits a text into passages, in order.
 pub(super) fn split(name: &str, text: &str) -> Vec<Passage> {
     let extension = Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let blocks = match extension.to_ascii_lowercase().as_str() {
@@ -32,13 +32,13 @@ pub(super) fn split(name: &str, text: &str) -> Vec<Passage> {
     cut.passages
 }
 
-/// What a text consists of.
+/// A part of a text.
 enum Block {
-    /// Level and title.
+    /// A heading: level and title.
     Heading(usize, String),
-    /// A paragraph, list, table or listing.
+    /// A paragraph, list, table or code block.
     Text(Range<usize>),
-    /// Something that is not to be found.
+    /// A part that searches must not find.
     Gap,
 }
 
@@ -53,7 +53,7 @@ fn markdown(text: &str) -> Vec<Block> {
                     _ if depth > 1 => {}
                     Tag::Heading { .. } => title = Some(String::new()),
                     Tag::MetadataBlock(_) => {}
-                    // What its author has hidden.
+                    // A comment, which the author has hidden.
                     Tag::HtmlBlock if text[range.clone()].trim_start().starts_with("<!--") => blocks.push(Block::Gap),
                     _ => blocks.push(Block::Text(range)),
                 }
@@ -92,10 +92,10 @@ fn paragraphs(text: &str) -> Vec<Block> {
 struct Cut<'t> {
     text: &'t str,
     headings: Vec<(usize, String)>,
-    /// What is gathered of the section at hand.
+    /// The range of the passage under construction.
     section: Option<Range<usize>>,
     passages: Vec<Passage>,
-    /// A place in the text, and the line that it is on.
+    /// A position in the text, and its line.
     line: (usize, u32),
 }
 
@@ -141,7 +141,7 @@ impl Cut<'_> {
         self.passages.push(Passage { heading, line, text: text.to_owned() });
     }
 
-    /// The line of a place. Places come nearly in order, so that the text is read about once.
+    /// The line of a position. Positions mostly ascend, so the text is scanned about once.
     fn line_of(&mut self, place: usize) -> u32 {
         let (from, line) = if place >= self.line.0 { self.line } else { (0, 1) };
         let breaks = self.text.as_bytes()[from..place].iter().filter(|byte| **byte == b'\n').count();
@@ -150,7 +150,8 @@ impl Cut<'_> {
     }
 }
 
-/// The pieces of a paragraph that is too long: as many sentences as fit, the last one again at the next one's head.
+/// Splits a paragraph that is too long into pieces of whole sentences. Each piece starts with the last sentence of the
+/// piece before.
 fn pieces(text: &str) -> Vec<Range<usize>> {
     let parts: Vec<Range<usize>> = sentences(text).into_iter().flat_map(|sentence| bounded(text, sentence)).collect();
     let mut pieces: Vec<Range<usize>> = Vec::new();
@@ -171,7 +172,7 @@ fn pieces(text: &str) -> Vec<Range<usize>> {
     pieces
 }
 
-/// A sentence in pieces of the legal length, where it has no end before that.
+/// Splits a sentence that is longer than a passage.
 fn bounded(text: &str, sentence: Range<usize>) -> Vec<Range<usize>> {
     let (mut pieces, mut begin) = (Vec::new(), sentence.start);
     for (count, (at, _)) in text[sentence.clone()].char_indices().enumerate() {
@@ -184,7 +185,7 @@ fn bounded(text: &str, sentence: Range<usize>) -> Vec<Range<usize>> {
     pieces
 }
 
-/// The sentences of a text; a line's end ends one, too. Together they are the whole text.
+/// The ranges of the sentences in a text. A line break ends a sentence, too. The ranges cover the whole text.
 pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let (mut found, mut begin) = (Vec::new(), 0);
     let mut characters = text.char_indices().peekable();
@@ -199,7 +200,7 @@ pub fn sentences(text: &str) -> Vec<Range<usize>> {
             continue;
         }
         let mut end = at + c.len_utf8();
-        // What closes a quotation belongs to its sentence.
+        // Closing quotation marks belong to the sentence.
         while let Some((at, c)) = characters.next_if(|(_, c)| matches!(c, '”' | '’' | '」' | '』' | '）' | '"' | ')'))
         {
             end = at + c.len_utf8();
@@ -264,7 +265,7 @@ mod tests {
             }
         }
         assert!((0..100).all(|n| found.iter().any(|passage| passage.text.contains(&sentence(n)))));
-        // Without any end of a sentence it is cut where it must be.
+        // A text without sentence ends is split at the limit.
         let found = split("a.txt", &"字".repeat(2 * MAX_CHARS + 1));
         assert_eq!(found.iter().map(|passage| passage.text.chars().count()).collect::<Vec<_>>(), [800, 800, 1]);
     }

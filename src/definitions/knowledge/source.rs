@@ -1,4 +1,4 @@
-//! A source: one file, or one text that was added, as the store keeps it.
+//! Sources: a file or an added text, split into passages, as the store keeps it.
 
 use super::passages::split;
 use serde::{Deserialize, Serialize};
@@ -8,48 +8,48 @@ use types::canonical;
 use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
-/// The most bytes of one source's text.
+/// The largest size of a source's text in bytes.
 pub const MAX_TEXT: usize = 1024 * 1024;
-/// The most passages of one source, which MongoDB keeps in one document.
+/// The largest number of passages of a source. MongoDB keeps all of them in one document.
 pub const MAX_PASSAGES: usize = 10_000;
-/// The most bytes of a source's name.
+/// The largest size of a source's name in bytes.
 pub const MAX_NAME: usize = 512;
 
-/// Why a text cannot be a source.
+/// Why a text is not a valid source.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceError {
-    /// The name cannot be one.
+    /// The name is illegal.
     #[error("the name of a source has 1 to {MAX_NAME} bytes and no control characters")]
     Name,
-    /// There is nothing in it.
+    /// The text has no passage.
     #[error("it has no text")]
     Empty,
-    /// Larger than a source may be.
+    /// The text is above the size limit.
     #[error("it has {0} bytes; a source has at most {MAX_TEXT}: split it into several files")]
     TooLarge(u64),
-    /// More than a source may have.
+    /// The text has too many passages.
     #[error("it makes {0} passages; a source has at most {MAX_PASSAGES}: split it into several files")]
     TooMany(usize),
-    /// Neither Markdown nor text.
-    #[error("it is neither Markdown nor text: its name has to end in .md, .markdown or .txt")]
+    /// The file is neither Markdown nor plain text.
+    #[error("it is neither Markdown nor text: its name must end in .md, .markdown or .txt")]
     Kind,
-    /// Not UTF-8.
+    /// The text is not UTF-8. The number is the offset of the first illegal byte.
     #[error("it is not UTF-8 (byte {0}); save it as UTF-8")]
     Encoding(usize),
-    /// It cannot be read.
+    /// The file could not be read.
     #[error("cannot read it: {0}")]
     Read(String),
 }
 
-/// A part of a source that is found as one.
+/// A passage: the part of a source that a search returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Passage {
-    /// The headings above it, outermost first, with ` > ` between them.
+    /// The headings above the passage, outermost first, separated by ` > `.
     #[serde(default)]
     pub heading: String,
-    /// The line that it begins on, from 1.
+    /// The first line of the passage, from 1.
     pub line: u32,
-    /// Its text as written.
+    /// The text of the passage, as written.
     pub text: String,
 }
 
@@ -57,15 +57,15 @@ pub struct Passage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The agent's file names it; it goes when the file does so no more.
+    /// The agent's file names it. Applying the agent removes it once the file no longer names it.
     AgentFile,
-    /// Somebody added it; it stays until somebody removes it.
+    /// An operator or a program added it. It stays until it is removed explicitly.
     #[default]
     Added,
 }
 
 impl Origin {
-    /// The name used on every wire.
+    /// The name in JSON and in the store.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AgentFile => "agent_file",
@@ -77,33 +77,33 @@ impl Origin {
 /// A source without its passages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceEntry {
-    /// The agent that answers from it.
+    /// The agent that answers from the source.
     pub agent_id: String,
-    /// Its name: the file's path, relative to the agent's file.
+    /// Name of the source: the file's path relative to the agent's file.
     pub source: String,
-    /// How it came here.
+    /// How the source came into the store.
     pub origin: Origin,
-    /// md5 of its passages.
+    /// md5 of the passages.
     pub hash: String,
-    /// How many passages it has.
+    /// Number of passages.
     pub passage_count: u32,
-    /// Bytes of their texts.
+    /// Total size of the passages in bytes.
     pub bytes: u64,
-    /// When it was stored.
+    /// When the source was stored.
     pub updated_at: Timestamp,
 }
 
 /// A source with its passages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What it is.
+    /// Name, hash and size of the source.
     pub entry: SourceEntry,
-    /// Its text, in order.
+    /// The passages, in the order of the text.
     pub passages: Vec<Passage>,
 }
 
 impl Source {
-    /// Cuts a text into passages. The end of `name` says whether it is Markdown.
+    /// Splits a text into passages. The extension of `name` decides whether the text is Markdown.
     pub fn new(
         agent_id: &str,
         (name, text): (&str, &str),
@@ -124,7 +124,7 @@ impl Source {
             agent_id: agent_id.to_owned(),
             source: name.to_owned(),
             origin,
-            // Of the passages and not of the text: another way of cutting it makes another source.
+            // The hash covers the passages, not the text, so that another way of splitting counts as a change.
             hash: canonical::hash(&json!(passages)),
             passage_count: u32::try_from(passages.len()).unwrap_or(u32::MAX),
             bytes: passages.iter().map(|passage| passage.text.len() as u64).sum(),
@@ -134,7 +134,7 @@ impl Source {
     }
 }
 
-/// Refuses what cannot be the name of a source.
+/// Checks that `name` is a legal name of a source.
 pub fn check_name(name: &str) -> Result<(), SourceError> {
     let legal = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control) && !name.trim().is_empty();
     if legal { Ok(()) } else { Err(SourceError::Name) }

@@ -1,8 +1,8 @@
-//! Workflows in code (O-29). What is built is the document that a file would have, so its hash, its events and its output are
-//! those of the same workflow in YAML.
+//! Builds workflows in code. A builder makes the document that a workflow file would have, so hash, events and output
+//! equal those of the same workflow in YAML. Programs find the builders in `turnwheel::workflow`.
 //!
 //! ```
-//! use turnwheel::workflow::orchestration::builder::{Loop, Pipeline, Stage};
+//! use turnwheel_definitions::workflow::builder::{Loop, Pipeline, Stage};
 //!
 //! let research = Loop::new("research_loop")
 //!     .max_iterations(3)
@@ -16,7 +16,7 @@
 //!     .stage(Stage::new("summary", "summary_agent").input("{findings}").condition("{findings}"))
 //!     .build()?;
 //! assert_eq!(workflow.id(), "research");
-//! # Ok::<(), turnwheel::workflow::orchestration::WorkflowError>(())
+//! # Ok::<(), turnwheel_definitions::workflow::read::WorkflowError>(())
 //! ```
 
 use super::definition::{LimitsConfig, WorkflowRecord};
@@ -28,7 +28,7 @@ use std::time::Duration;
 use types::duration;
 use types::model_names::ModelNames;
 
-/// What a stage runs: the id of a task agent, workflow or flow, or a workflow in its place.
+/// The runnable of a stage: the id of a task agent, workflow or flow, or an inline workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Runnable(Value);
 
@@ -44,39 +44,40 @@ impl From<String> for Runnable {
     }
 }
 
-/// One part of a workflow.
+/// A stage of a workflow.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Stage(Map<String, Value>);
 
 impl Stage {
-    /// A stage that runs `runnable`, with the workflow's input as its own.
+    /// A stage that runs `runnable` with the workflow's input.
     pub fn new(id: impl Into<String>, runnable: impl Into<Runnable>) -> Self {
         let fields = [("id", id.into().into()), ("runnable", runnable.into().0)];
         Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// The template of its input. A name that leads nowhere stays visible in it: `[未找到: NAME]`.
+    /// Sets the template of the stage's input. An unknown name appears in the input as `[未找到: NAME]`.
     pub fn input(self, template: impl Into<String>) -> Self {
         self.with("input", template.into())
     }
 
-    /// When it runs; else it is skipped, and its output is empty.
+    /// Sets the condition under which the stage runs. Otherwise it is skipped, and its output is empty.
     pub fn condition(self, condition: impl Into<String>) -> Self {
         self.with("condition", condition.into())
     }
 
-    /// How often it is tried, and how long after the first failure; twice as long after each further one.
+    /// Sets the number of attempts, and the delay before the second one. The delay doubles for each further attempt.
     pub fn retry(self, max_attempts: u32, backoff: Duration) -> Self {
         self.with("retry", json!({ "max_attempts": max_attempts, "backoff": duration::format(backoff) }))
     }
 
-    /// The model that its task agent asks, in place of its own; of several the next where the one before does not answer.
+    /// Sets the model that the stage's task agent uses instead of its own. In a list, the next model is called if the
+    /// one before fails.
     pub fn model(self, names: impl Into<ModelNames>) -> Self {
         self.with("model", json!(names.into()))
     }
 
-    /// The most time of one attempt.
+    /// Sets the timeout of one attempt.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with("timeout", duration::format(timeout))
     }
@@ -96,22 +97,22 @@ macro_rules! workflows {
             pub struct $name(Map<String, Value>);
 
             impl $name {
-                /// A workflow of that id, without stages.
+                /// A workflow with this id and without stages.
                 pub fn new(id: impl Into<String>) -> Self {
                     Self(Map::from_iter([("type".to_owned(), $kind.into()), ("id".to_owned(), id.into().into())]))
                 }
 
-                /// What it is for.
+                /// Sets the description for listings.
                 pub fn description(self, description: impl Into<String>) -> Self {
                     self.with("description", description.into())
                 }
 
-                /// What its runs may take; within another workflow it has no effect.
+                /// Sets the limits of a run. They have no effect in an inline workflow.
                 pub fn limits(self, limits: LimitsConfig) -> Self {
                     self.with("limits", structure::limits(&limits))
                 }
 
-                /// The workflow; an error when it cannot work.
+                /// Builds the workflow. Fails if it cannot work.
                 pub fn build(self) -> Result<WorkflowRecord, WorkflowError> {
                     WorkflowRecord::from_document(Value::Object(self.0), clock::now())
                 }
@@ -132,15 +133,15 @@ macro_rules! workflows {
 }
 
 workflows! {
-    /// One stage after the other.
+    /// A pipeline: runs its stages one after the other.
     Pipeline = "pipeline";
-    /// The stages again and again while the condition holds.
+    /// A loop: repeats its stages while the condition holds.
     Loop = "loop";
-    /// All branches at once.
+    /// A parallel workflow: runs all branches concurrently.
     Parallel = "parallel";
-    /// The first route whose condition holds.
+    /// A conditional workflow: runs the first route whose condition holds.
     Conditional = "conditional";
-    /// A plan that a model makes, and what comes of it. It needs its four roles, and an agent.
+    /// A dynamic workflow: runs a plan that a model makes. It needs its four roles and at least one agent.
     Dynamic = "dynamic";
 }
 
@@ -151,12 +152,12 @@ impl Pipeline {
         self
     }
 
-    /// The template that makes its output; without one the output is that of the last stage.
+    /// Sets the template of the output. Without one, the output is that of the last stage.
     pub fn output(self, template: impl Into<String>) -> Self {
         self.with("output", template.into())
     }
 
-    /// Outputs of the enclosing workflow that its stages see.
+    /// Sets the outputs of the enclosing workflow that the stages see.
     pub fn inherit(self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.with("inherit_keys", keys.into_iter().map(Into::into).collect::<Vec<String>>())
     }
@@ -169,23 +170,23 @@ impl Loop {
         self
     }
 
-    /// Asked after each iteration: whether there is another.
+    /// Sets the condition that is checked after each iteration: if it holds, another iteration follows.
     pub fn condition(self, condition: impl Into<String>) -> Self {
         self.with("condition", condition.into())
     }
 
-    /// At least 1; 10 unless given.
+    /// Sets the largest number of iterations, at least 1; 10 unless given.
     pub fn max_iterations(self, most: u32) -> Self {
         self.with("max_iterations", most)
     }
 
-    /// The template that makes its output from the outputs of the last iteration; without one the output is that of the last
-    /// stage.
+    /// Sets the template that makes the output from the outputs of the last iteration. Without one, the output is that
+    /// of the last stage.
     pub fn output(self, template: impl Into<String>) -> Self {
         self.with("output", template.into())
     }
 
-    /// Outputs of the enclosing workflow that its stages see.
+    /// Sets the outputs of the enclosing workflow that the stages see.
     pub fn inherit(self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.with("inherit_keys", keys.into_iter().map(Into::into).collect::<Vec<String>>())
     }
@@ -198,43 +199,44 @@ impl Parallel {
         self
     }
 
-    /// Makes its output of those of the branches.
+    /// Sets the template that makes the output from the outputs of the branches.
     pub fn merge_template(self, template: impl Into<String>) -> Self {
         self.with("merge_template", template.into())
     }
 
-    /// How many branches run at once.
+    /// Sets how many branches run concurrently.
     pub fn max_concurrency(self, most: u32) -> Self {
         self.with("max_concurrency", most)
     }
 }
 
 impl Conditional {
-    /// Adds a route: `stage` runs when `condition` holds, and none before it did.
+    /// Adds a route. Its stage runs if its condition holds and no condition of an earlier route does.
     pub fn route(mut self, condition: impl Into<String>, stage: Stage) -> Self {
         let route = Stage(Map::new()).with("condition", condition.into()).with("stage", stage.0);
         push(&mut self.0, "routes", route.0.into());
         self
     }
 
-    /// What runs when no route fits.
+    /// Sets the stage that runs if no route's condition holds.
     pub fn default(self, stage: Stage) -> Self {
         self.with("default", stage.0)
     }
 }
 
-/// Who plays a part in a [`Dynamic`] workflow.
+/// The task agent in a role of a [`Dynamic`] workflow.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Role(Map<String, Value>);
 
 impl Role {
-    /// A task agent, which asks its own model.
+    /// A task agent with its own model.
     pub fn new(agent: impl Into<String>) -> Self {
         Self(Map::from_iter([("agent".to_owned(), agent.into().into())]))
     }
 
-    /// The model that it asks in place of its own; of several the next where the one before does not answer.
+    /// Sets the model that the agent uses instead of its own. In a list, the next model is called if the one before
+    /// fails.
     pub fn model(mut self, names: impl Into<ModelNames>) -> Self {
         self.0.insert("model".into(), json!(names.into()));
         self
@@ -247,68 +249,68 @@ impl From<&str> for Role {
     }
 }
 
-/// What the steps of a plan may name.
+/// An agent that the steps of a plan may name.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct SubAgent(Map<String, Value>);
 
 impl SubAgent {
-    /// What runs under `name`, and what it can find out.
+    /// An agent with this name. The description explains to the planner what it can find out.
     pub fn new(name: impl Into<String>, runnable: impl Into<Runnable>, description: impl Into<String>) -> Self {
         let fields =
             [("name", name.into().into()), ("runnable", runnable.into().0), ("description", description.into().into())];
         Self(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// As [`Stage::retry`].
+    /// Sets attempts and delay, see [`Stage::retry`].
     pub fn retry(self, max_attempts: u32, backoff: Duration) -> Self {
         Self(Stage(self.0).retry(max_attempts, backoff).0)
     }
 
-    /// As [`Stage::timeout`].
+    /// Sets the timeout of one attempt, see [`Stage::timeout`].
     pub fn timeout(self, timeout: Duration) -> Self {
         Self(Stage(self.0).timeout(timeout).0)
     }
 
-    /// As [`Stage::model`].
+    /// Sets the model, see [`Stage::model`].
     pub fn model(self, names: impl Into<ModelNames>) -> Self {
         Self(Stage(self.0).model(names).0)
     }
 }
 
 impl Dynamic {
-    /// Who makes the plan, asks back or rejects.
+    /// Sets the agent that makes the plan, asks the user back or rejects the question.
     pub fn plan(self, role: impl Into<Role>) -> Self {
         self.with("plan", role.into().0)
     }
 
-    /// Who decides what becomes of a review that misses something.
+    /// Sets the agent that decides how to continue after an incomplete review.
     pub fn replan(self, role: impl Into<Role>) -> Self {
         self.with("replan", role.into().0)
     }
 
-    /// Who judges whether the results answer the question.
+    /// Sets the agent that judges whether the results answer the question.
     pub fn review(self, role: impl Into<Role>) -> Self {
         self.with("review", role.into().0)
     }
 
-    /// Who writes the answer.
+    /// Sets the agent that writes the answer.
     pub fn summary(self, role: impl Into<Role>) -> Self {
         self.with("summary", role.into().0)
     }
 
-    /// Adds what the steps of a plan may name.
+    /// Adds an agent that the steps of a plan may name.
     pub fn agent(mut self, agent: SubAgent) -> Self {
         push(&mut self.0, "agents", agent.0.into());
         self
     }
 
-    /// The most activations of nodes; 10 unless given.
+    /// Sets the largest number of node activations; 10 unless given.
     pub fn max_iterations(self, most: u32) -> Self {
         self.with("max_iterations", most)
     }
 
-    /// How many steps of a plan run at once.
+    /// Sets how many steps of a plan run concurrently.
     pub fn max_concurrency(self, most: u32) -> Self {
         self.with("max_concurrency", most)
     }
@@ -376,7 +378,7 @@ stages:
     #[test]
     fn what_cannot_work_is_an_error_and_a_name_that_leads_nowhere_is_not() {
         let error = Pipeline::new("w").build().unwrap_err().to_string();
-        assert_eq!(error, "stages: is missing; it takes at least a stage");
+        assert_eq!(error, "stages: is missing; it needs at least one stage");
         assert!(Pipeline::new("w").stage(Stage::new("a", "x").input("{never}")).build().is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! Checks a workflow beyond its structure: every template and condition names what it can see (OP-O4, OP-O12, OP-O22), and
-//! every stage what can run (OP-O19).
+//! Checks a workflow beyond its structure: every name in a template or condition must be visible there, and every
+//! runnable must exist.
 
 use super::condition::Condition;
 use super::definition::{Shape, Stage, Target, Workflow};
@@ -13,7 +13,7 @@ use crate::document::finding::quoted;
 use base::config::nearest::question;
 use std::collections::BTreeMap;
 
-/// What is wrong with `workflow`, where there is what `known` has.
+/// Checks `workflow` against the runnables in `known`.
 pub fn check(workflow: &Workflow, known: &KnownRunnables) -> Report {
     let mut check = Check { known, report: Report::default() };
     check.workflow(workflow, "", None);
@@ -27,7 +27,7 @@ struct Check<'k> {
 }
 
 impl<'k> Check<'k> {
-    /// `around` is what the stage sees that runs `workflow`; nothing is around the outermost.
+    /// Checks a workflow. `around` has the names that the enclosing stage sees; `None` for the outermost workflow.
     fn workflow(&mut self, workflow: &'k Workflow, path: &str, around: Option<&Names<'k>>) {
         match &workflow.shape {
             Shape::Pipeline { stages, inherit_keys, .. } | Shape::Loop { stages, inherit_keys, .. } => {
@@ -59,7 +59,7 @@ impl<'k> Check<'k> {
                     self.stage(stage, &join(path, &at), &names, Place::Route { stages: &stages });
                 }
             }
-            // What a step runs sees its question alone.
+            // The runnable of a step sees only the step's question.
             Shape::Dynamic(_) => {
                 for (at, agent) in paths(&workflow.shape) {
                     if let Target::Inline(within) = &agent.runnable {
@@ -70,7 +70,8 @@ impl<'k> Check<'k> {
         }
     }
 
-    /// What the stages of a pipeline or loop see before the first has run.
+    /// The names that the stages of a pipeline or loop see before the first stage has run. Reports illegal
+    /// `inherit_keys`.
     fn inherited(
         &mut self,
         workflow: &'k Workflow,
@@ -81,16 +82,16 @@ impl<'k> Check<'k> {
         for (at, key) in keys.iter().enumerate() {
             let path = join(path, &format!("inherit_keys[{at}]"));
             if RESERVED.contains(&key.as_str()) {
-                let hint = "the stage that runs it can hand it on in its `input`";
+                let hint = "the stage that runs it can pass it in its `input`";
                 self.report.error(path, format!("every workflow has a `{key}` of its own"), hint);
             } else if let Some(around) = around.filter(|around| !around.outputs.contains(key.as_str())) {
                 let names = || around.outputs.iter().map(String::as_str);
                 let problem =
-                    format!("the workflow around has no `{key}` by then; it has {}", quoted(names().take(10)));
+                    format!("the enclosing workflow has no `{key}` at this point; it has {}", quoted(names().take(10)));
                 self.report.error(path, problem, question(key, names()));
             } else if around.is_none() {
-                let problem = format!("there is no workflow around this one, so `{key}` is always empty");
-                self.report.warn(path, problem, "a workflow that is named by its id sees only its input; take it out");
+                let problem = format!("no workflow encloses this one, so `{key}` is always empty");
+                self.report.warn(path, problem, "a workflow that is named by its id sees only its input; remove it");
             }
         }
         let outer = around.map(|around| around.outputs.union(&around.outer).cloned().collect()).unwrap_or_default();
@@ -122,7 +123,7 @@ impl<'k> Check<'k> {
         }
     }
 
-    /// The template of a pipeline's or loop's output sees all its stages.
+    /// Checks the output template of a pipeline or loop. It sees all stages.
     fn output(&mut self, template: &InputMapping, path: &str, names: &Names<'_>) {
         self.template(template, path, names, Place::Whole);
         if template.variables().next().is_none() {
@@ -131,30 +132,30 @@ impl<'k> Check<'k> {
                 true => format!("write `{{{text}}}`"),
                 false => "a stage's output is written in braces: `{stage}`".to_owned(),
             };
-            self.report.warn(path, "names no stage, so it is the same text after every run", hint);
+            self.report.warn(path, "names no stage, so every run has the same output", hint);
         }
     }
 
-    /// What a stage of a pipeline or loop leaves: after a parallel, also the outputs of its branches (OP-O16).
+    /// The outputs of a stage in a pipeline or loop; for a parallel workflow also the outputs of its branches.
     fn left(&self, by: usize, stage: &'k Stage) -> Vec<Left> {
         let ids = stage.output_ids(&|id| self.known.workflow(id).cloned());
         let left = ids.into_iter().enumerate();
         left.map(|(at, id)| Left { by, is_branch: at > 0 && !id.contains('.'), id }).collect()
     }
 
-    /// Each name stands for one output. Two stages of one id are found when the file is read.
+    /// Reports names that stand for two outputs. The reader reports two stages with the same id.
     fn collisions(&mut self, left: &[Left], path: &str, names: &Names<'k>) {
         let mut first: BTreeMap<&str, &Left> = BTreeMap::new();
-        // What a stage within leaves goes by a path that begins with a name of its own.
+        // Outputs of inner stages have a path that begins with the stage's own name, so they cannot collide.
         for one in left.iter().filter(|one| !one.id.contains('.')) {
             let other = match first.get(one.id.as_str()) {
                 _ if names.outputs.contains(&one.id) => Some("one of `inherit_keys`".to_owned()),
-                Some(other) if one.is_branch || other.is_branch => Some(format!("left by `stages[{}]`", other.by)),
+                Some(other) if one.is_branch || other.is_branch => Some(format!("an output of `stages[{}]`", other.by)),
                 _ => None,
             };
             if let Some(other) = other {
                 let (what, field) = if one.is_branch { ("branch", "runnable") } else { ("stage", "id") };
-                let problem = format!("the {what} `{}` has the name of an output that is {other}", one.id);
+                let problem = format!("the {what} `{}` has the same name as {other}", one.id);
                 let hint =
                     "give one of them another id: once a parallel has ended, its branches' outputs go by their ids";
                 self.report.error(join(path, &format!("stages[{}].{field}", one.by)), problem, hint);
@@ -177,7 +178,7 @@ impl<'k> Check<'k> {
         self.variables(&template.get_dependencies(), path, names, place);
         for (whole, name) in template.nearly() {
             if sees(names, place, name).is_ok() {
-                let problem = format!("`{whole}` is text, and nothing is put in");
+                let problem = format!("`{whole}` is plain text, not a variable");
                 self.report.warn(path, problem, format!("write `{{{name}}}`"));
             }
         }

@@ -1,26 +1,26 @@
 //! Conditions: `{stage}`, `not {stage}`, `{x} == 'value'`, `{score} > 0.8`, `{x} contains 'keyword'`, `true`, `false`.
 //!
-//! A condition is read before anything is put in, so no output can change what it asks (OP-O6). What it cannot say is an
-//! error (OP-O7): taken for text, it would always hold.
+//! A condition is parsed before values are inserted, so no output can change its structure. An unsupported form is an
+//! error: as plain text it would always hold.
 
 use super::scope::{Found, Scope};
 use super::template::{InputMapping, escaped, variable};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a text is no condition.
+/// Why a text is not a valid condition.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the condition `{condition}` {problem}; {remedy}")]
 pub struct ConditionError {
     /// The text.
     pub condition: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
-    /// What to do.
+    /// How to correct it.
     pub remedy: String,
 }
 
-/// When a stage runs, a route is taken or a loop goes on (O-13, O-14).
+/// A condition: it decides whether a stage runs, a route is taken or a loop continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     text: Arc<str>,
@@ -38,11 +38,11 @@ enum Test {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Operand {
     text: InputMapping,
-    /// Whether it was between quotes, which are gone by now.
+    /// True if the text was quoted. The quotes are removed.
     quoted: bool,
 }
 
-/// What a condition compares with.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Equals,
@@ -55,7 +55,7 @@ impl Operator {
 }
 
 impl Condition {
-    /// Reads a condition. The error names it, and says how to write what may be meant.
+    /// Parses a condition. The error has the problem and a correct form.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
         let (negated, test) = read(text).map_err(|fault| ConditionError {
             condition: text.trim().to_owned(),
@@ -65,7 +65,7 @@ impl Condition {
         Ok(Self { text: text.into(), negated, test })
     }
 
-    /// `true`.
+    /// The condition `true`.
     pub fn always() -> Self {
         let text = "true";
         Self { text: text.into(), negated: false, test: Test::Holds(Operand::of(text)) }
@@ -76,7 +76,7 @@ impl Condition {
         &self.text
     }
 
-    /// Whether it holds. What is missing or was skipped is empty.
+    /// Evaluates the condition. A missing or skipped output counts as empty text.
     pub fn holds(&self, scope: &Scope) -> bool {
         let holds = match &self.test {
             Test::Holds(operand) => is_true(&operand.value(scope)),
@@ -97,7 +97,7 @@ impl Condition {
         holds != self.negated
     }
 
-    /// The variables that it names, each once, in the order of the text.
+    /// The variables that the condition names, each once, in the order of the text.
     pub fn get_dependencies(&self) -> Vec<String> {
         self.operands().into_iter().fold(Vec::new(), |mut names, operand| {
             for path in operand.text.variables() {
@@ -109,13 +109,13 @@ impl Condition {
         })
     }
 
-    /// What it comes to however a run goes, if it names no variable.
+    /// The result of a condition without variables; `None` if it has variables.
     pub fn constant(&self) -> Option<bool> {
         let nothing = Scope::root("", None);
         self.operands().into_iter().all(Operand::is_constant).then(|| self.holds(&nothing))
     }
 
-    /// A text compared by `>` that is no number: it never holds.
+    /// A literal operand of `>` that is not a number. Such a condition never holds.
     pub fn no_number(&self) -> Option<&str> {
         let Test::Compares(left, Operator::Greater, right) = &self.test else { return None };
         let written = [left, right].into_iter().filter(|operand| operand.is_constant());
@@ -149,7 +149,7 @@ impl Operand {
 
 const QUOTES: [char; 2] = ['\'', '"'];
 
-/// Models like to put their one word between quotes.
+/// Trims white space and quotes, because models often quote their one-word answers.
 fn plain(text: &str) -> &str {
     text.trim().trim_matches(QUOTES).trim()
 }
@@ -163,7 +163,7 @@ fn is_true(text: &str) -> bool {
     !text.is_empty() && !text.eq_ignore_ascii_case("false")
 }
 
-/// What is wrong, and what to do unless it is to take another form.
+/// The problem of a condition. Without a remedy, the list of forms is the remedy.
 pub struct Fault {
     problem: String,
     remedy: Option<&'static str>,
@@ -188,7 +188,7 @@ fn read(text: &str) -> Result<(bool, Test), Fault> {
     }
     let (left, after) = operand(rest)?;
     let Some((sign, operator, after)) = operator(after) else {
-        // An empty condition is an empty text.
+        // An empty condition is an empty text, which does not hold.
         let operand = left.unwrap_or_else(|| Operand::of(""));
         return if after.is_empty() { Ok((negated, Test::Holds(operand))) } else { Err(unknown_operator(after)) };
     };
@@ -202,7 +202,7 @@ fn read(text: &str) -> Result<(bool, Test), Fault> {
     }
 }
 
-/// What follows the word that `text` begins with, in any case.
+/// The rest of `text` after `word`, if it begins with this word in any case.
 fn word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let found = text.get(..word.len()).filter(|found| found.eq_ignore_ascii_case(word))?;
     let rest = &text[found.len()..];
@@ -217,15 +217,15 @@ fn operator_of(text: &str) -> Option<(&'static str, Operator)> {
     })
 }
 
-/// The operator that `text` begins with, and what follows.
+/// The operator at the beginning of `text`, and the rest.
 fn operator(text: &str) -> Option<(&'static str, Operator, &str)> {
     let (sign, operator) = operator_of(text)?;
     let rest = &text[sign.len()..];
-    // `>=` and `===` are others.
+    // `>=` and `===` are different operators, which conditions do not have.
     (!rest.starts_with(['=', '>', '<'])).then_some((sign, operator, rest))
 }
 
-/// The operand that `text` begins with, if any, and what follows.
+/// The operand at the beginning of `text`, if there is one, and the rest.
 fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
     if let Some(quote) = QUOTES.into_iter().find(|quote| text.starts_with(*quote)) {
         let inner = &text[1..];
@@ -233,7 +233,7 @@ fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
         let after = &inner[end + 1..];
         if !after.is_empty() && !after.starts_with(|c: char| c.is_whitespace() || is_sign(c)) {
             let remedy = "a text that has quotes in it goes between quotes of the other kind";
-            return Err(fault("goes on right after a quote", Some(remedy)));
+            return Err(fault("has text right after a quote", Some(remedy)));
         }
         let text = InputMapping::parse(&inner[..end]);
         return Ok((Some(Operand { text, quoted: true }), after.trim_start()));
@@ -242,7 +242,7 @@ fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
     Ok(((!found.is_empty()).then(|| Operand::of(found)), after.trim_start()))
 }
 
-/// Where an operand without quotes ends: words, or variables and what is joined to them.
+/// The length of an operand without quotes: a sequence of words, or variables and adjoining text.
 fn bare(text: &str) -> Result<usize, Fault> {
     if begins_operator(text) {
         return Ok(0);
@@ -273,13 +273,13 @@ fn bare(text: &str) -> Result<usize, Fault> {
     Ok(at)
 }
 
-/// True for signs that stand for something in other languages, and in ours only between quotes.
+/// True for characters that are operators in other languages. In a condition they may appear in quotes only.
 fn is_sign(c: char) -> bool {
     matches!(c, '=' | '>' | '<' | '!' | '&' | '|' | '(' | ')' | '＝' | '＞' | '＜' | '！' | '＆' | '｜' | '（' | '）')
         || matches!(c, '“' | '”' | '‘' | '’' | '｛' | '｝' | '≥' | '≤' | '≠')
 }
 
-/// True for what can only be an operator, ours or one that others have.
+/// True if `text` begins with an operator, one of conditions or one of other languages.
 fn begins_operator(text: &str) -> bool {
     const WORDS: [&str; 4] = ["and", "or", "not", "contains"];
     text.starts_with(is_sign) || WORDS.iter().any(|known| word(text, known).is_some())
@@ -289,7 +289,7 @@ fn brace(text: &str) -> Fault {
     let end = text.find('}').map_or(text.len(), |end| end + 1);
     let found: String = text[..end].chars().take(40).collect();
     let remedy = "a variable is written `{stage}`, without spaces; put a text with braces between quotes";
-    fault(format!("has `{found}` in it, which is no variable"), Some(remedy))
+    fault(format!("has `{found}` in it, which is not a variable"), Some(remedy))
 }
 
 fn unknown_operator(text: &str) -> Fault {
@@ -308,7 +308,7 @@ fn unknown_operator(text: &str) -> Fault {
             return fault(format!("has `{found}` where it has no meaning"), None);
         }
         "&&" | "&" | "and" | "AND" | "＆＆" | "且" | "并且" | "||" | "|" | "or" | "OR" | "｜｜" | "或" | "或者" => {
-            "a condition asks one thing; let a stage decide, or use two routes or stages"
+            "a condition tests one thing; let a stage decide, or use two routes or stages"
         }
         "!=" | "<>" | "！=" | "！＝" | "≠" => "write `not {x} == 'value'`",
         ">=" | "=>" | "≥" | "＞=" | "＞＝" => "write `not {y} > {x}` for `{x} >= {y}`",
@@ -321,7 +321,7 @@ fn unknown_operator(text: &str) -> Fault {
         "包含" | "includes" | "has" | "in" => "write `{x} contains 'word'`",
         _ => FORMS,
     };
-    fault(format!("has the operator `{found}`, which there is not"), Some(remedy))
+    fault(format!("has the unknown operator `{found}`"), Some(remedy))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a workflow is made of, after reading: its templates and conditions are parsed.
+//! The definition of a workflow: the parsed file, with parsed templates and conditions.
 
 use super::condition::Condition;
 use super::template::InputMapping;
@@ -10,66 +10,66 @@ use types::model_names::ModelNames;
 use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
-/// A workflow, or one within another (O-05).
+/// A workflow, outermost or inline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
-    /// Its id.
+    /// Id of the workflow.
     pub id: String,
-    /// For listings.
+    /// Description for listings.
     pub description: String,
-    /// What it does with its stages.
+    /// The type of the workflow, with its stages.
     pub shape: Shape,
-    /// What its runs may take; those of the outermost workflow count.
+    /// Limits of a run. Only those of the outermost workflow count.
     pub limits: LimitsConfig,
 }
 
-/// The five types.
+/// The five types of workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// One stage after the other (O-18).
+    /// Runs its stages one after the other.
     Pipeline {
-        /// In order.
+        /// The stages, in order.
         stages: Vec<Stage>,
-        /// Makes its output of those of its stages; without one it is that of the last stage.
+        /// Template of the output; without one, the output is that of the last stage.
         output: Option<InputMapping>,
-        /// Outputs of the enclosing workflow that its stages see.
+        /// Outputs of the enclosing workflow that the stages see.
         inherit_keys: Vec<String>,
     },
-    /// The stages again and again while the condition holds (O-19).
+    /// Repeats its stages while the condition holds.
     Loop {
-        /// In order.
+        /// The stages, in order.
         stages: Vec<Stage>,
-        /// Asked after each iteration.
+        /// Checked after each iteration. If it holds, another iteration follows.
         condition: Condition,
-        /// At least 1.
+        /// The largest number of iterations, at least 1.
         max_iterations: u32,
-        /// Makes its output of those of the last iteration; without one it is that of the last stage.
+        /// Template of the output, filled from the last iteration; without one, the output is that of the last stage.
         output: Option<InputMapping>,
-        /// Outputs of the enclosing workflow that its stages see.
+        /// Outputs of the enclosing workflow that the stages see.
         inherit_keys: Vec<String>,
     },
-    /// All branches at once (O-21).
+    /// Runs all branches concurrently.
     Parallel {
-        /// In the order of the merged text.
+        /// The branches, in the order of the merged output.
         branches: Vec<Stage>,
-        /// Makes the output of those of the branches.
+        /// Template of the output, filled from the outputs of the branches.
         merge_template: Option<InputMapping>,
-        /// How many branches run at once; the setting's number unless given.
+        /// How many branches run concurrently; the setting `workflow.max_parallel` unless given.
         max_concurrency: Option<usize>,
     },
-    /// The first route whose condition holds (O-23).
+    /// Runs the first route whose condition holds.
     Conditional {
-        /// In order.
+        /// The routes, in order.
         routes: Vec<Route>,
-        /// When no route fits.
+        /// The stage that runs if no condition holds.
         default: Option<Box<Stage>>,
     },
-    /// A plan that a model makes, and what comes of it (group D).
+    /// Runs a plan that a model makes.
     Dynamic(Box<Dynamic>),
 }
 
 impl Shape {
-    /// The name used in files.
+    /// The name of the type in files.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pipeline { .. } => "pipeline",
@@ -80,7 +80,7 @@ impl Shape {
         }
     }
 
-    /// The template of a pipeline's or loop's output, if it has one.
+    /// The output template of a pipeline or loop.
     pub fn output(&self) -> Option<&InputMapping> {
         match self {
             Self::Pipeline { output, .. } | Self::Loop { output, .. } => output.as_ref(),
@@ -88,7 +88,8 @@ impl Shape {
         }
     }
 
-    /// Every stage, branch or route's stage, in the order of the file; of a dynamic workflow what its plans may name.
+    /// All stages, branches and stages of routes, in the order of the file; for a dynamic workflow the agents of its
+    /// plans.
     pub fn stages(&self) -> Vec<&Stage> {
         match self {
             Self::Pipeline { stages, .. } | Self::Loop { stages, .. } => stages.iter().collect(),
@@ -101,101 +102,101 @@ impl Shape {
     }
 }
 
-/// What a dynamic workflow is made of (D-04, D-17): who plans, judges and answers, and what the steps of a plan may name.
+/// A dynamic workflow: the task agents in its four roles, and the agents that the steps of a plan may name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dynamic {
-    /// Makes the plan, asks back or rejects.
+    /// Makes the plan, asks the user back or rejects the question.
     pub plan: Role,
-    /// Decides what becomes of a review that misses something.
+    /// Decides how to continue after an incomplete review.
     pub replan: Role,
     /// Judges whether the results answer the question.
     pub review: Role,
     /// Writes the answer.
     pub summary: Role,
-    /// What the steps of a plan may name.
+    /// The agents that the steps of a plan may name.
     pub agents: Vec<SubAgent>,
-    /// The most activations of nodes; at least 1 (OP-D7).
+    /// The largest number of node activations, at least 1.
     pub max_iterations: u32,
-    /// How many steps run at once; the setting's number unless given.
+    /// How many steps run concurrently; the setting `workflow.max_parallel` unless given.
     pub max_concurrency: Option<usize>,
 }
 
 impl Dynamic {
-    /// The roles by their names in files.
+    /// The roles with their names in files.
     pub fn roles(&self) -> [(&'static str, &Role); 4] {
         [("plan", &self.plan), ("replan", &self.replan), ("review", &self.review), ("summary", &self.summary)]
     }
 
-    /// What a step names.
+    /// The agent with this name.
     pub fn agent(&self, name: &str) -> Option<&SubAgent> {
         self.agents.iter().find(|agent| agent.name() == name)
     }
 }
 
-/// Who plays a part in a dynamic workflow.
+/// The task agent in a role of a dynamic workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// A task agent.
+    /// Id of the task agent.
     pub agent: String,
-    /// The model that it asks; its own unless given.
+    /// The model that the agent uses instead of its own.
     pub model: Option<ModelNames>,
 }
 
-/// What the steps of a plan may name.
+/// An agent that the steps of a plan may name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubAgent {
-    /// What runs; its id is the name.
+    /// The runnable with its retries. The id of the stage is the agent's name.
     pub stage: Stage,
-    /// What it can find out, for whoever plans.
+    /// What the agent can find out. The planner reads this.
     pub description: String,
 }
 
 impl SubAgent {
-    /// What a step calls it.
+    /// The name that steps use.
     pub fn name(&self) -> &str {
         &self.stage.id
     }
 }
 
-/// One part of a workflow (O-17).
+/// A stage of a workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// The name of its output.
+    /// Id of the stage, and name of its output.
     pub id: String,
-    /// What it runs.
+    /// The runnable of the stage.
     pub runnable: Target,
-    /// Makes its input.
+    /// Template of the stage's input.
     pub input: InputMapping,
-    /// Whether it runs; without one it does.
+    /// The condition under which the stage runs; without one it always runs.
     pub condition: Option<Condition>,
-    /// What happens when it fails.
+    /// Attempts after a failure.
     pub retry: Retry,
-    /// The most time of one attempt.
+    /// Timeout of one attempt.
     pub timeout: Option<Duration>,
-    /// What its task agent asks, in place of the models that it names itself.
+    /// The model that the stage's task agent uses instead of its own.
     pub model: Option<ModelNames>,
 }
 
 /// A route of a conditional workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// When it is taken.
+    /// The condition under which the route is taken.
     pub condition: Condition,
-    /// What runs then.
+    /// The stage that the route runs.
     pub stage: Stage,
 }
 
-/// What a stage runs.
+/// The runnable of a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// A task agent, a workflow or a function registered in Rust, by id.
+    /// Id of a task agent, a workflow or a function registered in Rust.
     Reference(String),
-    /// A workflow written in its place.
+    /// An inline workflow.
     Inline(Box<Workflow>),
 }
 
 impl Target {
-    /// What runs, by its id.
+    /// Id of the runnable.
     pub fn id(&self) -> &str {
         match self {
             Self::Reference(id) => id,
@@ -207,9 +208,9 @@ impl Target {
 /// How often a stage is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// At least 1.
+    /// The largest number of attempts, at least 1.
     pub max_attempts: u32,
-    /// Before the second attempt; doubled for each further one.
+    /// Delay before the second attempt. It doubles for each further attempt.
     pub backoff: Duration,
 }
 
@@ -219,53 +220,53 @@ impl Default for Retry {
     }
 }
 
-/// What a run may take: of a workflow file's `limits`; what it leaves out is the setting's.
+/// Limits of a run, from a workflow file's `limits`. Absent fields take the values of the settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Stages begun, over all iterations and branches.
+    /// The most stages to start, over all iterations and branches.
     pub max_stages: Option<u64>,
-    /// Workflows within workflows.
+    /// The deepest nesting of workflows.
     pub max_depth: Option<u32>,
-    /// Execution time; waits for a user, and times without a worker, do not count.
+    /// The most execution time. Waiting for a user, and time in which no worker runs it, do not count.
     pub timeout: Option<Duration>,
-    /// Model calls.
+    /// The most model calls.
     pub max_model_calls: Option<u64>,
-    /// Tokens, of prompts and answers.
+    /// The most tokens of prompts and answers.
     pub max_tokens: Option<u64>,
 }
 
-/// A workflow as registered: what is stored, and what was read from it.
+/// A registered workflow: the document, and the definition parsed from it.
 #[derive(Clone, Debug)]
 pub struct WorkflowRecord {
-    /// What runs.
+    /// The parsed definition.
     pub workflow: Arc<Workflow>,
     /// The whole file.
     pub document: Value,
     /// md5 of the canonical JSON of `document`.
     pub hash: String,
-    /// When it was registered.
+    /// When the workflow was registered.
     pub updated_at: Timestamp,
-    /// The text that it was read from, if any: what is wrong with it is found there.
+    /// The text that the document was parsed from, to locate problems; `None` for a stored workflow.
     pub source: Option<Arc<str>>,
 }
 
 impl WorkflowRecord {
-    /// Its id.
+    /// Id of the workflow.
     pub fn id(&self) -> &str {
         &self.workflow.id
     }
 }
 
-/// A workflow as stored (`workflows`); the key is `workflow_id`.
+/// A workflow as stored in `workflows`, under the key `workflow_id`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StoredWorkflow {
-    /// Key of the workflow.
+    /// Id of the workflow.
     #[serde(alias = "_id")]
     pub workflow_id: String,
     /// md5 of the canonical JSON of `definition`.
     pub hash: String,
     /// The whole file as registered.
     pub definition: Value,
-    /// When it was registered.
+    /// When the workflow was registered.
     pub updated_at: Timestamp,
 }

@@ -1,11 +1,11 @@
-//! The fields of a workflow file. Unknown ones change the hash but nothing else, so most are typing mistakes.
+//! The known fields of a workflow file. Unknown fields have no effect except on the hash, so most are typing mistakes.
 
 use super::reader::TYPES;
 use crate::document::Report;
 use base::config::nearest::question;
 use serde_json::{Map, Value};
 
-/// The fields of each kind of table; docs/workflows.md has them all, which a test holds to this.
+/// The fields of each kind of table. A test compares them with docs/workflows.md.
 pub const FIELDS: [(&str, &[&str]); 11] = [
     ("pipeline", &["type", "id", "description", "limits", "stages", "output", "inherit_keys"]),
     (
@@ -38,10 +38,10 @@ pub const FIELDS: [(&str, &[&str]); 11] = [
     ("limits", &["max_stages", "max_depth", "timeout", "max_model_calls", "max_tokens"]),
 ];
 
-/// Bookkeeping, which the hash leaves out: no unknown field at the top.
+/// The author's own bookkeeping field at the top of a file. The hash excludes it.
 const BOOKKEEPING: &str = "updated_at";
 
-/// Warns of every field of a table that is none of its `kind`'s; of an unknown kind's none.
+/// Warns of every field that a table of this `kind` does not have. An unknown kind is not checked.
 pub(super) fn check(table: &Map<String, Value>, path: &str, kind: &str, report: &mut Report) {
     let Some((_, known)) = FIELDS.iter().find(|(name, _)| *name == kind) else { return };
     for name in table.keys().map(String::as_str) {
@@ -52,7 +52,7 @@ pub(super) fn check(table: &Map<String, Value>, path: &str, kind: &str, report: 
         let hint = match (elsewhere, question(name, known.iter().copied())) {
             _ if (kind, name) == ("parallel", "output") => "its `merge_template` makes a parallel's output".to_owned(),
             (Some((other, _)), _) => format!("`{name}` is for `type: {other}`"),
-            (None, close) if close.is_empty() => "it has no effect; take it out".to_owned(),
+            (None, close) if close.is_empty() => "it has no effect; remove it".to_owned(),
             (None, close) => close,
         };
         report.warn(super::reader::join(path, name), format!("a {} has no such field", kind.replace('_', "-")), hint);

@@ -1,4 +1,4 @@
-//! A workflow as a Mermaid flowchart (O-33).
+//! Draws a workflow as a Mermaid flowchart.
 
 use super::definition::{Dynamic, Shape, Target, Workflow};
 use super::structure::{brief, headline, parts};
@@ -6,7 +6,7 @@ use crate::workflow::node::Node;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// A Mermaid flowchart: a subgraph for each workflow, a box for each stage that is a name.
+/// Draws a Mermaid flowchart with a subgraph for each workflow and a box for each stage that references its runnable.
 pub fn mermaid(workflow: &Workflow) -> String {
     let mut chart = Chart { text: "flowchart TD\n".to_owned(), boxes: 0 };
     chart.workflow(workflow, None, 1);
@@ -15,7 +15,7 @@ pub fn mermaid(workflow: &Workflow) -> String {
 
 struct Chart {
     text: String,
-    /// Ids in the chart are numbers of its own: those of the file may be words that Mermaid knows.
+    /// Number of boxes so far. Boxes have numbered ids, because ids of the file may be keywords of Mermaid.
     boxes: usize,
 }
 
@@ -29,7 +29,7 @@ impl Chart {
         format!("n{}", self.boxes)
     }
 
-    /// Answers the id of the subgraph.
+    /// Draws a workflow. Returns the id of its subgraph.
     fn workflow(&mut self, workflow: &Workflow, stage: Option<&str>, level: usize) -> String {
         let id = self.next();
         let title = stage.map(|stage| format!("{stage}: ")).unwrap_or_default() + &headline(workflow);
@@ -75,7 +75,8 @@ impl Chart {
 }
 
 impl Chart {
-    /// The nodes of a dynamic workflow and the ways between them; answers the one that runs the sub-agents.
+    /// Draws the nodes of a dynamic workflow and the edges between them. Returns the id of the node that runs the
+    /// agents.
     fn nodes(&mut self, dynamic: &Dynamic, level: usize) -> String {
         let mut boxes = HashMap::new();
         for node in Node::ALL {
@@ -98,7 +99,7 @@ impl Chart {
     }
 }
 
-/// From node to node, and when.
+/// The edges between nodes: from, label, to.
 const WAYS: [(Node, &str, Node); 8] = [
     (Node::StoreQuery, "", Node::Triage),
     (Node::Triage, "clarify", Node::Clarify),
@@ -110,10 +111,10 @@ const WAYS: [(Node, &str, Node); 8] = [
     (Node::Review, "incomplete", Node::Triage),
 ];
 
-/// The most characters of a label.
+/// The longest label in characters.
 const LABEL: usize = 80;
 
-/// A text between quotes: what Mermaid or HTML would read becomes an entity.
+/// Escapes a text for a quoted label. Characters that Mermaid or HTML interpret become entities.
 pub(super) fn label(text: &str) -> String {
     let text = brief(text);
     let mut escaped = String::with_capacity(text.len());

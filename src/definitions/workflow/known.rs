@@ -1,4 +1,5 @@
-//! What a stage may name: task agents, workflows, and flows registered in Rust, in one space of names (K-05).
+//! The runnables that a stage may name: task agents, workflows, and flows registered in Rust. They share one set of
+//! ids.
 
 use super::check;
 use super::definition::{Role, Shape, Stage, Target, Workflow, WorkflowRecord};
@@ -12,34 +13,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::model_names::ModelNames;
 
-/// See the module.
+/// The runnables and models that exist, to check workflows against.
 #[derive(Clone, Debug, Default)]
 pub struct KnownRunnables {
-    /// Whether each is a task agent.
+    /// Agents by id. The value is true for a task agent.
     agents: BTreeMap<String, bool>,
     workflows: BTreeMap<String, Arc<Workflow>>,
     flows: BTreeSet<String>,
-    /// Those of the settings; none where they are not known.
+    /// Names of the models in the settings; `None` if they are unknown.
     models: Option<Vec<String>>,
-    /// Why task agents cannot run, by id, as far as that is known here.
+    /// Task agents that cannot run, by id, with the reason.
     unfit: BTreeMap<String, String>,
 }
 
-/// What an id names.
+/// The kind of thing that an id names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An agent with a `system_prompt`.
     TaskAgent,
-    /// An agent that takes chats: no stage can run it.
+    /// An agent that takes chats. A stage cannot run it.
     ChatAgent,
-    /// A workflow of its own.
+    /// A workflow that is registered under its own id.
     Workflow,
     /// A function registered in Rust.
     Flow,
 }
 
 impl Kind {
-    /// For people.
+    /// The name in messages for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TaskAgent => "task agent",
@@ -51,12 +52,12 @@ impl Kind {
 }
 
 impl KnownRunnables {
-    /// With the flows of these ids.
+    /// Starts with these flows.
     pub fn new(flows: impl IntoIterator<Item = String>) -> Self {
         Self { flows: flows.into_iter().collect(), ..Self::default() }
     }
 
-    /// Also with what comes with the program.
+    /// Adds the compiled-in agents and workflows.
     pub fn with_builtin(self) -> Self {
         let agents = crate::agent::load::builtin().into_iter().filter_map(|(_, agent)| agent.ok());
         let workflows = super::read::builtin().into_iter().filter_map(|(_, workflow)| workflow.ok());
@@ -64,35 +65,36 @@ impl KnownRunnables {
         self.with_agents(&agents).with_workflows(workflows.map(|record| record.workflow))
     }
 
-    /// Also with these agents; one of the same id is replaced.
+    /// Adds agents. An agent with the same id is replaced.
     pub fn with_agents<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>) -> Self {
         let agents = agents.into_iter();
         self.agents.extend(agents.map(|agent| (agent.id().to_owned(), agent.config.is_task_agent())));
         self
     }
 
-    /// Also with these workflows; one of the same id is replaced.
+    /// Adds workflows. A workflow with the same id is replaced.
     pub fn with_workflows(mut self, workflows: impl IntoIterator<Item = Arc<Workflow>>) -> Self {
         self.workflows.extend(workflows.into_iter().map(|workflow| (workflow.id.clone(), workflow)));
         self
     }
 
-    /// Also with these models of the settings: a stage may name no other.
+    /// Sets the models of the settings. Stages may then name these models only.
     pub fn with_models(self, models: impl IntoIterator<Item = String>) -> Self {
         Self { models: Some(models.into_iter().collect()), ..self }
     }
 
-    /// Also with what these task agents need, such as their models: one that `names` does not have enough for cannot run.
+    /// Checks the needs of these task agents, such as their models, against `names`. A task agent that fails the check
+    /// cannot run.
     pub fn with_needs<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>, names: &Known) -> Self {
         for agent in agents.into_iter().filter(|agent| agent.config.is_task_agent()) {
-            // Without its text, in which other lines of the same file would be pointed at.
+            // The source is dropped, so that the error does not point at lines of another file.
             let checked = names.check(AgentRecord { source: None, ..agent.clone() });
             self.unfit.extend(checked.err().map(|problem| (agent.id().to_owned(), problem.to_string())));
         }
         self
     }
 
-    /// What `id` names.
+    /// The kind of thing that `id` names; `None` if it names nothing.
     pub fn kind(&self, id: &str) -> Option<Kind> {
         let agent = || self.agents.get(id).map(|task| if *task { Kind::TaskAgent } else { Kind::ChatAgent });
         if self.flows.contains(id) {
@@ -104,30 +106,35 @@ impl KnownRunnables {
         }
     }
 
-    /// The workflow of that id.
+    /// The workflow with this id.
     pub fn workflow(&self, id: &str) -> Option<&Arc<Workflow>> {
         self.workflows.get(id)
     }
 
-    /// The workflow, with what is probably a mistake in it; an error when it cannot work.
+    /// Checks a workflow. Returns it with its warnings, or the errors that keep it from working.
     pub fn check(&self, record: WorkflowRecord) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
         let report = check::check(&record.workflow, self);
         settle(record, report)
     }
 
-    /// As [`KnownRunnables::check`], for one that is built in code: a name that leads nowhere stays visible in what a
-    /// stage is given, and is no error (OP-O4).
+    /// Checks a workflow that was built in code, like [`KnownRunnables::check`]. An unknown name in a template is no
+    /// error here, because it appears in the stage's input.
     pub fn check_built(&self, record: WorkflowRecord) -> Result<(WorkflowRecord, Vec<Finding>), WorkflowError> {
         let mut report = Report::default();
         self.check_runnables(&record.workflow, &mut report);
         settle(record, report)
     }
 
-    /// Every reference leads to something that can run, and none back to the workflow itself.
+    /// Checks that every reference names something that can run, and that no chain of references leads back to the
+    /// workflow.
     pub(super) fn check_runnables(&self, workflow: &Workflow, report: &mut Report) {
         if let Some(kind @ (Kind::Flow | Kind::TaskAgent)) = self.other(&workflow.id) {
-            let problem = format!("there is a {} of the id `{}` already", kind.as_str(), workflow.id);
-            report.error("id", problem, "stages name all three by one id: give this one another");
+            let problem = format!("there is a {} with the id `{}` already", kind.as_str(), workflow.id);
+            report.error(
+                "id",
+                problem,
+                "task agents, workflows and flows share one set of ids: give this one another id",
+            );
         }
         stages(workflow).into_iter().for_each(|(path, stage)| self.check_models(&path, stage, report));
         let mut harmless = BTreeSet::new();
@@ -136,8 +143,8 @@ impl KnownRunnables {
                 report.error(path, "a workflow cannot run itself", "a loop repeats stages");
             } else if let Some(way) = self.way(id, &workflow.id, &mut harmless) {
                 let way: Vec<String> = way.iter().map(|id| format!("`{id}`")).collect();
-                let problem = format!("`{}` runs itself: by way of {}", workflow.id, way.join(", then "));
-                report.error(path, problem, "take one of these references out");
+                let problem = format!("`{}` runs itself by way of {}", workflow.id, way.join(", then "));
+                report.error(path, problem, "remove one of these references");
             } else {
                 self.reference(path, id, report);
             }
@@ -157,13 +164,14 @@ impl KnownRunnables {
         }
     }
 
-    /// A stage that names models names those there are, and runs a task agent, which asks them.
+    /// Checks the models that a stage names: they must exist, and the stage must run something that uses them.
     fn check_models(&self, path: &str, stage: &Stage, report: &mut Report) {
         let Some(names) = &stage.model else { return };
         let path = join(path, "model");
         let asks = |id: &String| !matches!(self.kind(id), Some(Kind::Workflow));
         if !matches!(&stage.runnable, Target::Reference(id) if asks(id)) {
-            let hint = "only a task agent or a flow asks the model of its stage; write it at the stages within, or take it out";
+            let hint =
+                "only a task agent or a flow asks the model of its stage; write it at the inner stages, or remove it";
             report.warn(&path, "has no effect here", hint);
         }
         if let Some(known) = &self.models {
@@ -171,7 +179,7 @@ impl KnownRunnables {
         }
     }
 
-    /// What else has the id of a workflow.
+    /// The kind of another thing that has the id of a workflow.
     fn other(&self, id: &str) -> Option<Kind> {
         match self.kind(id) {
             Some(Kind::Workflow) => self.agents.get(id).filter(|task| **task).map(|_| Kind::TaskAgent),
@@ -195,16 +203,18 @@ impl KnownRunnables {
             None => {
                 let tasks = self.agents.iter().filter(|(_, task)| **task).map(|(id, _)| id);
                 let known = tasks.chain(self.workflows.keys()).chain(&self.flows).map(String::as_str);
-                let remedy = "apply a task agent or put a workflow file of that id, or register a flow";
+                let remedy = "apply a task agent, add a workflow file with that id, or register a flow";
                 let hint = format!("{} {remedy}", question(id, known));
                 report.error(path, format!("Runnable not found: {id}"), hint.trim());
             }
         }
     }
 
-    /// The workflows on the way from `from` to `to`, both included; `harmless` are those that do not lead there.
+    /// The chain of references from `from` to `to`, both included. `harmless` collects the workflows that do not lead
+    /// to `to`.
     fn way<'a>(&'a self, from: &'a str, to: &str, harmless: &mut BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
-        // A stack of its own: a chain of references may be long. Each entry is an id and those of its references left.
+        // An explicit stack, because a chain may be long. Each entry has an id and its references that are still to
+        // visit.
         let mut way = vec![(from, self.named(from))];
         harmless.insert(from);
         while let Some((_, left)) = way.last_mut() {
@@ -236,7 +246,7 @@ fn settle(record: WorkflowRecord, found: Report) -> Result<(WorkflowRecord, Vec<
     if report.is_ok() { Ok((record, report.warnings)) } else { Err(WorkflowError::Invalid(report.errors)) }
 }
 
-/// Every id that a workflow, or one within it, names, with its path.
+/// Every id that a workflow and its inline workflows reference, with its path.
 pub fn references(workflow: &Workflow) -> Vec<(String, &str)> {
     let mut named = Vec::new();
     for (path, stage) in stages(workflow) {
@@ -248,7 +258,7 @@ pub fn references(workflow: &Workflow) -> Vec<(String, &str)> {
     named
 }
 
-/// Every role of a workflow, and of those within it, with its path in the file.
+/// Every role of a workflow and its inline workflows, with its path in the file.
 fn roles(workflow: &Workflow) -> Vec<(String, &Role)> {
     let within = stages(workflow).into_iter().filter_map(|(path, stage)| match &stage.runnable {
         Target::Inline(inner) => Some((join(&path, "runnable"), inner.as_ref())),
@@ -263,7 +273,7 @@ fn roles(workflow: &Workflow) -> Vec<(String, &Role)> {
     found
 }
 
-/// Every stage of a workflow, and of those within it, with its path in the file.
+/// Every stage of a workflow and its inline workflows, with its path in the file.
 fn stages(workflow: &Workflow) -> Vec<(String, &Stage)> {
     let mut found = Vec::new();
     collect(workflow, "", &mut found);
@@ -280,7 +290,7 @@ fn collect<'a>(workflow: &'a Workflow, path: &str, found: &mut Vec<(String, &'a 
     }
 }
 
-/// The stages and roles that name models of their own, by their ids from the outermost on, such as `outer_loop/verify`.
+/// The stages and roles that name models, by their ids from the outermost one on, such as `outer_loop/verify`.
 pub fn models_of_stages(workflow: &Workflow) -> Vec<(String, &ModelNames)> {
     let mut found = Vec::new();
     collect_models(workflow, "", &mut found);
@@ -305,7 +315,7 @@ fn below(path: &str, id: &str) -> String {
     if path.is_empty() { id.to_owned() } else { format!("{path}/{id}") }
 }
 
-/// Every stage of a workflow with its path in it.
+/// The stages of a workflow with their paths in it.
 pub(super) fn paths(shape: &Shape) -> Vec<(String, &Stage)> {
     let numbered = |list: &str, stages: &'_ [Stage]| -> Vec<String> {
         (0..stages.len()).map(|at| format!("{list}[{at}]")).collect()

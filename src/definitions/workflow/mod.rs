@@ -1,4 +1,14 @@
-//! TODO
+//! Workflows: the file format, its checks, and the rules for templates, conditions and outputs. Running them is the
+//! engine's part.
+//!
+//! - From file to definition: [`read`] loads files, [`reader`] and [`reader_dynamic`] parse a document into a
+//!   [`definition`], and [`fields`] has the known fields. [`builder`] builds the same documents in code, and [`schema`]
+//!   is the JSON Schema for editors.
+//! - Checks: [`check`] verifies every name in templates and conditions with [`names`], and [`known`] every runnable and
+//!   model.
+//! - At run time: [`template`] and [`condition`] are evaluated in a [`scope`], and [`outputs`] collects the outputs of
+//!   stages. [`node`] has the nodes of a dynamic workflow.
+//! - For people: [`structure`] describes a workflow as JSON or as a tree, and [`flowchart`] draws it.
 
 pub mod builder;
 pub mod check;

@@ -1,54 +1,54 @@
-//! Which names a template or condition can use at its place, and why not others.
+//! Decides which names a template or condition can use at its place, and explains why others are not visible.
 
 use super::definition::{Stage, Workflow};
 use crate::document::finding::quoted;
 use base::config::nearest::question;
 use std::collections::BTreeSet;
 
-/// Names that are shown where none fits.
+/// How many known names an error lists.
 const SHOWN: usize = 10;
 
-/// What there is at a place.
+/// The names that are visible at a place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names<'a> {
-    /// Outputs that are there, or were skipped; `draft.write` is that of a stage within `draft`.
+    /// Outputs that exist or were skipped. `draft.write` is the output of the stage `write` within `draft`.
     pub(super) outputs: BTreeSet<String>,
-    /// Outputs of the workflows around, which are not seen here.
+    /// Outputs of the enclosing workflows that are not visible here.
     pub(super) outer: BTreeSet<String>,
-    /// What an iteration of the nearest loop leaves.
+    /// Outputs of an iteration of the nearest loop; `None` outside of a loop.
     pub(super) of_loop: Option<BTreeSet<String>>,
-    /// The nearest pipeline or loop: the one that would have to inherit.
+    /// The nearest pipeline or loop, whose `inherit_keys` could add outer names.
     pub(super) sequence: Option<&'a Workflow>,
 }
 
-/// An output that a stage of a pipeline or loop leaves.
+/// An output of a stage in a pipeline or loop.
 #[derive(Clone, Debug)]
 pub(super) struct Left {
-    /// The stage's place.
+    /// Index of the stage.
     pub(super) by: usize,
-    /// The output's name.
+    /// Name of the output.
     pub(super) id: String,
-    /// Whether it is that of a branch of a parallel.
+    /// True for the output of a branch of a parallel workflow.
     pub(super) is_branch: bool,
 }
 
-/// Where in its workflow a template or condition stands.
+/// The place of a template or condition in its workflow.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'p> {
-    /// In a stage of a pipeline or loop; `left` is what all its stages leave.
+    /// A stage of a pipeline or loop. `left` has the outputs of all its stages.
     Sequence { at: usize, left: &'p [Left] },
-    /// In a branch.
+    /// A branch of a parallel workflow.
     Branch { own: &'p str, branches: &'p [Stage] },
-    /// In a route.
+    /// A route of a conditional workflow.
     Route { stages: &'p [&'p Stage] },
-    /// In what sees all outputs of the workflow.
+    /// A template or condition that sees all outputs of the workflow.
     Whole,
 }
 
-/// What is wrong, and what to do.
+/// A problem and a hint.
 pub(super) type Told = (String, String);
 
-/// Whether a variable can be used; an error when it can never have a value, or a warning.
+/// Checks a variable at its place. Returns an error if it can never have a value, and a warning for a probable mistake.
 pub(super) fn sees(names: &Names<'_>, place: Place<'_>, variable: &str) -> Result<Option<Told>, Told> {
     let (first, below) = variable.split_once('.').map_or((variable, None), |(first, below)| (first, Some(below)));
     match (first, below) {
@@ -59,7 +59,7 @@ pub(super) fn sees(names: &Names<'_>, place: Place<'_>, variable: &str) -> Resul
         (_, None) => Ok(None),
         (_, Some(below)) if !within(names, first).is_empty() => {
             let known = within(names, first);
-            let problem = format!("`{first}` has no stage `{below}` within; it has {}", shown(known.iter().copied()));
+            let problem = format!("`{first}` has no inner stage `{below}`; it has {}", shown(known.iter().copied()));
             Err((problem, question(below, known.iter().copied())))
         }
         (_, Some(_)) => {
@@ -68,7 +68,7 @@ pub(super) fn sees(names: &Names<'_>, place: Place<'_>, variable: &str) -> Resul
     }
 }
 
-/// The outputs within the stage `id` that are seen here.
+/// The visible outputs of stages within the stage `id`.
 fn within<'n>(names: &'n Names<'_>, id: &str) -> Vec<&'n str> {
     let inner = |name: &'n str| name.strip_prefix(id)?.strip_prefix('.');
     names.outputs.iter().filter_map(|name| inner(name)).collect()
@@ -79,18 +79,18 @@ fn of_loop(names: &Names<'_>, variable: &str, below: Option<&str>) -> Result<Opt
     match (below.and_then(|below| below.strip_prefix("last.")), &names.of_loop) {
         (None, of_loop) if below == Some("iteration") => Ok(of_loop.is_none().then(|| {
             (
-                "`{loop.iteration}` is always 0: no loop is around".to_owned(),
-                "take it out, or put the stage into a loop".to_owned(),
+                "`{loop.iteration}` is always 0 outside of a loop".to_owned(),
+                "remove it, or put the stage into a loop".to_owned(),
             )
         })),
         (None, _) => Err((format!("there is no `{{{variable}}}`"), forms.to_owned())),
         (Some(_), None) => {
-            let hint = "a pipeline within a loop does not see the loop's; the stage that runs it can hand it on in its `input`";
-            Err((format!("`{{{variable}}}` has no value: no loop is around"), hint.to_owned()))
+            let hint = "a pipeline within a loop does not see the loop's values; the stage that runs it can pass them in its `input`";
+            Err((format!("`{{{variable}}}` has no value outside of a loop"), hint.to_owned()))
         }
         (Some(stage), Some(stages)) if stages.contains(stage) => Ok(None),
         (Some(stage), Some(_)) if names.outputs.contains(stage) => {
-            Err((format!("`{stage}` is no stage of the loop"), format!("write `{{{stage}}}`")))
+            Err((format!("`{stage}` is not a stage of the loop"), format!("write `{{{stage}}}`")))
         }
         (Some(stage), Some(stages)) => {
             let known = || stages.iter().map(String::as_str);
@@ -100,10 +100,12 @@ fn of_loop(names: &Names<'_>, variable: &str, below: Option<&str>) -> Result<Opt
     }
 }
 
-/// Why a name has no value here.
+/// Explains why a name has no value here.
 fn unseen(names: &Names<'_>, place: Place<'_>, name: &str) -> Told {
     let before = match &names.of_loop {
-        Some(stages) if stages.contains(name) => format!("`{{loop.last.{name}}}` is what the iteration before left"),
+        Some(stages) if stages.contains(name) => {
+            format!("`{{loop.last.{name}}}` is its output in the previous iteration")
+        }
         _ => String::new(),
     };
     match place {
@@ -111,27 +113,27 @@ fn unseen(names: &Names<'_>, place: Place<'_>, name: &str) -> Told {
             if let Some(left) = left.iter().find(|left| left.id == name) {
                 let by = left.by;
                 return match (by == at, before.is_empty()) {
-                    (true, _) => (format!("`{{{name}}}` is what this very stage leaves"), before),
+                    (true, _) => (format!("`{{{name}}}` is the output of this stage itself"), before),
                     (false, true) => {
                         let hint = "put that stage before this one";
-                        (format!("`{{{name}}}` is left by a later stage, `stages[{by}]`"), hint.to_owned())
+                        (format!("`{{{name}}}` is the output of a later stage, `stages[{by}]`"), hint.to_owned())
                     }
-                    (false, false) => (format!("`{{{name}}}` is left by a later stage, `stages[{by}]`"), before),
+                    (false, false) => (format!("`{{{name}}}` is the output of a later stage, `stages[{by}]`"), before),
                 };
             }
         }
         Place::Branch { own, .. } if own == name => {
-            return (format!("`{{{name}}}` is what this very branch leaves"), before);
+            return (format!("`{{{name}}}` is the output of this branch itself"), before);
         }
         Place::Branch { branches, .. } if branches.iter().any(|branch| branch.id == name) => {
             let hint = match before.is_empty() {
                 true => "use it in the `merge_template`, or in a stage after the parallel".to_owned(),
                 false => before,
             };
-            return (format!("`{{{name}}}` is what another branch leaves, and they run at once"), hint);
+            return (format!("`{{{name}}}` is the output of another branch, and branches run concurrently"), hint);
         }
         Place::Route { stages } if stages.iter().any(|stage| stage.id == name) => {
-            return (format!("`{{{name}}}` is what a route leaves, and only one is taken"), String::new());
+            return (format!("`{{{name}}}` is the output of a route, and only one route is taken"), String::new());
         }
         Place::Branch { .. } | Place::Route { .. } | Place::Whole => {}
     }
@@ -146,7 +148,7 @@ fn unseen(names: &Names<'_>, place: Place<'_>, name: &str) -> Told {
         _ if deeper.is_some() => {
             let path = deeper.map_or("", String::as_str);
             format!(
-                "a stage within `{}` leaves it: write `{{{path}}}`",
+                "a stage within `{}` has it: write `{{{path}}}`",
                 path.strip_suffix(name).map_or("", |id| id.trim_end_matches('.'))
             )
         }

@@ -3,28 +3,28 @@
 /// A node of a dynamic workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
-    /// Takes the question in.
+    /// Takes the user's question.
     StoreQuery,
-    /// Plans, and plans again.
+    /// Makes the plan, and revises it after an incomplete review.
     Triage,
-    /// Asks the user.
+    /// Asks the user a question.
     Clarify,
-    /// Says why not.
+    /// Rejects the user's question with a reason.
     Reject,
-    /// Carries a plan out.
+    /// Runs the steps of a plan.
     Orchestrator,
-    /// Judges the results, and answers when they suffice.
+    /// Judges the results, and answers if they suffice.
     Review,
-    /// Answers with what there is.
+    /// Writes an answer from the available results.
     Summary,
 }
 
 impl Node {
-    /// All of them, in the order in which a run can come to them first.
+    /// All nodes, in the order in which a run can first reach them.
     pub const ALL: [Self; 7] =
         [Self::StoreQuery, Self::Triage, Self::Clarify, Self::Reject, Self::Orchestrator, Self::Review, Self::Summary];
 
-    /// The stage that it is in events, and in the keys of its steps.
+    /// The id of the node's stage in events and in the keys of its steps.
     pub const fn id(self) -> &'static str {
         match self {
             Self::StoreQuery => "store_query",
@@ -37,7 +37,7 @@ impl Node {
         }
     }
 
-    /// The node of that id.
+    /// The node with this id.
     pub fn of(id: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|node| node.id() == id)
     }

@@ -1,4 +1,4 @@
-//! What the stages of a pipeline or loop have left so far (O-15, O-16).
+//! The outputs that the stages of a pipeline or loop have produced so far.
 
 use super::definition::Shape;
 use super::scope::{Lookup, Outputs, Scope};
@@ -6,34 +6,34 @@ use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Iterations that are looked back at, at most; templates see only the last.
+/// How many past iterations are kept. Templates see only the last one.
 const HISTORY: usize = 100;
 
-/// What one iteration left, by stage.
+/// The outputs of one iteration by stage.
 pub type Iteration = Arc<Outputs>;
 
-/// See the module.
+/// The outputs of a running pipeline or loop, and the past iterations of a loop.
 #[derive(Clone, Debug)]
 pub struct OutputStore {
     scope: Scope,
-    /// The ids that an iteration begins without: those of the loop's own stages (OP-O8).
+    /// Ids of the workflow's own stages. Each iteration starts without their outputs.
     own: Vec<Arc<str>>,
     history: VecDeque<Iteration>,
 }
 
 impl OutputStore {
-    /// With `{"query": input}`, and no stages that it knows of.
+    /// A store with `{"query": input}` and no known stages.
     pub fn new(input: impl Into<Arc<str>>) -> Self {
         Self { scope: Scope::root(input, None), own: Vec::new(), history: VecDeque::new() }
     }
 
-    /// For the stages of `shape`, which begins with `scope`.
+    /// A store for the stages of `shape`, which starts with the names in `scope`.
     pub fn begin(shape: &Shape, scope: Scope, lookup: Lookup<'_>) -> Self {
         let own = shape.stages().into_iter().flat_map(|stage| stage.output_ids(lookup)).map(Arc::from).collect();
         let mut store = Self { scope, own, history: VecDeque::new() };
         store.clear();
         if let Shape::Pipeline { inherit_keys, .. } | Shape::Loop { inherit_keys, .. } = shape {
-            // Without a workflow around it there is nothing to inherit.
+            // An outermost workflow has nothing to inherit, so its keys are empty.
             let outputs = Arc::make_mut(&mut store.scope.outputs);
             for key in inherit_keys {
                 outputs.entry(key.as_str().into()).or_default();
@@ -45,7 +45,7 @@ impl OutputStore {
         store
     }
 
-    /// Keeps the output of a stage.
+    /// Stores the output of a stage.
     pub fn set(&mut self, key: impl Into<Arc<str>>, value: impl Into<Arc<str>>) {
         Arc::make_mut(&mut self.scope.outputs).insert(key.into(), Some(value.into()));
     }
@@ -55,23 +55,23 @@ impl OutputStore {
         self.scope.output(key).map_or(default, |output| output)
     }
 
-    /// Keeps the outputs of branches.
+    /// Stores the outputs of branches.
     pub fn merge<I: Into<Arc<str>>>(&mut self, other: impl IntoIterator<Item = (I, Option<Arc<str>>)>) {
         let outputs = Arc::make_mut(&mut self.scope.outputs);
         outputs.extend(other.into_iter().map(|(id, output)| (id.into(), output)));
     }
 
-    /// What the next stage sees.
+    /// The names that the next stage sees.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// What there is now, unchanged by what comes.
+    /// A copy of the current scope. Later outputs do not change it.
     pub fn snapshot(&self) -> Scope {
         self.scope.clone()
     }
 
-    /// All of it as JSON: every output, `loop.iteration` as a text and `loop.last`.
+    /// All outputs as JSON, with `loop.iteration` as a text and `loop.last`.
     pub fn to_dict(&self) -> Map<String, Value> {
         let mut dict = texts(&self.scope.outputs);
         dict.insert("query".into(), self.scope.query().into());
@@ -80,7 +80,7 @@ impl OutputStore {
         dict
     }
 
-    /// The next iteration begins: what its stages left becomes `loop.last`.
+    /// Starts the next iteration. The outputs of the one before become `loop.last`.
     pub fn start_iteration(&mut self) {
         if self.scope.iteration > 0 {
             self.scope.last = Arc::new(self.left());
@@ -91,12 +91,12 @@ impl OutputStore {
         self.clear();
     }
 
-    /// The last `count` iterations that have ended, the latest last; of 100 at most.
+    /// The last `count` completed iterations, latest last; at most 100.
     pub fn get_iteration_history(&self, count: usize) -> Vec<Iteration> {
         self.history.iter().skip(self.history.len().saturating_sub(count)).cloned().collect()
     }
 
-    /// What the workflow's own stages have left so far.
+    /// The outputs of the workflow's own stages so far.
     pub fn left(&self) -> Outputs {
         self.own.iter().map(|id| (Arc::clone(id), self.scope.outputs.get(id).cloned().flatten())).collect()
     }

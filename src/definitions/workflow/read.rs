@@ -1,5 +1,6 @@
-//! Reads workflow files: YAML or JSON into a [`Workflow`]. An error names the file, in it line, column and path, and what to
-//! do. All that is wrong with a file is told at once; what is beyond the file itself is [`check`](super::check)ed later.
+//! Reads workflow files: parses YAML or JSON into a [`Workflow`]. Errors name file, line, column and path, and how to
+//! correct the problem. All problems of a file are reported together. [`check`](super::check) covers references to
+//! anything outside the file.
 
 use super::definition::{StoredWorkflow, Workflow, WorkflowRecord};
 use super::reader;
@@ -15,42 +16,42 @@ use thiserror::Error;
 use types::canonical;
 use types::timestamp::Timestamp;
 
-/// The workflows that come with the program.
+/// The workflows that are compiled into the program.
 static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../workflows");
 
-/// The stage of a task agent that runs by itself: its id may be none that a template could name.
+/// Id of the stage of a task agent that runs on its own. The agent's id may be illegal as the id of a stage.
 const STAGE: &str = "agent";
 
-/// Why a file is no workflow.
+/// Why a file is not a valid workflow.
 #[derive(Debug, Error)]
 pub enum WorkflowError {
-    /// It cannot be read.
+    /// The file could not be read or parsed.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// It reads well and cannot work; never empty.
+    /// The file parses, but the workflow cannot work. The list is not empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Finding>),
-    /// Two files describe one workflow; neither counts.
-    #[error("the workflow `{id}` is in `{}` too; give one of them another `id`, or delete one", other.display())]
+    /// Two files have the same workflow id. Neither is used.
+    #[error("the workflow `{id}` is also in `{}`; give one of them another `id`, or delete one", other.display())]
     Duplicate {
-        /// The workflow.
+        /// The id of the workflow.
         id: String,
-        /// The other file.
+        /// The path of the other file.
         other: PathBuf,
     },
-    /// One of the above, in a file.
+    /// Another variant, with the file's name.
     #[error("{}: {problem}", file.display())]
     File {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem in the file.
         #[source]
         problem: Box<WorkflowError>,
     },
 }
 
 impl WorkflowError {
-    /// What is wrong, one by one, where the file could be read.
+    /// The individual problems; empty if the file could not be parsed.
     pub fn findings(&self) -> &[Finding] {
         match self {
             Self::Invalid(findings) => findings,
@@ -60,28 +61,28 @@ impl WorkflowError {
     }
 }
 
-/// A file, and the workflow in it; the error does not repeat the file's name.
+/// A file and its workflow or error. The error does not repeat the file's name.
 pub type Loaded = (PathBuf, Result<WorkflowRecord, WorkflowError>);
 
-/// The workflow in one file; the error names the file.
+/// Reads the workflow in a file. The error names the file.
 pub fn file(path: &Path) -> Result<WorkflowRecord, WorkflowError> {
     read(path).map_err(|problem| WorkflowError::File { file: path.to_owned(), problem: Box::new(problem) })
 }
 
-/// The workflows in files and folders, each file once. A bad one does not stop the others.
+/// Reads the workflows in files and folders, each file once. A file that fails does not stop the others.
 pub fn read_paths(paths: &[PathBuf]) -> Vec<Loaded> {
     let refuse = |id, other| WorkflowError::Duplicate { id, other };
     files::without_duplicates(files::read_paths(paths, read), WorkflowRecord::id, refuse)
 }
 
-/// The workflows that are compiled in, by file name; none of them is bad.
+/// The compiled-in workflows, by file name. All of them are valid.
 pub fn builtin() -> Vec<Loaded> {
     let files = COMPILED_IN.files().filter(|file| files::is_document(file.path()));
     let read = |file: &include_dir::File<'_>| text(file.path(), file.contents_utf8().unwrap_or_default());
     files.map(|file| (Path::new("workflows").join(file.path()), read(file))).collect()
 }
 
-/// The workflow in a text; `name` decides between YAML and JSON.
+/// Parses the workflow in a text. The extension of `name` selects YAML or JSON.
 pub fn text(name: &Path, text: &str) -> Result<WorkflowRecord, WorkflowError> {
     let text = files::plain(text);
     match WorkflowRecord::from_document(files::parse(name, text)?, clock::now()) {
@@ -100,7 +101,7 @@ fn read(path: &Path) -> Result<WorkflowRecord, WorkflowError> {
 }
 
 impl Workflow {
-    /// Reads a file's content.
+    /// Parses a document.
     pub fn from_document(document: &Value) -> Result<Self, WorkflowError> {
         let (workflow, report) = reader::read(document);
         workflow.ok_or(WorkflowError::Invalid(report.errors))
@@ -108,21 +109,21 @@ impl Workflow {
 }
 
 impl WorkflowRecord {
-    /// Reads a file's content.
+    /// Parses a document and computes its hash.
     pub fn from_document(document: Value, updated_at: Timestamp) -> Result<Self, WorkflowError> {
         let workflow = Arc::new(Workflow::from_document(&document)?);
         let hash = canonical::hash(&document);
         Ok(Self { workflow, document, hash, updated_at, source: None })
     }
 
-    /// What runs a task agent by itself: a pipeline with it as its one stage, under the agent's hash.
+    /// The workflow that runs a task agent on its own: a pipeline with one stage, under the agent's hash.
     pub fn of_agent(agent: &AgentRecord) -> Result<Self, WorkflowError> {
         let (id, input) = (agent.id(), "{query}");
         let document = json!({"id": id, "stages": [{"id": STAGE, "runnable": id, "input": input}]});
         Ok(Self { hash: agent.hash.clone(), ..Self::from_document(document, agent.updated_at)? })
     }
 
-    /// What a store keeps.
+    /// The workflow in its stored form.
     pub fn to_stored(&self) -> StoredWorkflow {
         StoredWorkflow {
             workflow_id: self.id().to_owned(),
@@ -132,14 +133,14 @@ impl WorkflowRecord {
         }
     }
 
-    /// From what a store kept.
+    /// Parses a stored workflow. Keeps the stored hash.
     pub fn from_stored(stored: StoredWorkflow) -> Result<Self, WorkflowError> {
         let StoredWorkflow { hash, definition, updated_at, .. } = stored;
         Ok(Self { hash, ..Self::from_document(definition, updated_at)? })
     }
 }
 
-/// The same workflow, whatever text it was read from.
+/// Compares everything except the source text.
 impl PartialEq for WorkflowRecord {
     fn eq(&self, other: &Self) -> bool {
         let of = |record: &Self| (Arc::clone(&record.workflow), record.updated_at);

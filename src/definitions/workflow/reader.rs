@@ -1,4 +1,4 @@
-//! A workflow out of a document. It goes on after each error, so that one look tells all of them.
+//! Parses a document into a workflow. It continues after an error, so that all problems are reported together.
 
 use super::condition::Condition;
 use super::definition::{LimitsConfig, Retry, Route, Shape, Stage, Target, Workflow};
@@ -17,21 +17,25 @@ use types::duration::Lenient;
 use types::model_names::ModelNames;
 use types::{depth, ids};
 
-/// The values of `type`.
+/// The legal values of `type`.
 pub(super) const TYPES: [&str; 5] = ["pipeline", "loop", "parallel", "conditional", "dynamic"];
 
-/// Iterations of a loop, and activations of a dynamic workflow, that does not say how many.
+/// Default of `max_iterations`: iterations of a loop, or node activations of a dynamic workflow.
 pub(super) const MAX_ITERATIONS: u32 = 10;
 
-/// More attempts than anybody waits for.
+/// The largest legal value of `retry.max_attempts`.
 const MAX_ATTEMPTS: u64 = 100;
 
-/// The workflow in `document`, unless there is an error in it, and what is wrong.
+/// Parses a workflow. Returns all problems and, if there are no errors, the workflow.
 pub(super) fn read(document: &Value) -> (Option<Workflow>, Report) {
     let mut reader = Reader { report: Report::default() };
     if !depth::is_legal(document) {
-        let problem = format!("is nested more than {} levels deep; no store takes that", depth::MAX_DEPTH);
-        reader.report.error("top level", problem, "give what is deep within an id and a file of its own");
+        let problem = format!("is nested more than {} levels deep, which no store accepts", depth::MAX_DEPTH);
+        reader.report.error(
+            "top level",
+            problem,
+            "move the innermost workflows into files of their own, and name them by id",
+        );
         return (None, reader.report);
     }
     let workflow = reader.workflow(document, "");
@@ -39,7 +43,7 @@ pub(super) fn read(document: &Value) -> (Option<Workflow>, Report) {
     (workflow.filter(|_| report.is_ok()), report)
 }
 
-/// The path of a field.
+/// The path of the field `name` in the table at `path`.
 pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
@@ -48,7 +52,7 @@ pub(super) struct Reader {
     pub(super) report: Report,
 }
 
-/// A table of the document and its path.
+/// A table of the document, and its path.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'d> {
     pub(super) fields: &'d Map<String, Value>,
@@ -60,7 +64,7 @@ impl<'d> Table<'d> {
         join(self.path, name)
     }
 
-    /// The value of a field; `null` is none.
+    /// The value of a field. `null` counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&'d Value> {
         self.fields.get(name).filter(|value| !value.is_null())
     }
@@ -113,7 +117,7 @@ impl Reader {
 
     fn conditional(&mut self, table: Table<'_>) -> Shape {
         let (mut routes, mut ids) = (Vec::new(), Vec::new());
-        for (path, value) in self.list(table, "routes", "a route") {
+        for (path, value) in self.list(table, "routes", "one route") {
             let hint = "a route is a table with `condition` and `stage`";
             let Some(route) = self.table(value, &path, hint) else { continue };
             fields::check(route.fields, &path, "route", &mut self.report);
@@ -137,18 +141,18 @@ impl Reader {
         Shape::Conditional { routes, default: default.map(Box::new) }
     }
 
-    /// A stage that a route leads to.
+    /// Parses the stage of a route.
     fn routed(&mut self, value: &Value, path: &str) -> Option<Stage> {
         let stage = self.stage(value, path)?;
         if stage.condition.is_some() {
-            let hint = "the route's `condition` decides; take this one out";
+            let hint = "the route's `condition` decides; remove this one";
             self.report.warn(join(path, "condition"), "has no effect", hint);
         }
         Some(stage)
     }
 
     fn stages(&mut self, table: Table<'_>, name: &str) -> Vec<Stage> {
-        let what = if name == "branches" { "a branch" } else { "a stage" };
+        let what = if name == "branches" { "one branch" } else { "one stage" };
         let mut stages = Vec::new();
         let mut ids = Vec::new();
         for (path, value) in self.list(table, name, what) {
@@ -173,7 +177,7 @@ impl Reader {
         let runnable = self.runnable(table);
         let input = self.text(table, "input").map(InputMapping::parse);
         if table.get("input").is_none() {
-            let hint = "say what it is to see; `input: \"{query}\"` says the same";
+            let hint = "name what the stage is to see; `input: \"{query}\"` has the same effect";
             self.report.warn(table.at("input"), "is missing, so the stage gets `{query}`", hint);
         }
         let condition = self.condition(table);
@@ -197,7 +201,7 @@ impl Reader {
             }
             Some(workflow @ Value::Object(_)) => self.workflow(workflow, &path).map(Box::new).map(Target::Inline),
             Some(other) => {
-                let problem = format!("found {}; it is an id, or a workflow", kind(other));
+                let problem = format!("found {}; expected an id or a workflow", kind(other));
                 self.report.error(path, problem, "write `runnable: some_agent`");
                 None
             }
@@ -207,11 +211,11 @@ impl Reader {
     fn condition(&mut self, table: Table<'_>) -> Option<Condition> {
         let path = table.at("condition");
         let text = match table.get("condition")? {
-            // YAML takes a bare `true` for a boolean.
+            // YAML parses an unquoted `true` as a boolean.
             Value::Bool(constant) => constant.to_string(),
             Value::String(text) => text.clone(),
             other => {
-                let problem = format!("found {}; a condition is a text", kind(other));
+                let problem = format!("found {}; expected a text", kind(other));
                 self.report.error(path, problem, "write it between quotes: `\"{stage} contains 'word'\"`");
                 return None;
             }
@@ -232,7 +236,7 @@ impl Reader {
             }
             _ => {
                 if let Some(text) = condition.no_number() {
-                    let problem = format!("`{text}` is no number, so it never holds");
+                    let problem = format!("`{text}` is not a number, so it never holds");
                     self.report.warn(path, problem, "compare texts with `==` or `contains`");
                 }
             }
@@ -259,7 +263,7 @@ impl Reader {
         let Some(value) = table.get("limits") else { return LimitsConfig::default() };
         let path = table.at("limits");
         if !table.path.is_empty() {
-            let hint = "put them to the top of the file; a stage may have a `timeout`";
+            let hint = "move them to the top of the file; a stage may have a `timeout`";
             self.report.warn(&path, "have no effect here: those of the outermost workflow count", hint);
         }
         let hint = "write `limits: {max_stages: 100, timeout: 10m}`";
@@ -278,7 +282,7 @@ impl Reader {
         let Some(value) = table.get("inherit_keys") else { return Vec::new() };
         let keys = value.as_array().map(|keys| keys.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
         let Some(Some(keys)) = keys else {
-            let problem = "has to be a list of names";
+            let problem = "must be a list of names";
             self.report.error(table.at("inherit_keys"), problem, "write `inherit_keys: [plan]`");
             return Vec::new();
         };
@@ -286,7 +290,7 @@ impl Reader {
     }
 }
 
-/// What fields hold.
+/// Parsers for single fields.
 impl Reader {
     pub(super) fn missing(&mut self, table: Table<'_>, name: &str, hint: &str) {
         self.report.error(table.at(name), "is missing", hint);
@@ -301,17 +305,17 @@ impl Reader {
         None
     }
 
-    /// The items of a list that may not be empty, with their paths.
+    /// The items of a list with their paths. An empty or missing list is an error.
     pub(super) fn list<'d>(&mut self, table: Table<'d>, name: &str, item: &str) -> Vec<(String, &'d Value)> {
         let path = table.at(name);
-        let hint = format!("it takes at least {item}");
+        let hint = format!("it needs at least {item}");
         match table.get(name) {
             None => self.report.error(path, "is missing", hint),
             Some(Value::Array(items)) if items.is_empty() => self.report.error(path, "is empty", hint),
             Some(Value::Array(items)) => {
                 return items.iter().enumerate().map(|(at, value)| (format!("{path}[{at}]"), value)).collect();
             }
-            Some(other) => self.report.error(path, format!("found {}; it is a list", kind(other)), hint),
+            Some(other) => self.report.error(path, format!("found {}; expected a list", kind(other)), hint),
         }
         Vec::new()
     }
@@ -320,7 +324,7 @@ impl Reader {
         match table.get(name)? {
             Value::String(text) => Some(text),
             other => {
-                let problem = format!("found {}; it is a text", kind(other));
+                let problem = format!("found {}; expected a text", kind(other));
                 self.report.error(table.at(name), problem, "put it between quotes");
                 None
             }
@@ -331,7 +335,7 @@ impl Reader {
         let value = table.get(name)?;
         let count = value.as_u64().filter(|count| *count >= least).and_then(|count| N::try_from(count).ok());
         if count.is_none() {
-            let problem = format!("found {value}; it is a whole number, and at least {least}");
+            let problem = format!("found {value}; expected a whole number of at least {least}");
             self.report.error(table.at(name), problem, "");
         }
         count
@@ -340,7 +344,7 @@ impl Reader {
     pub(super) fn duration(&mut self, table: Table<'_>, name: &str) -> Option<Duration> {
         match Lenient::deserialize(table.get(name)?) {
             Ok(Lenient(duration)) if duration.is_zero() => {
-                self.report.error(table.at(name), "is zero", "write how long, such as `30s`, or take it out");
+                self.report.error(table.at(name), "is zero", "write how long, such as `30s`, or remove it");
                 None
             }
             Ok(Lenient(duration)) => Some(duration),
@@ -362,10 +366,10 @@ impl Reader {
         }
     }
 
-    /// A stage's id is also what templates call its output, and a part of the keys of the run's steps.
+    /// Checks the id of a stage. It is the name of the output in templates, and part of the keys of the run's steps.
     pub(super) fn stage_id(&mut self, path: &str, id: &str) {
         if RESERVED.contains(&id) {
-            let problem = format!("`{id}` has a meaning of its own in every template");
+            let problem = format!("`{id}` is a reserved name in templates");
             self.report.error(path, problem, "give the stage another id");
         } else if !is_name(id) || id.len() > ids::MAX_BYTES {
             let problem = format!("`{id}` cannot be named in a template");
@@ -374,7 +378,7 @@ impl Reader {
         }
     }
 
-    /// No id twice among the stages of one workflow.
+    /// Reports ids that occur twice among the stages of a workflow.
     pub(super) fn unique(&mut self, ids: &[(String, String)], field: &str) {
         let mut first: BTreeMap<&str, &str> = BTreeMap::new();
         for (path, id) in ids {

@@ -1,11 +1,11 @@
-//! The part of the reader for `type: dynamic`.
+//! Parses workflows with `type: dynamic`.
 
 use super::definition::{Dynamic, Role, Stage, SubAgent};
 use super::fields;
 use super::reader::{MAX_ITERATIONS, Reader, Table};
 use super::template::InputMapping;
 
-/// Activations of the longest way: with one retry.
+/// Node activations of the longest run with one retry.
 const LONGEST: u32 = 7;
 
 impl Reader {
@@ -15,7 +15,7 @@ impl Reader {
         let max_iterations = self.count(table, "max_iterations", 1).unwrap_or(MAX_ITERATIONS);
         if max_iterations < LONGEST {
             let problem = format!("is less than the {LONGEST} nodes of a run that tries again");
-            self.report.warn(table.at("max_iterations"), problem, "such a run ends with what it has by then");
+            self.report.warn(table.at("max_iterations"), problem, "such a run ends with its results so far");
         }
         let max_concurrency = self.count(table, "max_concurrency", 1);
         let [plan, replan, review, summary] = roles;
@@ -31,7 +31,7 @@ impl Reader {
     }
 
     fn role(&mut self, table: Table<'_>, name: &str) -> Option<Role> {
-        let hint = "write `{agent: some_agent}`, with `model: name` for another model than its own";
+        let hint = "write `{agent: some_agent}`, with `model: name` to override its model";
         let path = table.at(name);
         let Some(value) = table.get(name) else {
             self.missing(table, name, hint);
@@ -51,7 +51,7 @@ impl Reader {
 
     fn sub_agents(&mut self, table: Table<'_>) -> Vec<SubAgent> {
         let (mut agents, mut names) = (Vec::new(), Vec::new());
-        for (path, value) in self.list(table, "agents", "an agent") {
+        for (path, value) in self.list(table, "agents", "one agent") {
             let hint = "an agent is a table with `name`, `runnable` and `description`";
             let Some(agent) = self.table(value, &path, hint) else { continue };
             fields::check(agent.fields, &path, "sub_agent", &mut self.report);
@@ -63,7 +63,7 @@ impl Reader {
             }
             let description = self.text(agent, "description").unwrap_or_default().to_owned();
             if agent.get("description").is_none() {
-                let hint = "say what it can find out: the plan is made by that";
+                let hint = "describe what it can find out; the planner decides by it";
                 self.report.warn(agent.at("description"), "is missing", hint);
             }
             let (runnable, retry) = (self.runnable(agent), self.retry(agent));
@@ -103,17 +103,17 @@ mod tests {
         for (content, message) in [
             (
                 with("plan: {agent: p}", AGENTS),
-                "line 1, column 1: replan: is missing; write `{agent: some_agent}`, with `model: name` for another model than its own",
+                "line 1, column 1: replan: is missing; write `{agent: some_agent}`, with `model: name` to override its model",
             ),
             (
                 with("plan: p\nreplan: {agent: r}", AGENTS),
-                "line 3, column 7: plan: found a text; write `{agent: some_agent}`, with `model: name` for another model than its own",
+                "line 3, column 7: plan: found a text; write `{agent: some_agent}`, with `model: name` to override its model",
             ),
             (
                 with("plan: {model: m}\nreplan: {agent: r}", AGENTS),
                 "line 3, column 7: plan.agent: is missing; name a task agent",
             ),
-            (with(roles, "agents: []"), "line 7, column 9: agents: is empty; it takes at least an agent"),
+            (with(roles, "agents: []"), "line 7, column 9: agents: is empty; it needs at least one agent"),
             (
                 with(roles, "agents: [{runnable: x, description: z}]"),
                 "line 7, column 10: agents[0].name: is missing; plans name it so",
@@ -128,7 +128,7 @@ mod tests {
             ),
             (
                 with(roles, &format!("{AGENTS}\nmax_iterations: 0")),
-                "line 8, column 17: max_iterations: found 0; it is a whole number, and at least 1",
+                "line 8, column 17: max_iterations: found 0; expected a whole number of at least 1",
             ),
         ] {
             assert_eq!(errors(&content), message, "{content}");

@@ -1,4 +1,4 @@
-//! The workflow file as a JSON Schema, for editors. A test holds it to the reader's [`fields`](super::fields).
+//! JSON Schema of the workflow file, for editors. A test compares it with the [`fields`](super::fields) of the reader.
 
-/// The schema.
+/// The JSON Schema, as `turnwheel workflows schema` prints it.
 pub const SCHEMA: &str = include_str!("../../../docs/workflow.schema.json");

@@ -1,24 +1,24 @@
-//! What templates and conditions see at one place of a workflow.
+//! The scope of templates and conditions: the values that they see at one place of a workflow.
 //!
-//! A pipeline or loop within another workflow sees its own input and what it inherits by name; a parallel or conditional
-//! sees a snapshot of what is around it, with its own input as `{query}` (OP-O12, OP-O13). A scope is cheap to clone, and
-//! what it holds is shared until it is changed.
+//! An inline pipeline or loop sees its own input and the outputs that it inherits by name. A parallel or conditional
+//! workflow sees a snapshot of the enclosing scope, with its own input as `{query}`. A scope is cheap to clone: its
+//! values are shared until they change.
 
 use super::definition::{Shape, Stage, Target, Workflow};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Texts by id; `None` for what is known and has no output.
+/// Outputs by id; `None` for a known stage that has no output.
 pub type Outputs = HashMap<Arc<str>, Option<Arc<str>>>;
 
-/// Names that no stage can have: they mean something in every template.
+/// Names that no stage can have, because every template defines them.
 pub const RESERVED: [&str; 2] = ["query", "loop"];
 
-/// Finds a workflow that a stage names; `None` for agents and functions.
+/// Looks up a workflow by id. Returns `None` for agents and functions.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
 
-/// See the module.
+/// The values that are visible at one place of a workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
     query: Arc<str>,
@@ -28,26 +28,26 @@ pub struct Scope {
     pub(super) last: Arc<Outputs>,
 }
 
-/// What a path leads to.
+/// The result of looking up a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
-    /// This text.
+    /// A text.
     Text(Cow<'a, str>),
-    /// A stage that was skipped or has not run yet (OP-O4, OP-O9).
+    /// A stage that was skipped or has not run yet.
     Empty,
-    /// Nothing of that name.
+    /// No such name.
     Unknown,
-    /// Something below a text.
+    /// A path below a text, which has no fields.
     Through,
 }
 
 impl Scope {
-    /// That of an outermost workflow: its input, and `request`, the part of it that conditions see as `{query}` (OP-O20).
+    /// The scope of an outermost workflow. `request` is the part of the input that conditions see as `{query}`.
     pub fn root(query: impl Into<Arc<str>>, request: Option<Arc<str>>) -> Self {
         Self { query: query.into(), request, outputs: Arc::default(), iteration: 0, last: Arc::default() }
     }
 
-    /// That of a workflow which a stage runs, with `query` as its input; `self` is what the stage sees.
+    /// The scope of the workflow that a stage runs with `query` as its input. `self` is the scope of the stage.
     pub fn enter(&self, shape: &Shape, query: impl Into<Arc<str>>) -> Self {
         let inherited = match shape {
             Shape::Parallel { .. } | Shape::Conditional { .. } => {
@@ -67,23 +67,23 @@ impl Scope {
         &self.query
     }
 
-    /// 0 outside of a loop, else counted from 1.
+    /// Number of the current iteration from 1; 0 outside of a loop.
     pub fn iteration(&self) -> u32 {
         self.iteration
     }
 
-    /// The output under `id`; `None` when there is none, or none yet.
+    /// The output with this id; `None` if the stage is unknown or has no output yet.
     pub fn output(&self, id: &str) -> Option<&Arc<str>> {
         if id == "query" { Some(&self.query) } else { self.outputs.get(id)?.as_ref() }
     }
 
-    /// The same, with more: the merge template's, once the branches have ended. A skipped branch has no output.
+    /// Adds outputs, for example those of branches for the merge template. A skipped branch has no output.
     pub fn with<I: Into<Arc<str>>>(mut self, more: impl IntoIterator<Item = (I, Option<Arc<str>>)>) -> Self {
         Arc::make_mut(&mut self.outputs).extend(more.into_iter().map(|(id, output)| (id.into(), output)));
         self
     }
 
-    /// What a path such as `loop.last.research` leads to.
+    /// Looks up a path such as `loop.last.research`.
     pub(super) fn find(&self, path: &str) -> Found<'_> {
         let (first, below) = path.split_once('.').map_or((path, None), |(first, below)| (first, Some(below)));
         match (first, below) {
@@ -100,7 +100,8 @@ impl Scope {
         }
     }
 
-    /// The same for a condition: on an outermost workflow's input it sees only what is asked now.
+    /// Looks up a path for a condition. In an outermost workflow, `query` is the current request without earlier
+    /// messages.
     pub(super) fn find_for_condition(&self, path: &str) -> Found<'_> {
         match (&self.request, path) {
             (Some(request), "query") => Found::Text(Cow::Borrowed(request)),
@@ -109,13 +110,13 @@ impl Scope {
     }
 }
 
-/// True when `id` is `key`, or the output of a stage within it: `draft.write` is within `draft`.
+/// True if `id` is `key` or an output within it. For example, `draft.write` is within `draft`.
 pub fn is_or_within(id: &str, key: &str) -> bool {
     id.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
-    // Outputs within a stage go by their whole path.
+    // Outputs of inner stages are stored under their whole path.
     match outputs.get(path) {
         Some(Some(output)) => Found::Text(Cow::Borrowed(output)),
         Some(None) => Found::Empty,
@@ -125,10 +126,10 @@ fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
 }
 
 impl Stage {
-    /// The names under which a pipeline or loop finds what this stage leaves: its own id; after a parallel those of the
-    /// branches (OP-O16); after a pipeline or loop that is written in its place, `id.inner` for each stage within.
+    /// The names under which a pipeline or loop finds the outputs of this stage: its own id; for a parallel workflow
+    /// also the ids of the branches; for an inline pipeline or loop also `id.inner` for each inner stage.
     ///
-    /// Only a workflow written in the stage's place shows its stages, so the number of names is bounded by the document.
+    /// Only inline workflows expose their stages, so the size of the document limits the number of names.
     pub fn output_ids(&self, lookup: Lookup<'_>) -> Vec<String> {
         let mut ids = self.own_ids(lookup);
         match &self.runnable {
@@ -147,7 +148,7 @@ impl Stage {
         ids
     }
 
-    /// The same without a parallel's branches.
+    /// The names without those of a parallel workflow's branches.
     pub fn own_ids(&self, lookup: Lookup<'_>) -> Vec<String> {
         let mut ids = vec![self.id.clone()];
         if let Some(stages) = self.shows() {
@@ -157,7 +158,7 @@ impl Stage {
         ids
     }
 
-    /// The stages of a pipeline or loop that is written in this stage's place: the workflow around sees their outputs.
+    /// The stages of an inline pipeline or loop, whose outputs the enclosing workflow sees.
     pub fn shows(&self) -> Option<&[Self]> {
         match &self.runnable {
             Target::Inline(workflow) => match &workflow.shape {

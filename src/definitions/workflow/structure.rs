@@ -1,4 +1,5 @@
-//! A workflow for people: as JSON for a viewer, as a tree for the terminal, and as a [`mermaid`] flowchart (O-33).
+//! Describes a workflow for people: as JSON for a viewer and as a tree for the terminal.
+//! [`mermaid`](super::flowchart::mermaid) draws the flowchart.
 
 use super::definition::{LimitsConfig, Retry, Role, Route, Shape, Stage, SubAgent, Target, Workflow};
 use super::known::KnownRunnables;
@@ -7,12 +8,13 @@ use std::fmt::Write;
 use types::duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The nested structure: types, ids, stages, branches, routes, inputs, conditions and limits. References stay names.
+/// Describes the nested structure: types, ids, stages, branches, routes, inputs, conditions and limits. References stay
+/// ids.
 pub fn describe(workflow: &Workflow) -> Value {
     describe_known(workflow, &KnownRunnables::default())
 }
 
-/// The same; `runnable_kind` says what each reference is, where it is known.
+/// Describes the structure like [`describe`], and adds `runnable_kind` to references that `known` has.
 pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
     let mut described = Map::new();
     let mut put = |name: &str, value: Value| drop(described.insert(name.to_owned(), value));
@@ -70,7 +72,7 @@ fn described_agent(agent: &SubAgent, known: &KnownRunnables) -> Value {
     described_target(&agent.stage, described, known)
 }
 
-/// What a stage runs, and what happens when it fails.
+/// Adds runnable, retries, model and timeout of a stage.
 fn described_target(stage: &Stage, mut described: Value, known: &KnownRunnables) -> Value {
     match &stage.runnable {
         Target::Inline(workflow) => described["runnable"] = describe_known(workflow, known),
@@ -94,7 +96,7 @@ fn described_target(stage: &Stage, mut described: Value, known: &KnownRunnables)
     described
 }
 
-/// What is set of the limits, in the words of files.
+/// The limits that are set, in the form of the file.
 pub(super) fn limits(limits: &LimitsConfig) -> Value {
     let LimitsConfig { max_stages, max_depth, timeout, max_model_calls, max_tokens } = limits;
     let fields = [
@@ -108,7 +110,7 @@ pub(super) fn limits(limits: &LimitsConfig) -> Value {
     Value::Object(set.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// A tree of lines, none wider than `width` columns of a terminal; Chinese characters take two.
+/// Draws a tree of lines of at most `width` terminal columns. Chinese characters take two columns.
 pub fn tree(workflow: &Workflow, width: usize) -> String {
     let mut rows = vec![(headline(workflow), String::new())];
     branches(workflow, "", &mut rows);
@@ -120,7 +122,7 @@ pub fn tree(workflow: &Workflow, width: usize) -> String {
     rows.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What a workflow is, in a few words.
+/// A line with type, id and main fields of a workflow.
 pub(super) fn headline(workflow: &Workflow) -> String {
     let mut words = format!("{} {}", workflow.shape.as_str(), workflow.id);
     match &workflow.shape {
@@ -128,7 +130,7 @@ pub(super) fn headline(workflow: &Workflow) -> String {
             let _ = write!(words, ", at most {max_iterations} times, while {}", brief(condition.as_str()));
         }
         Shape::Parallel { max_concurrency: Some(most), .. } => {
-            let _ = write!(words, ", {most} at once");
+            let _ = write!(words, ", at most {most} concurrently");
         }
         Shape::Dynamic(dynamic) => {
             let _ = write!(words, ", at most {} nodes", dynamic.max_iterations);
@@ -172,7 +174,7 @@ fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>)
     }
 }
 
-/// The stages with the words that say when each runs.
+/// The stages, each with its condition in words.
 pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &Stage)> {
     let when = |condition: &str| Some(format!("if {}", brief(condition)));
     match shape {
@@ -187,7 +189,7 @@ pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &Stage)> {
     }
 }
 
-/// In one line.
+/// Joins the words of a text into one line.
 pub(super) fn brief(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

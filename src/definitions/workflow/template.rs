@@ -1,12 +1,13 @@
-//! Templates of inputs: text with `{query}`, `{stage}`, `{loop.iteration}` and `{loop.last.stage}` in it.
+//! Templates of inputs: text with variables such as `{query}`, `{stage}`, `{loop.iteration}` and `{loop.last.stage}`.
 //!
-//! A variable is `{identifier(.identifier)*}` of letters in any script, digits, `_` and `-`; `{{name}}` is how to write
-//! `{name}`. Any other brace is text, so JSON stays as it is (OP-O5). What is inserted is not looked at again (O-12).
+//! A variable is `{identifier(.identifier)*}`; an identifier has letters of any script, digits, `_` and `-`. `{{name}}`
+//! stands for the text `{name}`. All other braces are text, so JSON needs no escapes. Inserted values are not parsed
+//! again.
 
 use super::scope::{Found, Scope};
 use std::sync::Arc;
 
-/// How a stage's input is made from what there is (O-08 to O-12).
+/// A template that makes a stage's input from the visible outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputMapping {
     template: Arc<str>,
@@ -16,14 +17,14 @@ pub struct InputMapping {
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// To be taken as it is.
+    /// Literal text.
     Text(Box<str>),
     /// The path within `{…}`.
     Variable(Box<str>),
 }
 
 impl InputMapping {
-    /// Reads a template; every text is one.
+    /// Parses a template. Every text is a valid template.
     pub fn parse(template: &str) -> Self {
         Self { template: template.into(), pieces: pieces(template) }
     }
@@ -33,7 +34,7 @@ impl InputMapping {
         Self::parse(template.as_ref())
     }
 
-    /// The output of a stage, unchanged.
+    /// A template that passes on the output of a stage unchanged.
     pub fn passthrough(stage_id: &str) -> Self {
         Self::parse(&format!("{{{stage_id}}}"))
     }
@@ -43,8 +44,7 @@ impl InputMapping {
         &self.template
     }
 
-    /// Fills the template. A name that the scope does not know stays visible: `[未找到: NAME]`, and a path through a
-    /// text: `[无法解析: PATH]`.
+    /// Fills the template. An unknown name becomes `[未找到: NAME]`, and a path below a text becomes `[无法解析: PATH]`.
     pub fn build(&self, scope: &Scope) -> String {
         self.fill(|path, filled| match scope.find(path) {
             Found::Text(text) => filled.push_str(&text),
@@ -54,7 +54,7 @@ impl InputMapping {
         })
     }
 
-    /// Fills the template, each variable with what `variable` adds to the text.
+    /// Fills the template. `variable` appends the value of each variable to the text.
     pub(super) fn fill(&self, mut variable: impl FnMut(&str, &mut String)) -> String {
         let mut filled = String::with_capacity(self.template.len());
         for piece in &self.pieces {
@@ -66,7 +66,7 @@ impl InputMapping {
         filled
     }
 
-    /// The variables that it names, each once, in the order of the text.
+    /// The variables of the template, each once, in the order of the text.
     pub fn get_dependencies(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for path in self.variables() {
@@ -77,7 +77,7 @@ impl InputMapping {
         names
     }
 
-    /// The variables as they come.
+    /// The variables of the template in order, with repetitions.
     pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(path) => Some(path.as_ref()),
@@ -87,7 +87,7 @@ impl InputMapping {
 }
 
 impl InputMapping {
-    /// What looks like a variable and is text: `{ plan }` and `｛plan｝`, with the name that may be meant.
+    /// Texts that resemble variables but are none, such as `{ plan }` and `｛plan｝`, each with the probable name.
     pub(super) fn nearly(&self) -> Vec<(&str, &str)> {
         let mut found = Vec::new();
         for (open, brace) in self.template.match_indices(['{', '｛']) {
@@ -121,7 +121,7 @@ impl From<String> for InputMapping {
 }
 
 impl Default for InputMapping {
-    /// `{query}`, the input of a stage that names none (OP-O17).
+    /// `{query}`: a stage without a template gets the workflow's input.
     fn default() -> Self {
         Self::passthrough("query")
     }
@@ -155,7 +155,7 @@ fn pieces(template: &str) -> Vec<Piece> {
     found
 }
 
-/// The path of the variable that `text` begins with.
+/// The path of the variable at the beginning of `text`.
 pub(super) fn variable(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('{')?;
     let end = inner.find(|c: char| !(is_part(c) || c == '.'))?;
@@ -163,18 +163,18 @@ pub(super) fn variable(text: &str) -> Option<&str> {
     (inner[end..].starts_with('}') && path.split('.').all(|name| !name.is_empty())).then_some(path)
 }
 
-/// The path within the `{{…}}` that `text` begins with.
+/// The path within `{{…}}` at the beginning of `text`.
 pub(super) fn escaped(text: &str) -> Option<&str> {
     let path = variable(text.strip_prefix('{')?)?;
     text[path.len() + 3..].starts_with('}').then_some(path)
 }
 
-/// True for a character of a variable's name.
+/// True for a character of an identifier.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-')
 }
 
-/// True when a template can name it: every id that is no such name is out of reach.
+/// True if a template can name this id.
 pub fn is_name(id: &str) -> bool {
     !id.is_empty() && id.chars().all(is_part)
 }

@@ -1,4 +1,4 @@
-//! The agent file's structure (CONTRACT.md, "Agent file").
+//! The structure of an agent file. docs/agents.md describes it for authors.
 
 pub mod schema;
 
@@ -13,182 +13,183 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A conversational agent's configuration. Its comments are what `turnwheel agents schema` prints, and so are the `schemars`
+/// A conversational agent's configuration. `turnwheel agents schema` prints these comments and the `schemars`
 /// attributes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct AgentConfig {
-    /// Key of the agent: what messages name as `agent_id`.
+    /// Id of the agent. Messages name it as `agent_id`.
     #[schemars(with = "schema::Id")]
     pub id: String,
-    /// The name it goes by.
+    /// Display name of the agent.
     #[serde(default)]
     pub name: String,
-    /// Its tone.
+    /// Tone of voice, in your own words.
     #[serde(default)]
     #[schemars(extend("examples" = ["calm, friendly"]))]
     pub tone: String,
-    /// A `[models.<name>]` of the settings, or `offline`, the rules of this file; of several the next is asked where the one
-    /// before does not answer.
+    /// The model: a `[models.<name>]` of the settings, or `offline` for the rules of this file. In a list, the next
+    /// model is called if the one before fails.
     #[serde(default)]
     pub model: ModelNames,
-    /// Said once to every session.
+    /// Text that greets every new session.
     #[serde(default)]
     pub greeting: Option<String>,
-    /// The procedure that it follows, in your own words; empty in a task agent.
+    /// The procedure that the agent follows, in your own words; empty in a task agent.
     #[serde(default)]
     pub sop: String,
-    /// Makes it a task agent, which serves workflows and takes no chat sessions.
+    /// Makes this a task agent, which serves workflows and takes no chat sessions.
     #[serde(default)]
     #[schemars(extend("pattern" = "\\S"))]
     pub system_prompt: Option<String>,
     /// Rules of style, limits and data handling.
     #[serde(default)]
     pub constraints: String,
-    /// Intents (action_books), and the API or function that serves each.
+    /// Intents of users (action_books), and the API or function that serves each.
     #[serde(default)]
     pub skills: Vec<Skill>,
-    /// What it may call directly: APIs, builtins, functions registered in Rust.
+    /// APIs, built-in functions and Rust functions that the agent may call directly.
     #[serde(default)]
     pub tools: Vec<Tool>,
-    /// Flows that it may route to.
+    /// Ids of the flows that the agent may route to.
     #[serde(default)]
     #[schemars(with = "Vec<schema::Id>", extend("examples" = [["parallel_analysis"]]))]
     pub flows: Vec<String>,
-    /// How long a flow waits for the user's answer before it is forgotten; 24 h unless given, and at most nearly as long as
-    /// the setting retention.turns.
+    /// How long a flow waits for the user's answer before it is dropped; 24 h unless given. It must be shorter than the
+    /// setting retention.turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Duration>", extend("default" = "24h"))]
     pub flow_timeout: Option<Lenient>,
-    /// With one of these words as a whole message the user leaves a flow that waits. Case, spaces and punctuation do not count.
+    /// The user leaves a waiting flow by sending one of these words as the whole message. Case, spaces and punctuation
+    /// are ignored.
     #[serde(default = "default_cancel_words")]
     #[schemars(with = "Vec<schema::Word>")]
     pub cancel_words: Vec<String>,
-    /// Follow-ups after silence. Without any, those that the model finds in `sop`.
+    /// Follow-ups after silence of the user. Without any, the model takes them from `sop`.
     #[serde(default)]
     #[schemars(length(max = MAX_TIMERS))]
     pub timers: Vec<TimerConfig>,
     /// What happens when a human has to take over.
     #[serde(default)]
     pub handoff: HandoffConfig,
-    /// What becomes of messages that arrive while a turn runs: a turn each, or one turn for all.
+    /// How to handle messages that arrive while a turn runs: one turn each, or one turn for all.
     #[serde(default)]
     pub double_text: DoubleText,
-    /// Whether a session that has been greeted is greeted again when this file has changed.
+    /// Whether to greet a session again after this file has changed.
     #[serde(default = "default_true")]
     pub regreet_on_change: bool,
-    /// Decisions that a turn may take before it is cancelled.
+    /// The most decisions that a turn may take before it is cancelled.
     #[serde(default = "default_max_iterations")]
     #[schemars(range(min = 1, max = 100))]
     pub max_iterations: u32,
-    /// Files to answer from.
+    /// Text files from which the agent answers.
     #[serde(default)]
     pub knowledge: Option<KnowledgeConfig>,
-    /// The most tokens that it may use, of prompts and answers; 0 is no limit.
+    /// Token limits for prompts and answers; 0 is no limit.
     #[serde(default)]
     pub budget: Budget,
-    /// What the offline model goes by: the first rule whose conditions all hold.
+    /// Rules of the offline model. The first rule whose conditions all hold decides.
     #[serde(default)]
     #[schemars(with = "Vec<schema::Rule>")]
     pub rules: Vec<Value>,
 }
 
-/// One intent and what serves it: an API, or a function registered in Rust under its id.
+/// An intent and the API or Rust function that serves it. A Rust function is registered under the skill's id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Skill {
-    /// The SKILL target; no tool may have the same.
+    /// Id of the skill: the target of a SKILL action. No tool may have the same id.
     #[schemars(with = "schema::Id")]
     pub id: String,
-    /// What it does, for the model.
+    /// What it does. The model reads this.
     #[serde(default)]
     pub description: String,
-    /// When it applies, for the model.
+    /// When it applies. The model reads this.
     #[serde(default)]
     pub condition: String,
-    /// JSON Schema of its parameters.
+    /// JSON Schema of the parameters.
     #[serde(default = "empty_object")]
     #[schemars(with = "schema::Params")]
     pub params: Value,
-    /// The call.
+    /// The HTTP call to make.
     #[serde(default)]
     pub http: Option<HttpCall>,
 }
 
-/// A tool: an API, a builtin or a function registered in Rust under its id.
+/// A tool: an API, a built-in function, or a Rust function that is registered under the tool's id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, extend("not" = json!({
     "required": ["http", "builtin"], "properties": { "http": { "type": "object" }, "builtin": { "type": "string" } }
 })))]
 pub struct Tool {
-    /// The TOOL target; no skill may have the same.
+    /// Id of the tool: the target of a TOOL action. No skill may have the same id.
     #[schemars(with = "schema::Id")]
     pub id: String,
-    /// What it does, for the model.
+    /// What it does. The model reads this.
     #[serde(default)]
     pub description: String,
-    /// JSON Schema of its parameters.
+    /// JSON Schema of the parameters.
     #[serde(default = "empty_object")]
     #[schemars(with = "schema::Params")]
     pub params: Value,
-    /// The call.
+    /// The HTTP call to make.
     #[serde(default)]
     pub http: Option<HttpCall>,
-    /// A function of the engine, such as `now`.
+    /// Name of a built-in function, such as `now`.
     #[serde(default)]
     #[schemars(with = "Option<schema::Builtin>")]
     pub builtin: Option<String>,
 }
 
-/// A call. `{name}` is filled from the parameters, `${NAME}` from an environment variable that the setting secrets.allow
+/// An HTTP call. `{name}` stands for a parameter, `${NAME}` for an environment variable that the setting secrets.allow
 /// lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct HttpCall {
-    /// The method.
+    /// The HTTP method.
     #[serde(default = "default_method")]
     #[schemars(with = "schema::Method")]
     pub method: String,
-    /// The address; parameters may stand in its path and query, never in its host.
+    /// The URL. Its path and query may contain parameters, its host may not.
     #[schemars(extend("examples" = ["https://api.example.com/orders/{order_id}"]))]
     pub url: String,
-    /// Query parameters. A list repeats the name; one without a value is left out.
+    /// Query parameters. A list repeats the name; a parameter without a value is omitted.
     #[serde(default)]
     pub query: BTreeMap<String, Value>,
-    /// Headers.
+    /// HTTP headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The JSON body. Without one, POST, PUT and PATCH send all parameters.
     #[serde(default)]
     pub body: Option<Value>,
-    /// Limit of one attempt; 10 s unless given.
+    /// Timeout of one attempt; 10 s unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Duration>", extend("default" = "10s"))]
     pub timeout: Option<Lenient>,
-    /// Repeats after the first attempt, on connection faults, timeouts, 429 and 5xx; 2 unless given.
+    /// Retries after the first attempt, on connection errors, timeouts, 429 and 5xx; 2 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = u32::MAX), extend("default" = 2))]
     pub retries: Option<u32>,
 }
 
-/// A follow-up, defined by the file, or by the model that reads it.
+/// A follow-up timer, defined in the agent file or found in its `sop` by the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, extend("anyOf" = json!([
     { "required": ["message"], "properties": { "message": { "type": "string", "pattern": "\\S" } } },
     { "required": ["action"], "properties": { "action": { "type": "object" } } },
 ])))]
 pub struct TimerConfig {
-    /// Its name.
+    /// Name of the timer.
     #[serde(default)]
     pub name: String,
-    /// From the end of the turn that arms it.
+    /// Delay after the end of the turn that arms the timer.
     #[serde(with = "lenient")]
     #[schemars(with = "schema::Duration")]
     pub delay: Duration,
-    /// Sent when it fires.
+    /// Text to send when the timer fires.
     #[serde(default)]
     pub message: Option<String>,
-    /// Executed when it fires; then the model decides how to go on.
+    /// Action to execute when the timer fires. The model then decides how to continue.
     #[serde(default)]
     pub action: Option<crate::action::Action>,
 }
@@ -200,49 +201,49 @@ pub struct HandoffConfig {
     /// `hold`, the default with `http`, or `notify`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<HandoffMode>,
-    /// The service desk's endpoint.
+    /// Call to the service desk's endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpCall>,
-    /// When a held session comes back by itself; 24 h unless given.
+    /// When a held session returns to the agent without a release; 24 h unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Duration>", extend("default" = "24h"))]
     pub timeout: Option<Lenient>,
 }
 
 impl HandoffConfig {
-    /// The mode in force (OP-E11).
+    /// The configured mode, or its default: `hold` with an endpoint, `notify` without one.
     pub fn mode(&self) -> HandoffMode {
         self.mode.unwrap_or(if self.http.is_some() { HandoffMode::Hold } else { HandoffMode::Notify })
     }
 
-    /// When a held session comes back by itself.
+    /// How long a handoff lasts without a release.
     pub fn timeout(&self) -> Duration {
         self.timeout.map_or(Duration::from_secs(24 * 3600), |timeout| timeout.0)
     }
 }
 
-/// What becomes of a session that a human has.
+/// How a session continues after a handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HandoffMode {
-    /// Stay `transferred` until released or timed out.
+    /// Stays `transferred` until an operator releases it or the timeout passes.
     Hold,
-    /// `ready` at once.
+    /// Becomes `ready` immediately.
     Notify,
 }
 
-/// What becomes of messages that arrive while a turn runs.
+/// How to handle messages that arrive while a turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DoubleText {
-    /// Each becomes a turn of its own.
+    /// Each message gets a turn of its own.
     #[default]
     Queue,
-    /// All of them become one turn.
+    /// All waiting messages share one turn.
     Merge,
 }
 
-/// Files that an agent may answer from.
+/// Text files from which an agent answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct KnowledgeConfig {
@@ -253,7 +254,7 @@ pub struct KnowledgeConfig {
 }
 
 impl AgentConfig {
-    /// True for an agent that serves workflows and takes no chat sessions.
+    /// True for a task agent, which serves workflows and takes no chat sessions.
     pub fn is_task_agent(&self) -> bool {
         self.system_prompt.is_some()
     }
@@ -268,18 +269,18 @@ impl AgentConfig {
         }
     }
 
-    /// How long a flow waits for the user's answer.
+    /// How long a flow waits for the user's answer before it is dropped.
     pub fn flow_timeout(&self) -> Duration {
         self.flow_timeout.map_or(Duration::from_secs(24 * 3600), |timeout| timeout.0)
     }
 
-    /// True for a message that says no more than that the user wants to leave a flow.
+    /// True if the whole message is one of the words that leave a waiting flow.
     pub fn is_cancel_word(&self, text: &str) -> bool {
         let text = bare(text);
         !text.is_empty() && self.cancel_words.iter().any(|word| bare(word) == text)
     }
 
-    /// The configuration, taken over as it is, in the form of phase 1's plan.
+    /// The configuration in the form of a plan, unchanged.
     pub fn as_plan(&self) -> Value {
         json!({
             "name": self.name, "tone": self.tone, "greeting": self.greeting, "sop": self.sop,
@@ -288,7 +289,7 @@ impl AgentConfig {
     }
 }
 
-/// The letters and digits of a text, in lower case: what counts where two are to be the same words.
+/// The letters and digits of a text in lower case. Two texts with the same result count as the same words.
 pub fn bare(text: &str) -> String {
     text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

@@ -1,5 +1,5 @@
-//! The agent file as a JSON Schema, made from the types that read it. What a type cannot say stands here: the shape of
-//! texts such as ids and durations, and the rules, which are read by the offline model alone.
+//! JSON Schema of the agent file, generated from the types that read it. This file adds the parts that the types do not
+//! express: the form of texts such as ids and durations, and the rules, which only the offline model parses.
 
 use super::AgentConfig;
 use crate::action::Action;
@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The schema, as `turnwheel agents schema` prints it.
+/// The JSON Schema, as `turnwheel agents schema` prints it.
 pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with_transform(Tidy);
     let mut schema = settings.into_generator().into_root_schema_for::<AgentConfig>();
@@ -17,7 +17,7 @@ pub fn schema() -> Value {
     let description = "An agent for Turnwheel. docs/agents.md explains each field; `turnwheel agents validate` checks \
                        more than a schema can.";
     schema.insert("description".into(), json!(description));
-    // One of the two is needed; and bookkeeping of one's own is no unknown field.
+    // A file needs one of the two fields. `updated_at` is a field for the author's own bookkeeping.
     let kinds = json!([
         { "title": "Chat agent", "required": ["sop"], "properties": { "sop": { "type": "string", "pattern": "\\S" } } },
         { "title": "Task agent", "required": ["system_prompt"], "properties": { "system_prompt": { "type": "string" } } },
@@ -35,17 +35,18 @@ pub fn schema() -> Value {
         schema.insert(keyword.into(), below);
     }
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.insert("updated_at".into(), json!({ "description": "Yours to use; it is left out of the hash." }));
+        properties
+            .insert("updated_at".into(), json!({ "description": "For your own bookkeeping; not part of the hash." }));
     }
     let mut schema = schema.to_value();
-    // A condition that is not there has no value.
+    // Absent conditions have no value, so a default would be wrong.
     for condition in schema["$defs"]["When"]["properties"].as_object_mut().into_iter().flatten() {
         condition.1.as_object_mut().map(|condition| condition.remove("default"));
     }
     schema
 }
 
-/// What holds for the decision of every rule.
+/// Applies a schema to the `decide` of every rule.
 fn rules_decide(decide: &Value) -> Value {
     json!({ "properties": { "rules": { "items": { "properties": { "decide": decide } } } } })
 }
@@ -63,7 +64,7 @@ fn calls() -> Value {
     json!({ "required": ["action"], "properties": { "action": tool } })
 }
 
-/// Takes out the widths of Rust's integers, which editors do not know, and the line breaks of doc comments.
+/// Removes the widths of Rust's integers, which editors do not know, and the line breaks of doc comments.
 #[derive(Clone, Debug)]
 struct Tidy;
 
@@ -79,7 +80,7 @@ impl Transform for Tidy {
     }
 }
 
-/// A type that is only a schema.
+/// Defines types that exist only as a schema.
 macro_rules! only_a_schema {
     ($($(#[$doc:meta])* $name:ident = $schema:tt;)*) => {
         $(
@@ -119,7 +120,7 @@ only_a_schema! {
         "properties": { "type": { "const": "object" } },
         "description": "JSON Schema of the parameters; they are always an object."
     };
-    /// A method, in any case.
+    /// An HTTP method, in any case.
     Method = {
         "anyOf": [
             { "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] },
@@ -129,7 +130,7 @@ only_a_schema! {
             }
         ]
     };
-    /// One word or several.
+    /// One or several words.
     Words = {
         "description": "The message contains one of these, in any case.",
         "anyOf": [
@@ -137,11 +138,11 @@ only_a_schema! {
             { "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } }
         ]
     };
-    /// Text with something in it.
+    /// A text that is not blank.
     Text = { "type": "string", "pattern": "\\S" };
-    /// Text with a letter or digit in it.
+    /// A text with at least one letter or digit.
     Word = { "type": "string", "pattern": "[\\p{L}\\p{N}]" };
-    /// The one value that `always` has.
+    /// The only value of `always`.
     Always = { "const": true };
 }
 
@@ -150,18 +151,18 @@ only_a_schema! {
 #[schemars(rename_all = "lowercase")]
 #[allow(dead_code, reason = "only a schema")]
 pub(super) enum Builtin {
-    /// Answers the time.
+    /// Returns the current time.
     Now,
 }
 
-/// What the offline model goes by: the first rule whose conditions all hold.
+/// Rules of the offline model. The first rule whose conditions all hold decides.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[allow(dead_code, reason = "only a schema")]
 pub(super) struct Rule {
-    /// All of these conditions hold.
+    /// Conditions. All of them must hold.
     when: When,
-    /// Then this is decided.
+    /// The decision if they hold.
     decide: Decide,
 }
 
@@ -172,16 +173,16 @@ pub(super) struct Rule {
 struct When {
     #[schemars(default, with = "Words")]
     contains: Value,
-    /// A regular expression of Rust's `regex`; its named groups fill `{…}` in `decide`.
+    /// A regular expression in the syntax of Rust's `regex`. Its named groups fill `{…}` in `decide`.
     #[schemars(default, with = "String")]
     matches: String,
-    /// That skill or tool was the turn's last action.
+    /// Holds if this skill or tool was the turn's last action.
     #[schemars(default, with = "String")]
     result_of: String,
-    /// Whether the turn's last action was a success: holds after one only.
+    /// Holds if the turn's last action succeeded (`true`) or failed (`false`). Never holds before the first action.
     #[schemars(default, with = "bool")]
     ok: bool,
-    /// Whether the turn's last action failed: holds after one only.
+    /// Holds if the turn's last action failed (`true`) or succeeded (`false`). Never holds before the first action.
     #[schemars(default, with = "bool")]
     failed: bool,
     /// Holds always.
@@ -189,39 +190,39 @@ struct When {
     always: bool,
 }
 
-/// What a rule decides.
+/// The decision of a rule.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[allow(dead_code, reason = "only a schema")]
 struct Decide {
-    /// Where it takes the turn; needed in a chat agent, and without a meaning in a task agent.
+    /// The next status of the turn. Required in a chat agent, without effect in a task agent.
     #[schemars(default)]
     next_status: Option<NextStatus>,
-    /// Executed; in a task agent a TOOL.
+    /// The action to execute; in a task agent a TOOL.
     #[schemars(default)]
     action: Option<Action>,
-    /// Said to the user; in a task agent its answer.
+    /// The text for the user; in a task agent its answer.
     #[schemars(default)]
     response: Option<String>,
-    /// A task agent's answer where a structure is wanted, such as a plan: its JSON.
+    /// A task agent's structured answer, for example a plan, as JSON.
     #[schemars(default)]
     output: Option<Map<String, Value>>,
-    /// Not used.
+    /// A note for the reader; not used.
     #[schemars(default)]
     reasoning: Value,
 }
 
-/// What a rule may lead to.
+/// The next statuses that a rule may choose.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 #[allow(dead_code, reason = "only a schema")]
 enum NextStatus {
-    /// Do `action`, then decide again.
+    /// Execute `action`, then decide again.
     Processing,
     /// Send `response`.
     Typing,
-    /// End in silence.
+    /// End the turn without a reply.
     Ready,
-    /// Send `response`, then hand off.
+    /// Send `response`, then hand off to a human.
     Transferred,
 }

@@ -1,37 +1,37 @@
-//! Plans: what phase 1 makes of an agent's configuration, kept in the plan cache under (agent, hash); the [`planner`]
-//! makes them.
+//! Plans: an agent's configuration as the model has worked it out. The store caches them under the agent's id and the
+//! configuration's hash.
 
 use crate::agent::{Skill, TimerConfig, Tool};
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A configuration parsed by phase 1 (E-10). Never changed once stored.
+/// A plan, as stored. It never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The agent's id (OP-E7).
+    /// The agent's id.
     pub workflow_id: String,
-    /// The configuration that it was made from.
+    /// Hash of the agent's configuration.
     pub hash: String,
-    /// The name that the agent goes by.
+    /// The agent's display name.
     pub name: String,
-    /// Its tone.
+    /// The agent's tone of voice.
     pub tone: String,
-    /// Said once to every session.
+    /// The text that greets every new session.
     #[serde(default)]
     pub greeting: Option<String>,
-    /// The procedure, rewritten into clear steps.
+    /// The procedure, rewritten as clear steps.
     pub sop: String,
-    /// Unchanged from the configuration (E-11).
+    /// The tools, unchanged from the configuration.
     #[serde(default)]
     pub tools: Vec<Tool>,
-    /// Unchanged from the configuration (E-11).
+    /// The skills, unchanged from the configuration.
     #[serde(default)]
     pub skills: Vec<Skill>,
-    /// Follow-ups to arm at the end of a turn.
+    /// Follow-up timers to arm when a turn completes.
     #[serde(default)]
     pub timers: Option<Vec<TimerConfig>>,
-    /// Consolidated rules.
+    /// The constraints, consolidated into one text.
     pub constraints: String,
-    /// When it was stored.
+    /// When the plan was stored.
     pub created_at: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! The conversation as kept in the session document: the last 100 entries, 256 KiB at most (CONTRACT.md).
+//! The bounded conversation history of a session document: the last 100 entries, at most 256 KiB.
 
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,15 +6,16 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use utoipa::ToSchema;
 
-/// The most entries that a session keeps.
+/// The largest number of entries that a session keeps.
 pub const MAX_ENTRIES: usize = 100;
-/// The most bytes of text that a session keeps.
+/// The largest number of bytes that the entries of a session may have in total.
 pub const MAX_BYTES: usize = 256 * 1024;
 
-/// The most bytes of one entry's text, and the most of its metadata: one long message must not push out all others.
+/// The largest size of one entry's text, and of its metadata, in bytes. It keeps one long message from displacing all
+/// others.
 pub const MAX_TEXT: usize = 64 * 1024;
 
-/// The beginning of a text that is longer than `limit` bytes, and a note of how long it was.
+/// Cuts a text that is longer than `limit` bytes, and appends a note with the original length.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit {
         return Cow::Borrowed(text);
@@ -23,7 +24,7 @@ pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}… [{} of {} bytes]", kept.len(), text.len()))
 }
 
-/// Who spoke.
+/// The speaker of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -31,26 +32,26 @@ pub enum Role {
     User,
     /// The agent.
     Assistant,
-    /// A human of the service desk.
+    /// A human at the service desk.
     Human,
 }
 
-/// One thing said.
+/// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
-    /// Who spoke.
+    /// The speaker.
     pub role: Role,
-    /// The words.
+    /// The text of the message.
     pub text: String,
-    /// When.
+    /// When it was recorded.
     pub at: Timestamp,
     /// The turn that recorded it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub turn_id: String,
-    /// The reply's kind, for what the agent said.
+    /// The kind of reply, for a message of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Attachments and the like.
+    /// Further data, such as attachments.
     #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
@@ -65,7 +66,7 @@ impl Entry {
         self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum()
     }
 
-    /// What a session keeps of it: a long text up to [`MAX_TEXT`], with a note that it was cut, and metadata only within it.
+    /// The entry within the limits: a text above [`MAX_TEXT`] is cut, with a note; metadata above it is dropped.
     pub fn bounded(mut self) -> Self {
         if self.text.len() > MAX_TEXT {
             self.text = cut(&self.text, MAX_TEXT).into_owned();
@@ -77,7 +78,7 @@ impl Entry {
     }
 }
 
-/// How many of the oldest entries of `history` followed by `added` have to go so that both bounds hold.
+/// The number of oldest entries to drop from `history` followed by `added`, so that both limits hold.
 pub fn excess(history: &[Entry], added: &[Entry]) -> usize {
     let total = history.len() + added.len();
     let mut bytes = 0;
@@ -94,7 +95,7 @@ pub fn excess(history: &[Entry], added: &[Entry]) -> usize {
     total - kept
 }
 
-/// Appends `added` and drops the oldest entries beyond the bounds.
+/// Appends `added` and drops the oldest entries beyond the limits.
 pub fn append(history: &mut Vec<Entry>, added: Vec<Entry>) {
     let excess = excess(history, &added);
     history.extend(added);
@@ -131,6 +132,6 @@ mod tests {
         assert_eq!(history.len(), MAX_ENTRIES);
         assert_eq!(history[0].text, "50");
         append(&mut history, vec![entry(&"x".repeat(MAX_BYTES - 4))]);
-        assert_eq!(history.len(), 2, "the newest entry and what still fits beside it");
+        assert_eq!(history.len(), 2, "the newest entry and one more that fits");
     }
 }

@@ -1,5 +1,5 @@
-//! The session document and its rules, without any storage: [`status`] has the legal transitions, [`history`] the
-//! bounded conversation, [`transcript`] the same as one text.
+//! The session document and the rules for it, without any storage: [`status`] has the legal status transitions,
+//! [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts.
 
 pub mod history;
 
@@ -17,17 +17,17 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// How many job ids a session remembers to drop repeats (CONTRACT.md).
+/// How many job ids a session remembers, to recognise repeated jobs.
 pub const RECENT_JOBS: usize = 100;
 
-/// The state that the workflow engine keeps for a session (E-01).
+/// The engine's state of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkflowState {
-    /// md5 of the agent configuration that the session last ran with; empty before its first turn.
+    /// Hash of the agent configuration that the session last ran with; empty before the first turn.
     pub hash: String,
-    /// True until the greeting of `hash` has been sent.
+    /// True until the greeting of this configuration has been sent.
     pub need_greeting: bool,
-    /// Where the session stands.
+    /// Where the session stands in its current turn.
     pub status: Status,
 }
 
@@ -37,108 +37,108 @@ impl Default for WorkflowState {
     }
 }
 
-/// What a session is for (K-02).
+/// The purpose of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A conversation that comes from the queue.
+    /// A conversation with a user through a channel.
     #[default]
     Chat,
     /// A dialogue with the workflow authoring agent.
     Authoring,
-    /// No conversation: the lane of a workflow's run.
+    /// The lane of a workflow's run, without a conversation.
     Run,
 }
 
-/// Who holds a session's lane, and until when.
+/// The lease of a lane: its holder and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The worker process.
+    /// Id of the worker process that holds the lease.
     pub owner: String,
-    /// When the lease ends unless renewed, by the store's clock.
+    /// When the lease expires unless it is renewed, by the store's clock.
     pub until: Timestamp,
-    /// Tells two acquisitions by one worker apart.
+    /// Distinguishes two acquisitions by the same worker.
     #[serde(default)]
     pub token: String,
 }
 
-/// What the turn in hand began with, so that whoever repeats it begins alike.
+/// The state in which the current turn started. An attempt that repeats the turn starts from the same state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenTurn {
-    /// Sequence of the job that the pinned configuration is for; 0 when nothing is pinned.
+    /// Stream sequence of the job that the configuration is pinned for; 0 if none is pinned.
     #[serde(default)]
     pub seq: u64,
-    /// The agent of that job.
+    /// The agent of this job.
     #[serde(default)]
     pub agent_id: String,
-    /// The configuration that the turn runs with.
+    /// Hash of the configuration that the turn runs with.
     #[serde(default)]
     pub hash: String,
-    /// The session's status when the turn began.
+    /// The session's status when the turn started.
     pub status: Status,
-    /// When it began, by the store's clock.
+    /// When the turn started, by the store's clock.
     pub at: Timestamp,
-    /// How often it has been begun without an end; graceful hand-backs do not count.
+    /// How many attempts have started. An attempt that a worker's stop interrupts does not count.
     pub attempt: u32,
 }
 
-/// A human has the conversation.
+/// The handoff of a conversation to a human.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Handoff {
-    /// The turn that handed over.
+    /// The turn that handed the conversation off.
     pub turn_id: String,
-    /// When it did.
+    /// When the handoff began.
     pub since: Timestamp,
-    /// The summary given to the desk.
+    /// The summary for the service desk.
     #[serde(default)]
     pub summary: String,
 }
 
-/// A flow has asked the user something, and goes on with the next message.
+/// A flow that has asked the user a question and waits for the answer in the next message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Waiting {
-    /// The FLOW target.
+    /// The flow, as named in the FLOW action.
     pub flow: String,
-    /// The agent that routed to it.
+    /// The agent that started the flow.
     pub agent_id: String,
-    /// The turn that began it, whose journal has its steps.
+    /// The turn that started the flow. Its journal has the flow's steps.
     pub turn_id: String,
-    /// What their keys begin with.
+    /// Prefix of the keys of these steps.
     pub prefix: String,
-    /// How many questions it has asked, this one included.
+    /// How many questions the flow has asked so far, including this one.
     pub asked: u32,
-    /// What the user was asked; of a long question the beginning.
+    /// The question, cut at its limit.
     pub question: String,
-    /// Answers that it has named.
+    /// The suggested answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// The run that waits, when the flow is a workflow.
+    /// The waiting run, if the flow is a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// When the flow began.
+    /// When the flow started.
     pub began_at: Timestamp,
-    /// When it asked.
+    /// When the flow asked the question.
     pub asked_at: Timestamp,
-    /// When it is forgotten without an answer.
+    /// When the flow is dropped unless the user answers.
     pub until: Timestamp,
 }
 
-/// One conversation of one user with one agent, as it is stored (CONTRACT.md, `sessions`).
+/// One conversation of one user with one agent, as stored in `sessions`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
-    /// Key of the session.
+    /// Id of the session.
     #[serde(alias = "_id")]
     pub session_id: String,
-    /// The agent that answers.
+    /// The agent of the conversation.
     #[serde(default)]
     pub agent_id: String,
-    /// The user, as the channel names them.
+    /// The channel's id of the user.
     #[serde(default)]
     pub user_id: String,
-    /// The channel that replies go to.
+    /// The channel under which replies are published.
     #[serde(default)]
     pub channel: String,
-    /// What the session is for.
+    /// The purpose of the session.
     #[serde(default)]
     pub kind: Kind,
     /// Configuration hash, greeting flag and status.
@@ -147,79 +147,80 @@ pub struct Session {
     /// Why the status is `cancelled`.
     #[serde(default)]
     pub status_reason: Option<String>,
-    /// What `update_profile` has collected.
+    /// The data about the user that `update_profile` has collected.
     #[schema(value_type = Object)]
     #[serde(default)]
     pub profile: Map<String, Value>,
-    /// The last entries of the conversation, oldest first; shared, since a turn passes its session on several times.
+    /// The last entries of the conversation, oldest first. Shared, because a turn hands the session on several times.
     #[schema(value_type = Vec<Entry>)]
     #[serde(default)]
     pub history: Arc<Vec<Entry>>,
-    /// The same as prompts show it, where it is known.
+    /// The history as one text for prompts, cached while the session is in memory.
     #[schema(ignore)]
     #[serde(skip)]
     pub transcript: Transcript,
-    /// Pending timers, all of `timer_generation`.
+    /// Pending timers. All of them belong to `timer_generation`.
     #[serde(default)]
     pub timers: Vec<Timer>,
-    /// Raised by every user turn, which cancels the timers of earlier generations.
+    /// Each user turn raises it, which cancels the timers of earlier generations.
     #[serde(default)]
     pub timer_generation: u64,
-    /// When the stream was made that `last_seq` and `pending_seq` count in; unknown until a job has been handled.
+    /// When the stream was created in which `last_seq` and `pending_seq` count. Absent until a job has been handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<Timestamp>,
-    /// Everything up to this stream sequence has been handled.
+    /// All messages up to this stream sequence have been handled.
     #[serde(default)]
     pub last_seq: u64,
-    /// When the stream took the last message that was handled: none that it took later has been handled.
+    /// When the stream stored the last handled message. Messages that it stored later have not been handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<Timestamp>,
-    /// The highest sequence that some worker was woken for.
+    /// The highest stream sequence for which a worker has been woken.
     #[serde(default)]
     pub pending_seq: u64,
-    /// Raised with every acquisition; fences stale workers.
+    /// Number of the lease. Each acquisition raises it; a write with an older epoch is rejected.
     #[serde(default)]
     pub epoch: u64,
-    /// The holder of the lane, if any.
+    /// The lease of the lane; absent if no worker holds it.
     #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// The turn in hand, if any.
+    /// The current turn; absent between turns.
     #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<OpenTurn>,
-    /// Set while a human has the conversation.
+    /// The handoff, while a human has the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoff: Option<Handoff>,
-    /// Set while a flow waits for the user's answer.
+    /// The pending question, while a flow waits for the user's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Box<Waiting>>,
-    /// The ids of the last jobs handled, oldest first.
+    /// Ids of the last handled jobs, oldest first.
     #[schema(value_type = Vec<String>)]
     #[serde(default)]
     pub recent_jobs: Arc<Vec<String>>,
-    /// When the conversation was closed, until the user writes again.
+    /// When the conversation was closed. Cleared when the user writes again.
     #[serde(default)]
     pub closed_at: Option<Timestamp>,
     /// Tokens of prompts and answers that the conversation has used since it was opened.
     #[serde(default)]
     pub tokens: u64,
-    /// What the last turn has said at its end: published after its commit, by whoever gets to it.
+    /// Events of the last turn. A worker publishes them after the commit; after a crash, the next lease holder does.
     #[schema(ignore)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<OutEvent>,
-    /// True when `outbox` is left out here, though the store has it: it is seldom needed, and the largest part of many sessions.
+    /// True if this copy lacks the `outbox` that the store has. Loading skips it where possible: it is seldom needed,
+    /// and the largest part of many session documents.
     #[schema(ignore)]
     #[serde(skip)]
     pub outbox_unread: bool,
-    /// When the first message came.
+    /// When the session's first message was handled.
     pub created_at: Timestamp,
     /// When the document last changed.
     pub updated_at: Timestamp,
 }
 
 impl Session {
-    /// A session as its first message finds it.
+    /// A new session, before its first message.
     pub fn new(session_id: impl Into<String>, now: Timestamp) -> Self {
         Self {
             session_id: session_id.into(),
@@ -253,18 +254,18 @@ impl Session {
         }
     }
 
-    /// True when the session may have handled jobs that `recent_jobs` has forgotten.
+    /// True if the session may have handled jobs whose ids are no longer in `recent_jobs`.
     pub fn forgets_jobs(&self) -> bool {
         self.recent_jobs.len() >= RECENT_JOBS
     }
 
-    /// True when `job_id` is among the jobs handled last.
+    /// True if `job_id` is in `recent_jobs`.
     pub fn has_handled(&self, job_id: &str) -> bool {
         self.recent_jobs.iter().any(|known| known == job_id)
     }
 }
 
-/// Appends job ids, keeping the last [`RECENT_JOBS`].
+/// Appends job ids to `recent` and keeps the last [`RECENT_JOBS`].
 pub fn remember_jobs(recent: &mut Vec<String>, jobs: &[String]) {
     recent.extend_from_slice(jobs);
     let excess = recent.len().saturating_sub(RECENT_JOBS);

@@ -1,18 +1,19 @@
-//! A conversation as prompts show it: one text that grows with every turn, so that nobody reads all entries again.
+//! A conversation as one text for prompts. Each turn appends to it, so that no turn has to format the whole history.
 
 use super::history::{Entry, Role};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What further lines of one entry begin with.
+/// Indentation of the second and further lines of an entry.
 const INDENT: &str = "    ";
 
-/// The transcript of a session's history. Whoever keeps a session in memory keeps it, too; where it is missing it is made.
+/// The transcript of a session's history, cached with the session in memory. Without a cached text, it is computed from
+/// the history.
 #[derive(Clone, Debug, Default)]
 pub struct Transcript(Option<Arc<str>>);
 
-/// It says nothing that the history does not say.
+/// All transcripts are equal, because the history determines the text.
 impl PartialEq for Transcript {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -20,12 +21,12 @@ impl PartialEq for Transcript {
 }
 
 impl Transcript {
-    /// The text; `history` is what it is of.
+    /// The cached text, or the text of `history`, which must be the history that the cache belongs to.
     pub fn text(&self, history: &[Entry]) -> Arc<str> {
         self.0.clone().unwrap_or_else(|| lines(history).into())
     }
 
-    /// The transcript once `added` follows `history`, and the oldest `drop` of all are gone.
+    /// The transcript after `added` has been appended to `history` and the oldest `drop` entries have been removed.
     pub fn followed_by(&self, history: &[Entry], added: &[Entry], drop: usize) -> Self {
         let text = self.text(history);
         let kept = &text[beginning(&text, drop)..];
@@ -35,7 +36,7 @@ impl Transcript {
     }
 }
 
-/// Where the entry of this number begins, from 0; the end when there is none.
+/// Byte offset of the entry with this index, or the end of the text if there are fewer entries.
 fn beginning(transcript: &str, number: usize) -> usize {
     let mut ends = transcript.match_indices('\n').filter(|(at, _)| !transcript[at + 1..].starts_with(INDENT));
     match number {
@@ -44,8 +45,8 @@ fn beginning(transcript: &str, number: usize) -> usize {
     }
 }
 
-/// A conversation as lines for a prompt. Further lines of one entry are indented, so that no text can pose as another
-/// speaker's line.
+/// Formats a conversation as lines for a prompt. Further lines of an entry are indented, so that no text can pose as
+/// another speaker's line.
 pub fn lines<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
     lines_of(history, |role| match role {
         Role::User => "User: ",
@@ -54,9 +55,9 @@ pub fn lines<'e>(history: impl IntoIterator<Item = &'e Entry>) -> String {
     })
 }
 
-/// The same with other names of the speakers.
+/// Formats a conversation like [`lines`], with the given names for the speakers.
 pub fn lines_of<'e>(history: impl IntoIterator<Item = &'e Entry>, speaker: fn(Role) -> &'static str) -> String {
-    // What else ends a line to some reader.
+    // Some readers treat these characters as line ends, too.
     fn split(line: &str) -> impl Iterator<Item = &str> {
         line.split(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'])
     }
@@ -96,14 +97,14 @@ fn with_attachments(entry: &Entry) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// True when nothing in a text ends a line: nearly always, and told without decoding it.
+/// True if no character of the text ends a line. Checked on the bytes, because it is true for nearly every text.
 fn is_one_line(text: &str) -> bool {
-    // Looked at as a whole, which takes a few instructions, in place of byte by byte up to the first that is found.
+    // A fold over all bytes compiles to vector instructions; an early exit would prevent that.
     let any = |found: fn(u8) -> bool| text.bytes().fold(false, |any, byte| any | found(byte));
     if any(|byte| matches!(byte, b'\n' | b'\r' | 0x0b | 0x0c)) {
         return false;
     }
-    // Dashes and quotation marks begin with the same byte as the others.
+    // Dashes and quotation marks start with the same byte as the other line ends, hence the second look.
     !any(|byte| matches!(byte, 0xc2 | 0xe2)) || !["\u{85}", "\u{2028}", "\u{2029}"].iter().any(|end| text.contains(end))
 }
 
@@ -140,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a conversation has come to be what it is, its transcript is the same.
+        /// A transcript that was extended equals one that is computed from the same history.
         #[test]
         fn a_transcript_that_grows_is_the_one_that_is_made_anew(
             said in prop::collection::vec("(\\PC|[\n\r \u{85}\u{2028}]){0,12}", 0..12),

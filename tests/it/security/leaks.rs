@@ -240,7 +240,7 @@ async fn what_apis_and_models_repeat_stays_inside() {
     clean("a refusal", &wrong.text().await.unwrap());
 
     let log = Process::log(dev.folder.path());
-    assert!(log.contains("TRACE") && log.contains("will be repeated"), "the log is at its most talkative");
+    assert!(log.contains("TRACE") && log.contains("call failed, retrying"), "the log is at its most talkative");
     clean("the log", &log);
     clean("the store's file", &contents(&dev.folder.path().join("data")));
 }

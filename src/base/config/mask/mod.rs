@@ -1,28 +1,29 @@
-//! Finds secrets in a text, however they are spelled there: as they are, percent-encoded, as JSON writes them, as HTML, and
-//! one of these within another.
+//! Finds and masks secrets in texts, in every spelling: plain, percent-encoded, escaped as in JSON, as HTML entities,
+//! and one encoding within another.
 //!
-//! The text is decoded step by step, and looked through at each. A secret may itself hold what looks like an escape, so it
-//! is decoded along with the text. [`pieces`] does the same for a text that comes bit by bit.
+//! The text is decoded step by step, and searched after each step. A secret may itself contain something that looks
+//! like an escape, so it is decoded in the same way. [`pieces`] masks a text that arrives in pieces.
 
 pub mod pieces;
 
-/// What stands in a secret's place.
+/// The replacement for a secret.
 pub const MASK: &str = "***";
 
-/// Shorter values are left alone: they are no secrets, and hiding each `1` would ruin every text.
+/// Values with fewer bytes are not masked: they are unlikely to be secrets, and masking each `1` would garble every
+/// text.
 pub const SHORTEST: usize = 4;
 
-/// How often a text is decoded: JSON in a form in JSON is more than APIs do.
+/// How many times a text is decoded. APIs rarely nest more than JSON in a form in JSON.
 const STEPS: usize = 5;
 
-/// A decoded escape is one character at most.
+/// A decoded escape as UTF-8: its bytes and their number. An escape stands for at most one character.
 type Decoded = ([u8; 4], usize);
 
 /// Replaces known values in texts.
 #[derive(Clone)]
 pub struct Masker {
     secrets: Vec<Vec<u8>>,
-    /// What secrets begin with.
+    /// First bytes of the secrets, to skip most positions of a text quickly.
     begins: [bool; 256],
 }
 
@@ -33,7 +34,7 @@ impl Default for Masker {
 }
 
 impl Masker {
-    /// Hides `values`, without the white space around them.
+    /// Creates a masker for these values. White space around a value is ignored.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut secrets = Vec::new();
         for value in values.into_iter().filter(|value| value.trim().len() >= SHORTEST) {
@@ -46,7 +47,7 @@ impl Masker {
         Self { secrets, begins }
     }
 
-    /// `text` with every known value replaced.
+    /// Replaces every known value in `text` with [`MASK`].
     pub fn mask(&self, text: &str) -> String {
         let found = self.found(text);
         let (mut masked, mut at) = (String::with_capacity(text.len()), 0);
@@ -63,7 +64,7 @@ impl Masker {
         masked
     }
 
-    /// Where secrets begin and end, in order; one may overlap the next.
+    /// Start and end of each secret in the text, sorted. Ranges may overlap.
     fn found(&self, text: &str) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         if !self.secrets.is_empty() {
@@ -73,7 +74,7 @@ impl Masker {
         found
     }
 
-    /// Adds where secrets begin and end in the text itself.
+    /// Adds the ranges of secrets in this view, as positions in the original text.
     fn find(&self, view: &View, found: &mut Vec<(usize, usize)>) {
         let mut at = 0;
         while let Some(byte) = view.bytes.get(at) {
@@ -94,7 +95,7 @@ impl Masker {
     }
 }
 
-/// The text, and what it is after each step of decoding.
+/// The text, followed by its form after each step of decoding.
 fn views(text: &str) -> impl Iterator<Item = View> {
     std::iter::successors(Some(View::of(text)), View::decoded).take(STEPS + 1)
 }
@@ -102,7 +103,7 @@ fn views(text: &str) -> impl Iterator<Item = View> {
 /// A text after some steps of decoding.
 struct View {
     bytes: Vec<u8>,
-    /// Where each byte comes from in the text itself, and at the end where that ends.
+    /// For each byte its position in the original text, and at last the end of that text.
     origins: Vec<usize>,
 }
 
@@ -111,7 +112,7 @@ impl View {
         Self { bytes: text.bytes().map(blank).collect(), origins: (0..=text.len()).collect() }
     }
 
-    /// The next step; `None` when there is nothing to decode.
+    /// The view after the next step; `None` if there is nothing to decode.
     fn decoded(&self) -> Option<Self> {
         let mut next =
             Self { bytes: Vec::with_capacity(self.bytes.len()), origins: Vec::with_capacity(self.origins.len()) };
@@ -128,12 +129,12 @@ impl View {
     }
 }
 
-/// Forms write a blank as `+`: here the two are one.
+/// Treats `+` as a space, because forms encode a space as `+`.
 fn blank(byte: u8) -> u8 {
     if byte == b'+' { b' ' } else { byte }
 }
 
-/// The escape that `text` begins with: what it stands for, and how long it is.
+/// Decodes the escape at the beginning of `text`. Returns the character and the length of the escape.
 fn escape(text: &[u8]) -> Option<(Decoded, usize)> {
     let byte = |byte: u8, length: usize| Some((([byte, 0, 0, 0], 1), length));
     match text {
@@ -156,7 +157,7 @@ fn escape(text: &[u8]) -> Option<(Decoded, usize)> {
     }
 }
 
-/// `\u` with four hex digits, or a pair of them for what is beyond 16 bits.
+/// Decodes `\u` with four hex digits, or a surrogate pair of them.
 fn unicode(text: &[u8]) -> Option<(Decoded, usize)> {
     let unit = |at: usize| match text.get(at..at + 6)? {
         [b'\\', b'u', digits @ ..] => hex(digits),
@@ -173,7 +174,7 @@ fn unicode(text: &[u8]) -> Option<(Decoded, usize)> {
     }
 }
 
-/// An entity of HTML or XML, such as `&amp;`, `&#38;` or `&#x26;`.
+/// Decodes an entity of HTML or XML, such as `&amp;`, `&#38;` or `&#x26;`.
 fn entity(text: &[u8]) -> Option<(Decoded, usize)> {
     let end = text.iter().take(10).position(|byte| *byte == b';')?;
     let char = match &text[1..end] {
@@ -222,10 +223,10 @@ mod tests {
             form.replace('+', "%20"),
             json.trim_matches('"').to_owned(),
             json.trim_matches('"').replace('/', "\\/").replace('中', "\\u4e2d").replace('😀', "\\ud83d\\uDE00"),
-            // As an address has it: some characters encoded, others not.
+            // In a URL some characters are encoded and others are not.
             url::Url::parse(&format!("http://h/{SECRET}")).unwrap().path()[1..].to_owned(),
             SECRET.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&#34;").replace('>', "&#x3E;"),
-            // One within another.
+            // One encoding within another.
             form_encoded(&form),
             form_encoded(json.trim_matches('"')),
             serde_json::to_string(json.trim_matches('"')).unwrap().trim_matches('"').to_owned(),

@@ -1,23 +1,23 @@
-//! Masking a text that comes in pieces: what may yet turn out to be a secret is kept back until that is known.
+//! Masks a text that arrives in pieces. It holds back the end of the text while that may still become a secret.
 
 use super::{Masker, escape, views};
 
-/// The longest escape has so many bytes.
+/// The length of the longest escape in bytes.
 const LONGEST_ESCAPE: usize = 12;
 
-/// One text that comes in pieces.
+/// A text that arrives in pieces.
 pub struct Pieces<'m> {
     masker: &'m Masker,
     kept: String,
 }
 
 impl<'m> Pieces<'m> {
-    /// A text of which nothing has come.
+    /// Starts a new text.
     pub fn new(masker: &'m Masker) -> Self {
         Self { masker, kept: String::new() }
     }
 
-    /// Adds a piece; returns what can be shown by now, masked.
+    /// Appends a piece. Returns the part that can be shown by now, masked.
     pub fn push(&mut self, piece: &str) -> String {
         self.kept.push_str(piece);
         let rest = self.kept.split_off(self.settled());
@@ -25,12 +25,12 @@ impl<'m> Pieces<'m> {
         self.masker.mask(&settled)
     }
 
-    /// What is left at the end, masked.
+    /// Ends the text. Returns the part that was held back, masked.
     pub fn finish(self) -> String {
         self.masker.mask(&self.kept)
     }
 
-    /// Up to where nothing that comes can make a secret of the text.
+    /// The position before which no later piece can complete a secret.
     fn settled(&self) -> usize {
         let Masker { secrets, begins } = self.masker;
         if secrets.is_empty() {
@@ -53,7 +53,7 @@ impl<'m> Pieces<'m> {
         self.kept.floor_char_boundary(end)
     }
 
-    /// Where an escape begins that is not at its end yet; the text's end if there is none.
+    /// The position of an incomplete escape at the end of the text; otherwise the end of the text.
     fn open_escape(&self) -> usize {
         let bytes = self.kept.as_bytes();
         let tail = bytes.len().saturating_sub(LONGEST_ESCAPE - 1);

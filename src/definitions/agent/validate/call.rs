@@ -1,4 +1,4 @@
-//! HTTP calls and the JSON Schema of their parameters.
+//! Checks HTTP calls, and the JSON Schema of their parameters.
 
 use super::Check;
 use crate::document::finding::quoted;
@@ -13,11 +13,11 @@ use url::Url;
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/// `{name}` or `{a.b.0}`; with a `$` before it, it is a secret instead.
+/// Matches `{name}` and `{a.b.0}`. After a `$` it is a secret; the first group captures the `$`.
 static PLACEHOLDER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(\$?)\{([\p{Alphabetic}_][\w.\-]*)\}").ok());
 
-/// The paths of the placeholders in `text`.
+/// The paths of the placeholders in `text`, without secrets.
 pub(super) fn placeholders(text: &str) -> Vec<&str> {
     let Some(pattern) = PLACEHOLDER.as_ref() else { return Vec::new() };
     pattern
@@ -28,7 +28,7 @@ pub(super) fn placeholders(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Every text within `value`, with its path.
+/// Collects every text within `value`, with its path.
 pub(super) fn texts<'v>(path: &str, value: &'v Value, found: &mut Vec<(String, &'v str)>) {
     match value {
         Value::String(text) => found.push((path.to_owned(), text)),
@@ -40,20 +40,20 @@ pub(super) fn texts<'v>(path: &str, value: &'v Value, found: &mut Vec<(String, &
     }
 }
 
-/// The parameters that a schema requires.
+/// The names of the parameters that a schema requires.
 pub(super) fn required(schema: &Value) -> impl Iterator<Item = &str> {
     schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Parameters are an object, and their schema compiles.
+/// Checks that `schema` is a valid JSON Schema of an object.
 pub(super) fn params(check: &mut Check<'_>, path: &str, schema: &Value) {
     if !schema.is_object() {
-        check.report.error(path, "is no JSON Schema", "write {type: object, properties: {…}}");
+        check.report.error(path, "is not a JSON Schema", "write {type: object, properties: {…}}");
         return;
     }
     if let Err(error) = jsonschema::validator_for(schema) {
         let place = error.instance_path().to_string().replace('/', ".");
-        check.report.error(format!("{path}{place}"), format!("is no JSON Schema: {error}"), "");
+        check.report.error(format!("{path}{place}"), format!("is not a JSON Schema: {error}"), "");
         return;
     }
     if schema.get("type").is_some_and(|kind| kind != "object") {
@@ -67,7 +67,7 @@ pub(super) fn params(check: &mut Check<'_>, path: &str, schema: &Value) {
     }
 }
 
-/// The call can be made: address, method, headers, secrets and, with a schema, placeholders.
+/// Checks method, address, headers and secrets of a call and, with a schema, its placeholders.
 pub(super) fn http(check: &mut Check<'_>, path: &str, call: &HttpCall, schema: Option<&Value>) {
     let method = call.method.to_uppercase();
     if !METHODS.contains(&method.as_str()) {
@@ -83,7 +83,7 @@ pub(super) fn http(check: &mut Check<'_>, path: &str, call: &HttpCall, schema: O
     address(check, &format!("{path}.url"), &call.url);
     for name in call.headers.keys() {
         if HeaderName::try_from(name.as_str()).is_err() {
-            check.report.error(format!("{path}.headers"), format!("`{name}` is no name of a header"), "");
+            check.report.error(format!("{path}.headers"), format!("`{name}` is not the name of a header"), "");
         }
     }
     let mut found = vec![(format!("{path}.url"), call.url.as_str())];
@@ -99,12 +99,12 @@ pub(super) fn http(check: &mut Check<'_>, path: &str, call: &HttpCall, schema: O
 }
 
 fn address(check: &mut Check<'_>, path: &str, template: &str) {
-    // `${BASE}/x`: the variable holds the beginning, which is not known here.
+    // For `${BASE}/x` the variable has the beginning, whose value is unknown here.
     let whole = match template.strip_prefix("${").and_then(|rest| rest.split_once('}')) {
         Some((_, rest)) => format!("http://secret.example{rest}"),
         None => template.to_owned(),
     };
-    // A digit may stand in every part of an address, also for a port.
+    // A digit is valid in every part of an address, even as a port.
     let filled = PLACEHOLDER.as_ref().map_or(whole.clone().into(), |pattern| pattern.replace_all(&whole, "1"));
     match Url::parse(&filled) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
@@ -116,19 +116,20 @@ fn address(check: &mut Check<'_>, path: &str, template: &str) {
         }
         Ok(url) => private(check, path, template, &url),
         Err(error) => {
-            let problem = format!("`{template}` is no address: {error}");
+            let problem = format!("`{template}` is not an address: {error}");
             check.report.error(path, problem, "write it as https://api.example.com/orders/{order_id}");
         }
     }
     let host = whole.split_once("://").map_or(whole.as_str(), |(_, rest)| rest);
     let host = host.split(['/', '?', '#']).next().unwrap_or_default();
     if !placeholders(host).is_empty() {
-        let problem = "the host is filled from parameters, so a user could choose whom the agent calls";
+        let problem = "the host contains a parameter, so a user could choose which server the agent calls";
         check.report.warn(path, problem, "write the host out");
     }
 }
 
-/// Warns of a private address that workers may not call. A host that a template fills is known only in a call.
+/// Warns of a private address that workers may not call. Skips hosts with placeholders, whose value is known only at
+/// the call.
 fn private(check: &mut Check<'_>, path: &str, template: &str, url: &Url) {
     let host = template.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
     if host.is_none_or(|host| host.contains('{')) {

@@ -1,14 +1,14 @@
-//! Unknown fields: they change the hash but nothing else, so most of them are typing mistakes.
+//! Finds unknown fields. They have no effect except on the hash, so most of them are typing mistakes.
 
 use crate::document::Report;
 use base::config::nearest::question;
 use serde_json::Value;
 
-/// The fields of one table, with the tables and lists of tables below it. A test holds this to the Rust types.
+/// The fields of a table, and of the tables and lists of tables below it. A test compares it with the Rust types.
 pub(super) struct Fields(&'static [(&'static str, Below)]);
 
 enum Below {
-    /// A value, or a table with keys of the user's own.
+    /// A value, or a table whose keys the author chooses.
     Leaf,
     Table(&'static Fields),
     List(&'static Fields),
@@ -67,7 +67,7 @@ static AGENT: Fields = Fields(&[
     ("updated_at", Leaf),
 ]);
 
-/// Warns of every unknown field of an agent's document.
+/// Warns of every unknown field in an agent's document.
 pub(super) fn check(document: &Value, report: &mut Report) {
     walk(document, &AGENT, "", report);
 }
@@ -85,7 +85,7 @@ fn walk(value: &Value, known: &Fields, path: &str, report: &mut Report) {
             }
             None => {
                 let hint = match question(name, known.0.iter().map(|(name, _)| *name)) {
-                    hint if hint.is_empty() => "it has no effect; take it out".to_owned(),
+                    hint if hint.is_empty() => "it has no effect; remove it".to_owned(),
                     hint => hint,
                 };
                 report.warn(path, "there is no such field", hint);

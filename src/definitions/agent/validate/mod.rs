@@ -1,7 +1,8 @@
-//! Checks an agent beyond its structure: what cannot work is an error, what is probably a mistake is a warning.
+//! Checks an agent beyond the types of its fields. An error means that the agent cannot work, a warning is a probable
+//! mistake.
 //!
-//! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters, [`rule`]
-//! the offline model's rules.
+//! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters,
+//! [`rule`] checks the rules of the offline model.
 
 mod call;
 mod fields;
@@ -24,13 +25,13 @@ use types::ids;
 use types::model_names::ModelNames;
 use types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 
-/// Functions of the engine that a tool may name in `builtin`.
+/// The built-in functions that a tool may name in `builtin`.
 pub const BUILTINS: &[&str] = &["now"];
 
-/// The most decisions that a turn may be allowed.
+/// The largest legal value of `max_iterations`.
 const MAX_ITERATIONS: u32 = 100;
 
-/// What an agent is checked against, taken from the settings and the flows that there are.
+/// The names that an agent may refer to: models, flows, functions and secrets.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     flows: Vec<String>,
@@ -41,43 +42,43 @@ pub struct Known {
 }
 
 impl Known {
-    /// With `flows` and what the settings have.
+    /// The names in `settings`, and these flows.
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
         Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new(), private: None }
     }
 
-    /// The models that agents may name, beside `default` and `offline`.
+    /// The models that agents may name in addition to `default` and `offline`.
     pub fn models(&self) -> &[String] {
         &self.models
     }
 
-    /// Also with these models, which were added from Rust.
+    /// Adds models that are registered in Rust.
     pub fn with_models(mut self, models: impl IntoIterator<Item = String>) -> Self {
         self.models.extend(models);
         self
     }
 
-    /// Also with these functions, which are registered in Rust for tools and skills.
+    /// Adds functions that are registered in Rust for tools and skills.
     pub fn with_functions(mut self, ids: impl IntoIterator<Item = String>) -> Self {
         self.functions.extend(ids);
         self
     }
 
-    /// Also with these flows, such as workflows.
+    /// Adds flows, such as workflows.
     pub fn with_flows(mut self, ids: impl IntoIterator<Item = String>) -> Self {
         self.flows.extend(ids);
         self
     }
 
-    /// Also with these environment variables, which agents may name as secrets.
+    /// Adds environment variables that agents may use as secrets.
     pub fn with_secrets(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.secrets_allow.extend(names);
         self
     }
 
-    /// Also with the private hosts that workers may call; agents that call others are warned of. An entry that means nothing is
-    /// passed over.
+    /// Sets the private hosts that workers may call. Agents that call other private hosts get a warning. Invalid
+    /// entries are ignored.
     pub fn with_private(mut self, hosts: impl IntoIterator<Item = String>) -> Self {
         let hosts: Vec<String> =
             hosts.into_iter().filter(|host| Guard::new(std::slice::from_ref(host)).is_ok()).collect();
@@ -85,7 +86,7 @@ impl Known {
         self
     }
 
-    /// The agent, with what is probably a mistake in it; an error when it cannot work.
+    /// Checks an agent. Returns it with its warnings, or the errors that keep it from working.
     pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
         let context = Context {
             known_flows: Some(&self.flows),
@@ -102,22 +103,22 @@ impl Known {
     }
 }
 
-/// What an agent is checked against.
+/// The names that an agent is checked against.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context<'a> {
-    /// The flows that exist; `None` when they are not known here.
+    /// The existing flows; `None` if they are unknown.
     pub known_flows: Option<&'a [String]>,
     /// The setting `secrets.allow`.
     pub secrets_allow: &'a [String],
-    /// Names of the settings' models.
+    /// Names of the models in the settings.
     pub models: &'a [String],
-    /// Ids of the functions that are registered here.
+    /// Ids of the registered functions.
     pub functions: &'a [String],
-    /// The private hosts that workers may call; `None` when they are not known here.
+    /// The private hosts that workers may call; `None` if they are unknown.
     pub private: Option<&'a Guard>,
 }
 
-/// Checks `config`, read from `document`.
+/// Checks `config` against `context`. `document` is the file that it was parsed from.
 pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) -> Report {
     let mut check = Check { config, context, report: Report::default() };
     fields::check(document, &mut check.report);
@@ -135,7 +136,7 @@ pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) ->
     check.report
 }
 
-/// Every name is that of a model; `known` are those of the settings.
+/// Checks that every name is a model: `default`, `offline` or one of `known`.
 pub(crate) fn models(names: &ModelNames, path: &str, known: &[String], report: &mut Report) {
     let known: Vec<&str> = ["default", "offline"].into_iter().chain(known.iter().map(String::as_str)).collect();
     let mut seen = BTreeSet::new();
@@ -150,7 +151,7 @@ pub(crate) fn models(names: &ModelNames, path: &str, known: &[String], report: &
             report.warn(
                 path,
                 format!("`{model}` is named twice"),
-                "what it did not answer it is asked again; take it out",
+                "after it fails, it would be called a second time; remove it",
             );
         }
     }
@@ -174,7 +175,7 @@ impl Check<'_> {
         self.id("id", &config.id);
         let blank_prompt = config.system_prompt.as_deref().is_some_and(|prompt| prompt.trim().is_empty());
         if blank_prompt {
-            self.report.error("system_prompt", "is empty", "say what the agent's stage has to do");
+            self.report.error("system_prompt", "is empty", "describe the task of the agent's stage");
         }
         if config.sop.trim().is_empty() && config.system_prompt.is_none() {
             let hint = "describe in `sop` how it serves its users, or give a task agent a `system_prompt`";
@@ -189,7 +190,7 @@ impl Check<'_> {
         }
         self.without_effect();
         if config.greeting.as_deref().is_some_and(|greeting| greeting.trim().is_empty()) {
-            self.report.warn("greeting", "is empty", "take it out if the agent does not greet");
+            self.report.warn("greeting", "is empty", "remove it if the agent does not greet");
         }
         if !(1..=MAX_ITERATIONS).contains(&config.max_iterations) {
             let problem = format!("found {}; allowed is 1 to {MAX_ITERATIONS}", config.max_iterations);
@@ -206,7 +207,7 @@ impl Check<'_> {
         }
     }
 
-    /// What only chats have has no effect in a task agent.
+    /// Warns of fields of chat agents in a task agent.
     fn without_effect(&mut self) {
         let config = self.config;
         if !config.is_task_agent() {
@@ -222,7 +223,7 @@ impl Check<'_> {
         ];
         for (field, _) in given.into_iter().filter(|(_, given)| *given) {
             let hint =
-                "it is for agents that take chats; take it out, or give the agent an `sop` in place of `system_prompt`";
+                "it is for agents that take chats; remove it, or give the agent an `sop` in place of `system_prompt`";
             self.report.warn(field, "has no effect in a task agent", hint);
         }
     }
@@ -260,7 +261,7 @@ impl Check<'_> {
                 call::http(self, &format!("{path}.http"), http, Some(&tool.params));
             }
             match (&tool.http, &tool.builtin) {
-                (Some(_), Some(_)) => self.report.error(&path, "has both `http` and `builtin`", "take one out"),
+                (Some(_), Some(_)) => self.report.error(&path, "has both `http` and `builtin`", "remove one"),
                 (None, None) => self.registered(&path, &tool.id),
                 (None, Some(name)) if !BUILTINS.contains(&name.as_str()) => {
                     let problem =
@@ -280,7 +281,7 @@ impl Check<'_> {
         self.report.warn(path, "has no `http`", hint);
     }
 
-    /// A rule's `result_of` names a target without its kind, so skills and tools share their ids.
+    /// Checks that no skill or tool has the id of another: `result_of` of a rule names its target without its kind.
     fn unique_ids(&mut self) {
         let mut seen = BTreeSet::new();
         let skills = self.config.skills.iter().enumerate().map(|(at, skill)| (format!("skills[{at}].id"), &skill.id));
@@ -319,7 +320,7 @@ impl Check<'_> {
     fn timers(&mut self) {
         if self.config.timers.len() > MAX_TIMERS {
             let problem = format!("has {} timers, at most {MAX_TIMERS} are allowed", self.config.timers.len());
-            self.report.error("timers", problem, "take some out");
+            self.report.error("timers", problem, "remove some");
         }
         for (at, timer) in self.config.timers.iter().enumerate() {
             let path = format!("timers[{at}]");
@@ -350,7 +351,7 @@ impl Check<'_> {
         }
     }
 
-    /// The target of an action exists, and gets what it requires.
+    /// Checks that the target of an action exists, and that its required parameters are given.
     fn action(&mut self, path: &str, action: &Action) {
         let target = action.target.as_str();
         let known = self.config.targets(action.kind);

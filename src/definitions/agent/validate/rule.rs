@@ -1,4 +1,4 @@
-//! The offline model's rules: `when` holds, then `decide`.
+//! Checks the rules of the offline model. A rule has conditions (`when`) and a decision (`decide`).
 
 use super::Check;
 use super::call::{placeholders, texts};
@@ -10,33 +10,33 @@ use types::action::Action;
 
 const CONDITIONS: [&str; 6] = ["contains", "matches", "result_of", "ok", "failed", "always"];
 
-/// What a decision may lead to (E-16).
+/// The legal values of `next_status`.
 const STATUSES: [&str; 4] = ["processing", "typing", "ready", "transferred"];
 
-/// Names that placeholders may begin with after an action.
+/// Placeholders that have a value after an action.
 const RESULT: [&str; 3] = ["result", "error", "ok"];
 
-/// Checks one rule.
+/// Checks a rule.
 pub(super) fn check(check: &mut Check<'_>, path: &str, rule: &Value) {
     let table = |name: &str| rule.get(name).and_then(Value::as_object);
     let Some(when) = table("when") else {
-        check.report.error(format!("{path}.when"), "is missing or no table", "write `when: {contains: [再见]}`");
+        check.report.error(format!("{path}.when"), "is missing or not a table", "write `when: {contains: [再见]}`");
         return;
     };
     let Some(decide) = table("decide") else {
         let hint = "write `decide: {next_status: typing, response: …}`";
-        check.report.error(format!("{path}.decide"), "is missing or no table", hint);
+        check.report.error(format!("{path}.decide"), "is missing or not a table", hint);
         return;
     };
     let names = conditions(check, &format!("{path}.when"), when);
     let ok = when.get("ok").and_then(Value::as_bool);
     if ok.is_some() && ok == when.get("failed").and_then(Value::as_bool) {
-        check.report.error(format!("{path}.when"), "`ok` and `failed` contradict each other", "take one of them out");
+        check.report.error(format!("{path}.when"), "`ok` and `failed` contradict each other", "remove one of them");
     }
     decision(check, &format!("{path}.decide"), decide, &names);
 }
 
-/// Checks the conditions; returns what placeholders may begin with.
+/// Checks the conditions. Returns the first names of the placeholders that have a value.
 fn conditions(check: &mut Check<'_>, path: &str, when: &Map<String, Value>) -> Vec<String> {
     let mut names = vec!["message".to_owned()];
     if when.is_empty() {
@@ -53,16 +53,14 @@ fn conditions(check: &mut Check<'_>, path: &str, when: &Map<String, Value>) -> V
             }
             "ok" | "failed" => {
                 if !value.is_boolean() {
-                    check.report.error(path, "has to be true or false", "");
+                    check.report.error(path, "must be true or false", "");
                 }
                 names.extend(RESULT.map(str::to_owned));
             }
-            "always" if *value != Value::Bool(true) => {
-                check.report.error(path, "has to be true", "take it out otherwise")
-            }
+            "always" if *value != Value::Bool(true) => check.report.error(path, "must be true", "remove it otherwise"),
             "always" => {}
             other => {
-                let problem = format!("`{other}` is no condition; known are {}", quoted(CONDITIONS));
+                let problem = format!("`{other}` is not a condition; known are {}", quoted(CONDITIONS));
                 check.report.error(path, problem, question(other, CONDITIONS));
             }
         }
@@ -77,13 +75,13 @@ fn words(check: &mut Check<'_>, path: &str, value: &Value) {
         single => filled(single),
     };
     if !legal {
-        check.report.error(path, "has to be a list of texts, none of them empty", "write `contains: [再见, bye]`");
+        check.report.error(path, "must be a list of texts, none of them empty", "write `contains: [再见, bye]`");
     }
 }
 
 fn groups(check: &mut Check<'_>, path: &str, value: &Value) -> Vec<String> {
     let Some(pattern) = value.as_str() else {
-        check.report.error(path, "has to be a text with a regular expression", "");
+        check.report.error(path, "must be a text with a regular expression", "");
         return Vec::new();
     };
     match Regex::new(pattern) {
@@ -91,7 +89,7 @@ fn groups(check: &mut Check<'_>, path: &str, value: &Value) -> Vec<String> {
         Err(error) => {
             let problem = error.to_string();
             let problem = problem.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
-            check.report.error(path, format!("is no regular expression: {problem}"), "");
+            check.report.error(path, format!("is not a regular expression: {problem}"), "");
             Vec::new()
         }
     }
@@ -118,17 +116,17 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
         check.report.error(format!("{path}.next_status"), problem, question(status, STATUSES));
     }
     if response.is_some_and(|response| !response.is_string()) {
-        check.report.error(format!("{path}.response"), "has to be a text", "");
+        check.report.error(format!("{path}.response"), "must be a text", "");
     }
     if output.is_some_and(|output| !output.is_object()) {
         let hint = "write `output: {is_complete: true}`";
-        check.report.error(format!("{path}.output"), "has to be a table: the structure that is answered", hint);
+        check.report.error(format!("{path}.output"), "must be a table: the structured answer", hint);
     }
     if task {
         serves(check, path, action, response.or(output));
     } else {
         if output.is_some() {
-            check.report.warn(format!("{path}.output"), "has no effect: a chat agent decides", "take it out");
+            check.report.warn(format!("{path}.output"), "has no effect: a chat agent decides", "remove it");
         }
         leads_on(check, path, (status, action, response));
     }
@@ -149,7 +147,7 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
     filled(check, &found, names);
 }
 
-/// Every placeholder of these texts has a value.
+/// Warns of placeholders without a value in these texts.
 fn filled(check: &mut Check<'_>, found: &[(String, &str)], names: &[String]) {
     for (path, text) in found {
         for placeholder in placeholders(text) {
@@ -163,7 +161,7 @@ fn filled(check: &mut Check<'_>, found: &[(String, &str)], names: &[String]) {
     }
 }
 
-/// A task agent answers its stage, or calls a tool; it has no status to lead to.
+/// Checks a task agent's decision: it answers its stage or calls a tool, and needs no status.
 fn serves(check: &mut Check<'_>, path: &str, action: Option<&Value>, response: Option<&Value>) {
     if action.is_none() && response.is_none() {
         let hint = "write `response: …`, or `action: {type: TOOL, target: …}`";
@@ -176,15 +174,19 @@ fn serves(check: &mut Check<'_>, path: &str, action: Option<&Value>, response: O
     }
 }
 
-/// What a chat agent's decision needs for the status that it leads to.
+/// Checks that a chat agent's decision has the fields that its status requires.
 fn leads_on(check: &mut Check<'_>, path: &str, decided: (&str, Option<&Value>, Option<&Value>)) {
     match decided {
         (status @ ("typing" | "transferred"), _, None) => {
-            check.report.error(path, format!("`{status}` needs a `response`"), "say what the user reads");
+            check.report.error(path, format!("`{status}` needs a `response`"), "write the text for the user");
         }
         ("ready", _, Some(_)) => {
             let hint = "use `typing` to send it";
-            check.report.warn(format!("{path}.response"), "is dropped, since `ready` is silent", hint);
+            check.report.warn(
+                format!("{path}.response"),
+                "is dropped, because `ready` ends the turn without a reply",
+                hint,
+            );
         }
         ("processing", None, None) => {
             check.report.warn(path, "`processing` without an action makes no progress", "give it an `action`");

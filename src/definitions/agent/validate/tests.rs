@@ -35,7 +35,7 @@ fn report(document: &Value) -> Report {
     validate(&config, document, context)
 }
 
-/// The findings after one change, as text.
+/// Returns the findings after one change of the base agent, as text.
 fn after(pointer: &str, value: Value) -> String {
     let mut document = base();
     match document.pointer_mut(pointer) {
@@ -268,13 +268,13 @@ fn what_is_wrong_is_found_by_line_and_column() {
         ),
         (
             "id: a\nsop: x\nrules:\n  - when: {contain: [x]}\n    decide: {next_status: ready}\n",
-            "line 4, column 21: rules[0].when.contain: `contain` is no condition; known are `contains`, `matches`, `result_of`, `ok`, `failed`, `always`; did you mean `contains`?",
+            "line 4, column 21: rules[0].when.contain: `contain` is not a condition; known are `contains`, `matches`, `result_of`, `ok`, `failed`, `always`; did you mean `contains`?",
         ),
         (
             "id: a\nsop: x\nmax_iterations: many\n",
             "line 3, column 17: max_iterations: invalid type: string \"many\", expected u32",
         ),
-        ("id: a\nsop: x\nid: b\n", "line 3, column 1: the key `id` is there twice; take one out"),
+        ("id: a\nsop: x\nid: b\n", "line 3, column 1: the key `id` appears twice; remove one"),
     ] {
         assert_eq!(told("a.yaml", text), message);
     }

@@ -8,7 +8,7 @@ fn table<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// A stage that runs `agent`.
+/// A stage that runs the task agent `agent`.
 fn stage(id: &str, input: &str) -> Value {
     json!({"id": id, "runnable": "agent", "input": input})
 }
@@ -38,7 +38,7 @@ fn known(others: &[Value]) -> KnownRunnables {
         .with_workflows(others.iter().map(|document| read(document).workflow))
 }
 
-/// What is wrong with a document, as text.
+/// The findings of a document, as text.
 fn found(document: &Value, others: &[Value]) -> String {
     let workflow = Workflow::from_document(document).unwrap_or_else(|error| panic!("{error}"));
     check(&workflow, &known(others)).to_string()
@@ -121,13 +121,13 @@ fn a_name_without_a_value_is_an_error_with_the_remedy() {
         ),
         (
             sequence("{second}", ""),
-            "error: stages[0].input: `{second}` is left by a later stage, `stages[1]`; put that stage before this one",
+            "error: stages[0].input: `{second}` is the output of a later stage, `stages[1]`; put that stage before this one",
         ),
         (
             sequence("", "{ first } {\"a\": 1} { other } ｛query｝"),
-            "warning: stages[1].input: `{ first }` is text, and nothing is put in; write `{first}`\nwarning: stages[1].input: `｛query｝` is text, and nothing is put in; write `{query}`",
+            "warning: stages[1].input: `{ first }` is plain text, not a variable; write `{first}`\nwarning: stages[1].input: `｛query｝` is plain text, not a variable; write `{query}`",
         ),
-        (sequence("{first}", ""), "error: stages[0].input: `{first}` is what this very stage leaves"),
+        (sequence("{first}", ""), "error: stages[0].input: `{first}` is the output of this stage itself"),
         (
             sequence("{query.x}", ""),
             "error: stages[0].input: `{query.x}` looks into `query`, which is a text; write `{query}`",
@@ -142,11 +142,11 @@ fn a_name_without_a_value_is_an_error_with_the_remedy() {
         ),
         (
             sequence("{loop.last.first}", ""),
-            "error: stages[0].input: `{loop.last.first}` has no value: no loop is around; a pipeline within a loop does not see the loop's; the stage that runs it can hand it on in its `input`",
+            "error: stages[0].input: `{loop.last.first}` has no value outside of a loop; a pipeline within a loop does not see the loop's values; the stage that runs it can pass them in its `input`",
         ),
         (
             sequence("{loop.iteration}", ""),
-            "warning: stages[0].input: `{loop.iteration}` is always 0: no loop is around; take it out, or put the stage into a loop",
+            "warning: stages[0].input: `{loop.iteration}` is always 0 outside of a loop; remove it, or put the stage into a loop",
         ),
         (
             within(looped(json!([]), json!([stage("a", "{plan}")]))),
@@ -158,39 +158,39 @@ fn a_name_without_a_value_is_an_error_with_the_remedy() {
         ),
         (
             within(looped(json!(["plane"]), json!([stage("a", "{plane}")]))),
-            "error: stages[1].runnable.inherit_keys[0]: the workflow around has no `plane` by then; it has `plan`; did you mean `plan`?",
+            "error: stages[1].runnable.inherit_keys[0]: the enclosing workflow has no `plane` at this point; it has `plan`; did you mean `plan`?",
         ),
         (
             within(looped(json!(["query"]), json!([stage("a", "")]))),
-            "error: stages[1].runnable.inherit_keys[0]: every workflow has a `query` of its own; the stage that runs it can hand it on in its `input`",
+            "error: stages[1].runnable.inherit_keys[0]: every workflow has a `query` of its own; the stage that runs it can pass it in its `input`",
         ),
         (
             within(looped(json!(["plan"]), json!([stage("plan", "")]))),
-            "error: stages[1].runnable.stages[0].id: the stage `plan` has the name of an output that is one of `inherit_keys`; give one of them another id: once a parallel has ended, its branches' outputs go by their ids",
+            "error: stages[1].runnable.stages[0].id: the stage `plan` has the same name as one of `inherit_keys`; give one of them another id: once a parallel has ended, its branches' outputs go by their ids",
         ),
         (
             looped(json!([]), json!([stage("a", "{b}"), stage("b", "{loop.last.c}")])),
-            "error: stages[0].input: `{b}` is left by a later stage, `stages[1]`; `{loop.last.b}` is what the iteration before left\nerror: stages[1].input: the loop has no stage `c`; it has `a`, `b`; did you mean `a`?",
+            "error: stages[0].input: `{b}` is the output of a later stage, `stages[1]`; `{loop.last.b}` is its output in the previous iteration\nerror: stages[1].input: the loop has no stage `c`; it has `a`, `b`; did you mean `a`?",
         ),
         (
             looped(json!([]), json!([stage("a", "{a}")])),
-            "error: stages[0].input: `{a}` is what this very stage leaves; `{loop.last.a}` is what the iteration before left",
+            "error: stages[0].input: `{a}` is the output of this stage itself; `{loop.last.a}` is its output in the previous iteration",
         ),
         (
             parallel(json!([stage("a", "{b}"), stage("b", "")])),
-            "error: branches[0].input: `{b}` is what another branch leaves, and they run at once; use it in the `merge_template`, or in a stage after the parallel",
+            "error: branches[0].input: `{b}` is the output of another branch, and branches run concurrently; use it in the `merge_template`, or in a stage after the parallel",
         ),
         (
             looped(json!([]), json!([inline("s", "", parallel(json!([stage("a", "{b}"), stage("b", "")])))])),
-            "error: stages[0].runnable.branches[0].input: `{b}` is what another branch leaves, and they run at once; `{loop.last.b}` is what the iteration before left",
+            "error: stages[0].runnable.branches[0].input: `{b}` is the output of another branch, and branches run concurrently; `{loop.last.b}` is its output in the previous iteration",
         ),
         (
             pipeline(json!([stage("a", ""), inline("s", "", parallel(json!([stage("a", ""), stage("b", "")])))])),
-            "error: stages[1].runnable: the branch `a` has the name of an output that is left by `stages[0]`; give one of them another id: once a parallel has ended, its branches' outputs go by their ids",
+            "error: stages[1].runnable: the branch `a` has the same name as an output of `stages[0]`; give one of them another id: once a parallel has ended, its branches' outputs go by their ids",
         ),
         (
             json!({"type": "conditional", "id": "w", "routes": [{"condition": "{b}", "stage": stage("a", "")}], "default": stage("b", "")}),
-            "error: routes[0].condition: `{b}` is what a route leaves, and only one is taken",
+            "error: routes[0].condition: `{b}` is the output of a route, and only one route is taken",
         ),
         (
             json!({"type": "loop", "id": "w", "condition": "{b} contains 'x'", "stages": [stage("a", "")]}),
@@ -208,7 +208,7 @@ fn a_reference_leads_to_what_can_run_and_not_back() {
         (
             runs("w", "agnet"),
             vec![],
-            "error: stages[0].runnable: Runnable not found: agnet; did you mean `agent`? apply a task agent or put a workflow file of that id, or register a flow",
+            "error: stages[0].runnable: Runnable not found: agnet; did you mean `agent`? apply a task agent, add a workflow file with that id, or register a flow",
         ),
         (
             runs("w", "sales"),
@@ -219,19 +219,19 @@ fn a_reference_leads_to_what_can_run_and_not_back() {
         (
             runs("w", "a"),
             vec![runs("a", "b"), runs("b", "w"), runs("w", "agent")],
-            "error: stages[0].runnable: `w` runs itself: by way of `a`, then `b`, then `w`; take one of these references out",
+            "error: stages[0].runnable: `w` runs itself by way of `a`, then `b`, then `w`; remove one of these references",
         ),
         (runs("w", "a"), vec![runs("a", "b"), runs("b", "a")], ""),
         (runs("w", "a"), vec![runs("a", "agent"), runs("w", "a")], ""),
         (
             runs("flow", "agent"),
             vec![],
-            "error: id: there is a flow of the id `flow` already; stages name all three by one id: give this one another",
+            "error: id: there is a flow with the id `flow` already; task agents, workflows and flows share one set of ids: give this one another id",
         ),
         (
             runs("agent", "flow"),
             vec![],
-            "error: id: there is a task agent of the id `agent` already; stages name all three by one id: give this one another",
+            "error: id: there is a task agent with the id `agent` already; task agents, workflows and flows share one set of ids: give this one another id",
         ),
         (runs("sales", "flow"), vec![], ""),
     ] {

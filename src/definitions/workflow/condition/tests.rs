@@ -73,9 +73,9 @@ fn conditions_hold_as_they_are_written() {
 #[test]
 fn what_a_condition_cannot_say_is_an_error_that_names_it_and_the_remedy() {
     for (condition, parts) in [
-        ("{a} && {b}", vec!["`{a} && {b}`", "operator `&&`", "asks one thing"]),
+        ("{a} && {b}", vec!["`{a} && {b}`", "operator `&&`", "tests one thing"]),
         ("{a} == 'x' || {b} == 'y'", vec!["operator `||`"]),
-        ("{a} and {b}", vec!["operator `and`", "asks one thing"]),
+        ("{a} and {b}", vec!["operator `and`", "tests one thing"]),
         ("{a} == x or y", vec!["operator `or`"]),
         ("{a} >= 3", vec!["operator `>=`", "`not {y} > {x}`"]),
         ("{a} <= 3", vec!["operator `<=`"]),
@@ -101,7 +101,7 @@ fn what_a_condition_cannot_say_is_an_error_that_names_it_and_the_remedy() {
         ("{a} {b}", vec!["`{`"]),
         ("not", vec!["nothing after `not`"]),
         ("{ a } == 'x'", vec!["`{ a }`", "without spaces"]),
-        ("{a == 'x'", vec!["no variable"]),
+        ("{a == 'x'", vec!["not a variable"]),
     ] {
         let error = Condition::parse(condition).unwrap_err().to_string();
         for part in parts {

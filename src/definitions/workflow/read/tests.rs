@@ -56,7 +56,7 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         (String::new(), "line 1, column 1: top level: found nothing; a workflow is a table with `id`, `type` and its stages"),
         ("- id: w".into(), "line 1, column 1: top level: found a list; a workflow is a table with `id`, `type` and its stages"),
         (format!("description: x{stages}"), "line 1, column 1: id: is missing; every workflow has one"),
-        (format!("id: 5{stages}"), "line 1, column 5: id: found a number; it is a text; put it between quotes"),
+        (format!("id: 5{stages}"), "line 1, column 5: id: found a number; expected a text; put it between quotes"),
         (
             format!("id: a/b{stages}"),
             "line 1, column 5: id: id contains '/'; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`",
@@ -69,11 +69,11 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
             "id: w\ntype: dag".into(),
             "line 2, column 7: type: Unknown workflow type: dag; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
         ),
-        ("id: w".into(), "line 1, column 1: stages: is missing; it takes at least a stage"),
-        ("id: w\nstages: []".into(), "line 2, column 9: stages: is empty; it takes at least a stage"),
-        ("id: w\nstages: x".into(), "line 2, column 9: stages: found a text; it is a list; it takes at least a stage"),
-        ("id: w\ntype: parallel\nbranches:".into(), "line 3, column 9: branches: is missing; it takes at least a branch"),
-        ("id: w\ntype: conditional\nroutes: []".into(), "line 3, column 9: routes: is empty; it takes at least a route"),
+        ("id: w".into(), "line 1, column 1: stages: is missing; it needs at least one stage"),
+        ("id: w\nstages: []".into(), "line 2, column 9: stages: is empty; it needs at least one stage"),
+        ("id: w\nstages: x".into(), "line 2, column 9: stages: found a text; expected a list; it needs at least one stage"),
+        ("id: w\ntype: parallel\nbranches:".into(), "line 3, column 9: branches: is missing; it needs at least one branch"),
+        ("id: w\ntype: conditional\nroutes: []".into(), "line 3, column 9: routes: is empty; it needs at least one route"),
         ("id: w\nstages: [x]".into(), "line 2, column 10: stages[0]: found a text; a stage is a table with `id`, `runnable` and `input`"),
         (
             "id: w\nstages:\n  - runnable: x\n    input: ''".into(),
@@ -85,15 +85,15 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             "id: w\nstages: [{id: a, runnable: [x], input: ''}]".into(),
-            "line 2, column 28: stages[0].runnable: found a list; it is an id, or a workflow; write `runnable: some_agent`",
+            "line 2, column 28: stages[0].runnable: found a list; expected an id or a workflow; write `runnable: some_agent`",
         ),
         (
             "id: w\nstages: [{id: query, runnable: x, input: ''}]".into(),
-            "line 2, column 15: stages[0].id: `query` has a meaning of its own in every template; give the stage another id",
+            "line 2, column 15: stages[0].id: `query` is a reserved name in templates; give the stage another id",
         ),
         (
             "id: w\nstages: [{id: loop, runnable: x, input: ''}]".into(),
-            "line 2, column 15: stages[0].id: `loop` has a meaning of its own in every template; give the stage another id",
+            "line 2, column 15: stages[0].id: `loop` is a reserved name in templates; give the stage another id",
         ),
         (
             "id: w\nstages: [{id: a b, runnable: x, input: ''}]".into(),
@@ -117,13 +117,13 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             stage("condition: '{a} && {b}'"),
-            "line 6, column 16: stages[0].condition: the condition `{a} && {b}` has the operator `&&`, which there is not; a condition asks one thing; let a stage decide, or use two routes or stages",
+            "line 6, column 16: stages[0].condition: the condition `{a} && {b}` has the unknown operator `&&`; a condition tests one thing; let a stage decide, or use two routes or stages",
         ),
         (
             stage("condition: 5"),
-            "line 6, column 16: stages[0].condition: found a number; a condition is a text; write it between quotes: `\"{stage} contains 'word'\"`",
+            "line 6, column 16: stages[0].condition: found a number; expected a text; write it between quotes: `\"{stage} contains 'word'\"`",
         ),
-        (stage("timeout: 0"), "line 6, column 14: stages[0].timeout: is zero; write how long, such as `30s`, or take it out"),
+        (stage("timeout: 0"), "line 6, column 14: stages[0].timeout: is zero; write how long, such as `30s`, or remove it"),
         (
             stage("timeout: soon"),
             "line 6, column 14: stages[0].timeout: `soon` is not a duration; write a whole number and a unit, such as `500ms`, `10s`, `30m`, `2h` or `1d`",
@@ -134,22 +134,22 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             stage("retry: {max_attempts: 0}"),
-            "line 6, column 27: stages[0].retry.max_attempts: found 0; it is a whole number, and at least 1",
+            "line 6, column 27: stages[0].retry.max_attempts: found 0; expected a whole number of at least 1",
         ),
         (stage("retry: {max_attempts: 101}"), "line 6, column 27: stages[0].retry.max_attempts: at most 100 are allowed"),
-        (looped("max_iterations: 0"), "line 3, column 17: max_iterations: found 0; it is a whole number, and at least 1"),
-        (looped("max_iterations: many"), "line 3, column 17: max_iterations: found \"many\"; it is a whole number, and at least 1"),
-        (looped("inherit_keys: plan"), "line 3, column 15: inherit_keys: has to be a list of names; write `inherit_keys: [plan]`"),
-        (looped("limits: {max_depth: -1}"), "line 3, column 21: limits.max_depth: found -1; it is a whole number, and at least 1"),
+        (looped("max_iterations: 0"), "line 3, column 17: max_iterations: found 0; expected a whole number of at least 1"),
+        (looped("max_iterations: many"), "line 3, column 17: max_iterations: found \"many\"; expected a whole number of at least 1"),
+        (looped("inherit_keys: plan"), "line 3, column 15: inherit_keys: must be a list of names; write `inherit_keys: [plan]`"),
+        (looped("limits: {max_depth: -1}"), "line 3, column 21: limits.max_depth: found -1; expected a whole number of at least 1"),
         (
             "id: w\ntype: parallel\nmax_concurrency: 0\nbranches: [{id: a, runnable: x, input: ''}]".into(),
-            "line 3, column 18: max_concurrency: found 0; it is a whole number, and at least 1",
+            "line 3, column 18: max_concurrency: found 0; expected a whole number of at least 1",
         ),
         (
             "id: w\nstages:\n  - id: a\n    runnable: {type: loop, id: l, stages: [{id: b, runnable: {type: tree, id: t}, input: ''}]}\n    input: ''".into(),
             "line 4, column 69: stages[0].runnable.stages[0].runnable.type: Unknown workflow type: tree; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
         ),
-        (format!("id: w\nid: v{stages}"), "line 2, column 1: the key `id` is there twice; take one out"),
+        (format!("id: w\nid: v{stages}"), "line 2, column 1: the key `id` appears twice; remove one"),
         ("id: [".into(), "line 1, column"),
     ] {
         let found = error(&content);
@@ -178,7 +178,7 @@ fn what_is_probably_a_mistake_is_a_warning() {
     for (content, message) in [
         (
             "id: w\nstages: [{id: a, runnable: x}]",
-            "line 2, column 10: stages[0].input: is missing, so the stage gets `{query}`; say what it is to see; `input: \"{query}\"` says the same",
+            "line 2, column 10: stages[0].input: is missing, so the stage gets `{query}`; name what the stage is to see; `input: \"{query}\"` has the same effect",
         ),
         (
             "id: w\nstages: [{id: a, runnable: x, imput: '', input: ''}]",
@@ -190,7 +190,7 @@ fn what_is_probably_a_mistake_is_a_warning() {
         ),
         (
             "id: w\ncolour: red\nstages: [{id: a, runnable: x, input: ''}]",
-            "line 2, column 9: colour: a pipeline has no such field; it has no effect; take it out",
+            "line 2, column 9: colour: a pipeline has no such field; it has no effect; remove it",
         ),
         (
             "id: w\nstages: [{id: a, runnable: x, input: '', condition: intent contains 'x'}]",
@@ -198,19 +198,19 @@ fn what_is_probably_a_mistake_is_a_warning() {
         ),
         (
             "id: w\nstages: [{id: a, runnable: x, input: '', condition: '{query} > high'}]",
-            "line 2, column 53: stages[0].condition: `high` is no number, so it never holds; compare texts with `==` or `contains`",
+            "line 2, column 53: stages[0].condition: `high` is not a number, so it never holds; compare texts with `==` or `contains`",
         ),
         (
             "id: w\nstages: [{id: a, runnable: {id: p, limits: {}, stages: [{id: b, runnable: x, input: ''}]}, input: ''}]",
-            "line 2, column 44: stages[0].runnable.limits: have no effect here: those of the outermost workflow count; put them to the top of the file; a stage may have a `timeout`",
+            "line 2, column 44: stages[0].runnable.limits: have no effect here: those of the outermost workflow count; move them to the top of the file; a stage may have a `timeout`",
         ),
         (
             "id: w\ntype: conditional\nroutes: [{condition: 'true', stage: {id: a, runnable: x, input: '', condition: 'true'}}]",
-            "line 3, column 80: routes[0].stage.condition: has no effect; the route's `condition` decides; take this one out",
+            "line 3, column 80: routes[0].stage.condition: has no effect; the route's `condition` decides; remove this one",
         ),
         (
             "id: w\ninherit_keys: [plan]\nstages: [{id: a, runnable: x, input: '{plan}'}]",
-            "line 2, column 16: inherit_keys[0]: there is no workflow around this one, so `plan` is always empty; a workflow that is named by its id sees only its input; take it out",
+            "line 2, column 16: inherit_keys[0]: no workflow encloses this one, so `plan` is always empty; a workflow that is named by its id sees only its input; remove it",
         ),
     ] {
         assert_eq!(warned(content), message, "{content}");
