@@ -1,4 +1,4 @@
-//! Agents: listings.
+//! Listing agents.
 
 use crate::error::CommandError;
 use base::{clock, config};
@@ -9,39 +9,40 @@ use storage::store::{Damaged, Listed, Store};
 use types::budget::Limits;
 use types::timestamp::Timestamp;
 
-/// What a listing shows of an agent.
+/// An agent in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AgentSummary {
-    /// Key of the agent.
+    /// The agent's id.
     pub agent_id: String,
-    /// The name it goes by.
+    /// The agent's display name.
     pub name: String,
-    /// The model that it asks first.
+    /// The model that the agent uses first.
     pub model: String,
-    /// All that it asks: the next where the one before does not answer.
+    /// All models of the agent, in the order in which they are tried: the next one is used when the previous one fails.
     #[serde(default)]
     pub models: Vec<String>,
-    /// What speaks for the first: `openai`, `offline`, or `unknown` where the settings do not have it.
+    /// The provider of the first model: `openai`, `offline`, or `unknown` when the settings do not have the model.
     pub provider: String,
-    /// It serves workflows and takes no chat sessions.
+    /// True for a task agent: it serves workflows and takes no chat sessions.
     pub task: bool,
-    /// The tokens that it may use; what is not there is not limited.
+    /// The limits on the tokens that the agent may use. A missing limit means unlimited.
     #[serde(default)]
     pub budget: Limits,
-    /// What it has used today (UTC), where a day has a limit.
+    /// The tokens that the agent has used today (UTC). Only present when the agent has a daily limit.
     #[serde(default)]
     pub day_tokens: Option<u64>,
-    /// md5 of its configuration.
+    /// The md5 hash of the agent's configuration.
     pub hash: String,
-    /// When it was applied.
+    /// When the configuration was applied.
     pub updated_at: Timestamp,
-    /// Why it cannot be read: another version wrote it, or a hand did. Applying it again is the remedy.
+    /// Why the stored configuration cannot be decoded: another version wrote it, or a person edited it. Apply the
+    /// agent's file again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl AgentSummary {
-    /// Of an agent that cannot be read.
+    /// The entry for an agent that cannot be decoded.
     fn damaged(Damaged { id, problem }: Damaged) -> Self {
         Self {
             agent_id: id,
@@ -58,7 +59,7 @@ impl AgentSummary {
         }
     }
 
-    /// Of an agent whose models are among `models`; what it has used today is not in it.
+    /// The entry for an agent. `models` are the known models. Leaves `day_tokens` empty.
     pub fn new(agent: &AgentRecord, models: &[ModelInfo], defaults: &config::Budget) -> Self {
         let names = &agent.config.model;
         let model = models.iter().find(|model| model.name == names.first());
@@ -78,8 +79,8 @@ impl AgentSummary {
     }
 }
 
-/// All agents that are applied, by id, with what they have used today; `models` are those of the settings, and so are the
-/// budgets' defaults.
+/// Lists all applied agents, by id, with the tokens that they have used today. `models` and `defaults` come from the
+/// settings.
 pub async fn applied(
     store: &dyn Store,
     models: &[ModelInfo],
@@ -88,7 +89,7 @@ pub async fn applied(
     summaries(store, store.agents().await?, models, defaults).await
 }
 
-/// The same of these agents.
+/// Lists the given agents in the same form as [`applied`].
 pub async fn summaries(
     store: &dyn Store,
     agents: Listed<AgentRecord>,

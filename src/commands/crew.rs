@@ -1,34 +1,35 @@
 //! The running workers, and the models, flows, functions, secrets and private hosts that all of them have.
 //!
-//! Workers announce themselves by [`Store::announce`]. A command may run with other settings than the workers: checked against
-//! its own settings, it would store an agent that no worker can run, or refuse one that every worker can run.
+//! Workers announce themselves by [`Store::announce`]. A command may run with other settings than the workers. If it
+//! validated an agent against its own settings, it could store an agent that no worker can run, or refuse one that
+//! every worker can run.
 
 use base::config::Settings;
 use definitions::agent::validate::Known;
 use std::collections::BTreeSet;
 use storage::store::{Process, Result, Store};
 
-/// A list of names in an announcement.
+/// Selects a list of names in an announcement.
 type NamesOf = fn(&Process) -> &[String];
 
-/// The workers that run now.
+/// The running workers.
 #[derive(Clone, Debug, Default)]
 pub struct Crew {
     workers: Vec<Process>,
 }
 
 impl Crew {
-    /// The workers that are announced in the store.
+    /// Reads the announced workers from the store.
     pub async fn of(store: &dyn Store) -> Result<Self> {
         Ok(Self::new(store.processes().await?))
     }
 
-    /// The workers among these processes.
+    /// Selects the workers among these processes.
     pub fn new(processes: Vec<Process>) -> Self {
         Self { workers: processes.into_iter().filter(Process::is_worker).collect() }
     }
 
-    /// How many there are.
+    /// The number of workers.
     pub fn len(&self) -> usize {
         self.workers.len()
     }
@@ -43,7 +44,7 @@ impl Crew {
         common(self.workers.iter(), list)
     }
 
-    /// The private hosts that every worker may call. `*` stands for all of them.
+    /// The private hosts that every worker may call. `*` stands for all hosts.
     fn private(&self) -> BTreeSet<String> {
         let is_open = |worker: &&Process| worker.allow_private.iter().any(|host| host == "*");
         let (open, bound): (Vec<&Process>, Vec<&Process>) = self.workers.iter().partition(is_open);
@@ -71,7 +72,7 @@ impl Crew {
             .with_private(self.private())
     }
 
-    /// The differences between the workers, as sentences.
+    /// Describes the differences between the workers.
     pub fn differences(&self) -> Vec<String> {
         let lists: [(&str, NamesOf); 5] = [
             ("models", |worker| &worker.models),
@@ -95,7 +96,7 @@ impl Crew {
         found
     }
 
-    /// The differences between these settings and those of the workers, as sentences.
+    /// Describes the differences between these settings and those of the workers.
     pub fn differing(&self, settings: &Settings) -> Vec<String> {
         let pairs = [
             ("models", settings.models.keys().cloned().collect::<BTreeSet<_>>(), self.common(|worker| &worker.models)),
@@ -114,8 +115,8 @@ impl Crew {
         found
     }
 
-    /// Returns the names that agents may use: those of all workers and of the store's workflows. Without a worker, the names
-    /// `here` replace those of the workers.
+    /// Returns the names that agents may use: those of all workers and of the stored workflows. When no worker runs,
+    /// the names `here` replace those of the workers.
     pub async fn check_against(&self, store: &dyn Store, here: &Known) -> Result<Known> {
         let stored = store.workflows().await?;
         let workflows = stored
@@ -126,7 +127,7 @@ impl Crew {
         Ok(self.checked_with(workflows, here))
     }
 
-    /// The same, with these workflows.
+    /// Like [`Self::check_against`], with these workflows.
     pub fn checked_with(&self, workflows: impl IntoIterator<Item = String>, here: &Known) -> Known {
         match self.is_empty() {
             true => here.clone().with_flows(workflows),

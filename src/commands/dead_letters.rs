@@ -1,9 +1,9 @@
-//! Dead letters, for the HTTP handlers and for commands that reach queue and store directly: what they are, and putting
-//! them back onto their lanes.
+//! Listing, showing and replaying dead letters.
 //!
-//! A job that has been seen is dropped when it comes again: by the queue within its window for `Nats-Msg-Id`, by the
-//! session's `recent_jobs`. So a letter goes back under an id of its own, `<job_id>-replay-<letter>`, which is the same
-//! however often it is put back: the letter twice is one turn. Then it is removed.
+//! A replay puts the job of a letter back on its lane and removes the letter. The queue and the session would drop a
+//! job with the original id as a duplicate: the queue by its `Nats-Msg-Id`, the session by `recent_jobs`. So the job
+//! gets the id `<job_id>-replay-<letter>`. This id is the same for each replay of the letter, so replaying a letter
+//! twice yields one turn.
 
 use super::enqueue::place_payload;
 use super::messages::takes_chats;
@@ -21,54 +21,55 @@ use types::job::{Job, JobBody};
 use types::session::Session;
 use types::timestamp::Timestamp;
 
-/// Letters read at once when one is looked for.
+/// The number of letters that a search loads together.
 const PAGE: usize = 1_000;
 
-/// What stands between a job's id and the number of its letter.
+/// The text between the job id and the number of the letter.
 const MARK: &str = "-replay-";
 
-/// What a listing shows of a dead letter.
+/// A dead letter in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LetterSummary {
-    /// Its number.
+    /// The number of the letter.
     pub seq: u64,
-    /// When it was put there.
+    /// When the job became a dead letter.
     pub at: Timestamp,
-    /// Why, as a word.
+    /// The kind of failure.
     pub cause: Cause,
-    /// Why, in words.
+    /// The reason, as a sentence.
     pub reason: String,
-    /// The session that its job was for.
+    /// The session of the letter's job.
     pub session_id: String,
-    /// Its job, where known.
+    /// The id of the letter's job, when it is known.
     pub job_id: Option<String>,
-    /// How often that was tried.
+    /// The number of attempts that were made.
     pub attempts: u32,
 }
 
 /// A dead letter with its payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Letter {
-    /// All but the payload.
+    /// All fields of the listing.
     #[serde(flatten)]
     pub summary: LetterSummary,
-    /// The subject that its job came on.
+    /// The subject on which the job was published.
     pub subject: String,
-    /// What came: JSON if it is, else text.
+    /// The job's payload: JSON if it is valid JSON, else text.
     pub payload: Value,
-    /// Its size in bytes, when it was too large and `payload` is only its beginning.
+    /// The original size of the payload in bytes. Only present when the payload was too large and `payload` is only its
+    /// beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<usize>,
 }
 
-/// A letter that is on its lane again.
+/// A replayed dead letter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Replayed {
-    /// The letter, which is gone.
+    /// The number of the letter, which is removed.
     pub seq: u64,
-    /// The turn that its job becomes.
+    /// The new id of the job, which is also the id of its turn.
     pub job_id: String,
-    /// The session.
+    /// The session whose lane has the job.
     pub session_id: String,
 }
 
@@ -104,7 +105,7 @@ fn session_of(letter: &DeadLetter) -> &str {
     letter.subject.rsplit('.').next().unwrap_or_default()
 }
 
-/// The last `limit` letters, newest first.
+/// Returns the last `limit` letters, newest first.
 pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<LetterSummary>, CommandError> {
     let last = queue.last_letter().await?;
     let mut span = limit as u64;
@@ -114,12 +115,13 @@ pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<LetterSummary
         if found.len() >= limit || after == 0 {
             return Ok(found.iter().rev().take(limit).map(LetterSummary::from).collect());
         }
-        // Some of those numbers are gone: replayed, or expired.
+        // Some numbers in the span are missing, because their letters were replayed or have expired.
         span = span.saturating_mul(4);
     }
 }
 
-/// The letter of a number or a job id.
+/// Returns the letter with this number or job id. Fails with `unknown_letter` when there is none, and with
+/// `several_letters` when several letters have the job id.
 pub async fn find(queue: &dyn Queue, which: &str) -> Result<KeptLetter, CommandError> {
     if let Ok(seq @ 1..) = which.parse::<u64>()
         && let Some(kept) = queue.dead_letters(seq - 1, 1).await?.into_iter().find(|kept| kept.seq == seq)
@@ -141,18 +143,19 @@ pub async fn find(queue: &dyn Queue, which: &str) -> Result<KeptLetter, CommandE
     }
     found.pop().ok_or_else(|| {
         let message = format!("there is no dead letter `{which}`, neither by its number nor by its job id");
-        let hint = "`turnwheel dead list` shows those there are; one that was replayed is gone";
+        let hint = "`turnwheel dead list` shows the dead letters; a replayed letter is removed";
         CommandError::new(ErrorKind::NotFound, "unknown_letter", message, hint)
     })
 }
 
-/// Puts a letter's job back onto its lane, as a turn of its own, and removes the letter. Refuses what would only come back.
+/// Puts a letter's job back on its lane, as a turn of its own, and removes the letter. Durable on return. Fails with
+/// `unfit_letter` when the job would become a dead letter again.
 pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result<Replayed, CommandError> {
     let kept = find(queue, which).await?;
     let session_id = session_of(&kept.letter).to_owned();
     if let Some(bytes) = kept.letter.cut_from {
         let kept_bytes = kept.letter.payload.len();
-        return Err(would_return(kept.seq, &format!("only {kept_bytes} of its {bytes} bytes are kept")));
+        return Err(would_return(kept.seq, &format!("only {kept_bytes} of its {bytes} bytes are stored")));
     }
     let (job_id, payload) = renamed(&kept);
     let message = Message {
@@ -168,19 +171,19 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
     let job = message.job().map_err(|error| would_return(kept.seq, &error.to_string()))?;
     can_be_handled(store, kept.seq, &job).await?;
     place_payload(queue, &job, payload).await?;
-    // Should this fail the letter stays, and putting it back again is dropped as a repeat.
+    // When this fails the letter stays, and a second replay is dropped as a duplicate.
     queue.remove_letter(kept.seq).await?;
     Ok(Replayed { seq: kept.seq, job_id, session_id })
 }
 
-/// The id under which a letter's job goes back, and the payload with that id; all else in it is as it came.
+/// Returns the job id for a replay, and the payload with this id. All other fields stay unchanged.
 fn renamed(kept: &KeptLetter) -> (String, Bytes) {
     let fields = serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(&kept.letter.payload);
     let named =
         fields.as_ref().ok().and_then(|fields| serde_json::from_str::<String>(fields.get("job_id")?.get()).ok());
     let known = named.filter(|id| !id.is_empty()).or_else(|| kept.letter.job_id.clone());
     let original = known.unwrap_or_else(|| "letter".to_owned());
-    // A letter that came back has such an id already.
+    // A replayed job that failed again already has such an ending.
     let base = match original.rsplit_once(MARK) {
         Some((base, number)) if number.parse::<u64>().is_ok() => base,
         _ => &original,
@@ -195,12 +198,12 @@ fn renamed(kept: &KeptLetter) -> (String, Bytes) {
 }
 
 fn would_return(seq: u64, problem: &str) -> CommandError {
-    let message = format!("dead letter {seq} would only come back: {problem}");
-    let hint = "have its channel send it anew, corrected; `turnwheel dead show` has the payload";
+    let message = format!("dead letter {seq} would fail again: {problem}");
+    let hint = "send a corrected message instead; `turnwheel dead show` has the payload";
     CommandError::new(ErrorKind::Unprocessable, "unfit_letter", message, hint)
 }
 
-/// Refuses a job that a worker would drop, or give up at once.
+/// Fails for a job that a worker would drop, or make a dead letter immediately.
 async fn can_be_handled(store: &dyn Store, seq: u64, job: &Job) -> Result<(), CommandError> {
     let session = store.session(&job.session_id).await?;
     let known = |session: Option<Session>| session.ok_or_else(|| CommandError::unknown_session(&job.session_id));
@@ -213,11 +216,7 @@ async fn can_be_handled(store: &dyn Store, seq: u64, job: &Job) -> Result<(), Co
             let session = known(session)?;
             let armed =
                 session.timers.iter().any(|timer| timer.timer_id == *timer_id && timer.generation == *generation);
-            if armed {
-                Ok(())
-            } else {
-                Err(would_return(seq, "its timer is cancelled, so that it does nothing any more"))
-            }
+            if armed { Ok(()) } else { Err(would_return(seq, "its timer is cancelled, so the job would do nothing")) }
         }
         JobBody::Resume { .. } | JobBody::Control { .. } | JobBody::Reply { .. } => known(session).map(|_| ()),
         JobBody::Run { .. } | JobBody::Wake => Ok(()),

@@ -1,4 +1,4 @@
-//! Puts a job onto its session's lane.
+//! Putting a job on its session's lane.
 
 use crate::error::CommandError;
 use bytes::Bytes;
@@ -8,29 +8,30 @@ use tracing::Span;
 use types::job::{Job, JobBody};
 use uuid::Uuid;
 
-/// A job that the queue holds.
+/// A job that the queue has stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Accepted {
-    /// Names the turn.
+    /// The id of the job, which is also the id of its turn.
     pub job_id: String,
-    /// The session.
+    /// The session whose lane has the job.
     pub session_id: String,
 }
 
-/// Puts a job onto its lane. Durable on return.
+/// Puts a job on its lane. Durable on return.
 pub async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, CommandError> {
     place(queue, job).await.map(|(accepted, _)| accepted)
 }
 
-/// Puts a job onto its lane, and answers its place in the stream, too.
+/// Puts a job on its lane. Also returns its position in the stream. Durable on return.
 pub async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published), CommandError> {
-    // Where a request's span is the current one.
+    // Recorded on the span of the HTTP request, when there is one.
     Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
     let published = place_payload(queue, &job, job.encode()).await?;
     Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
 }
 
-/// The same with a payload of the job. A user's message leaves the lane's places for commands and timers free.
+/// Puts an encoded job on its lane. Durable on return. A user's message does not use the lane's places that are
+/// reserved for commands and timers.
 pub async fn place_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, CommandError> {
     let msg_id = Some(format!("{}:{}", job.session_id, job.job_id));
     let publish = Publish { session_id: job.session_id.clone(), msg_id, payload };
@@ -40,7 +41,7 @@ pub async fn place_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Resu
     })
 }
 
-/// A random id for a job or a run.
+/// Creates a random id for a job or a run.
 pub fn fresh_id() -> String {
     Uuid::new_v4().to_string()
 }

@@ -1,4 +1,4 @@
-//! [`CommandError`]: why a command was refused, in words for its caller.
+//! [`CommandError`]: why a command was refused, with a message and a hint for the caller.
 
 use definitions::agent::load::AgentError;
 use definitions::knowledge::source::SourceError;
@@ -20,7 +20,7 @@ pub enum ErrorKind {
     Conflict,
     /// The payload exceeds a limit.
     TooLarge,
-    /// The document is well-formed and cannot work.
+    /// The document is well-formed, but it cannot work.
     Unprocessable,
     /// A server is unreachable or full; the same command may succeed later.
     Unavailable,
@@ -28,78 +28,78 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Why a command was not carried out. Nothing has changed.
+/// Why a command failed. A failed command has changed nothing. Only after an error of the kind `Unavailable` it may
+/// have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
-    /// Its kind.
+    /// The kind of the refusal.
     pub kind: ErrorKind,
     /// A stable name in `snake_case`, such as `unknown_session`.
     pub code: &'static str,
-    /// What is wrong, and where.
+    /// The fault and its place.
     pub message: String,
-    /// What to do about it.
+    /// How to correct it.
     pub hint: String,
 }
 
 impl CommandError {
-    /// An error of this kind.
+    /// Creates an error of this kind.
     pub fn new(kind: ErrorKind, code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind, code, message: message.into(), hint: hint.into() }
     }
 
-    /// [`ErrorKind::Invalid`].
+    /// Creates an error of the kind [`ErrorKind::Invalid`].
     pub fn invalid(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, code, message, hint)
     }
 
-    /// Neither store nor queue has the session.
+    /// The error for a session that neither store nor queue has.
     pub fn unknown_session(session_id: &str) -> Self {
         let message = format!("there is no session `{session_id}`");
         Self::new(ErrorKind::NotFound, "unknown_session", message, "a session begins with its first message")
     }
 
-    /// The session has no such turn.
+    /// The error for a turn that the session does not have.
     pub fn unknown_turn(session_id: &str, turn_id: &str) -> Self {
         let message = format!("session `{session_id}` has no committed turn `{turn_id}`");
-        let hint =
-            "a turn appears once it is committed and is kept for `retention.turns`; see …/turns for those there are";
+        let hint = "a turn appears once it is committed and is kept for `retention.turns`; …/turns lists the turns";
         Self::new(ErrorKind::NotFound, "unknown_turn", message, hint)
     }
 
-    /// The store does not have the agent.
+    /// The error for an agent that the store does not have.
     pub fn unknown_agent(agent_id: &str) -> Self {
         let message = format!("there is no agent `{agent_id}`");
-        let hint = "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows those there are";
+        let hint = "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows the stored agents";
         Self::new(ErrorKind::NotFound, "unknown_agent", message, hint)
     }
 
-    /// There is no such workflow.
+    /// The error for a workflow that does not exist.
     pub fn unknown_workflow(workflow_id: &str) -> Self {
         let message = format!("there is no workflow `{workflow_id}`");
-        let hint = "put its file into workflows_dir; `turnwheel workflows list` shows those there are";
+        let hint = "put its file into workflows_dir; `turnwheel workflows list` shows the existing workflows";
         Self::new(ErrorKind::NotFound, "unknown_workflow", message, hint)
     }
 
-    /// There is no such run.
+    /// The error for a run that does not exist.
     pub fn unknown_run(run_id: &str) -> Self {
         let message = format!("there is no run `{run_id}`");
-        let hint = "runs are kept for `retention.turns` after their end; `turnwheel runs list` shows those there are";
+        let hint = "an ended run is kept for `retention.turns`; `turnwheel runs list` shows the existing runs";
         Self::new(ErrorKind::NotFound, "unknown_run", message, hint)
     }
 
-    /// [`ErrorKind::TooLarge`].
+    /// Creates an error of the kind [`ErrorKind::TooLarge`].
     pub fn too_large(message: impl Into<String>) -> Self {
         let hint = "send less text, or put large content somewhere else and send its address as an attachment";
         Self::new(ErrorKind::TooLarge, "too_large", message, hint)
     }
 
-    /// [`ErrorKind::Unavailable`].
+    /// Creates an error of the kind [`ErrorKind::Unavailable`].
     pub fn unavailable(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, code, message, hint)
     }
 
-    /// [`ErrorKind::Internal`]; `detail` is only logged.
+    /// Creates an error of the kind [`ErrorKind::Internal`]. `detail` goes to the log only.
     fn internal(message: &str, detail: &dyn std::fmt::Display) -> Self {
         warn!("{message}: {detail}");
         Self::new(ErrorKind::Internal, "internal", message, "the gateway's log has the details")
@@ -130,7 +130,7 @@ impl From<QueueError> for CommandError {
             QueueError::Full(problem) => Self::unavailable(
                 "queue_full",
                 format!("the queue is full: {problem}"),
-                "try again when some of the waiting messages have been handled",
+                "retry after some of the waiting messages are processed",
             ),
             QueueError::TooLarge { .. } => Self::too_large(error.to_string()),
             QueueError::Unavailable(problem) => {
@@ -138,7 +138,7 @@ impl From<QueueError> for CommandError {
                 Self::unavailable(
                     "queue_unavailable",
                     "the queue is unavailable",
-                    "try again; /readyz says when it is back",
+                    "retry later; /readyz reports when it is reachable again",
                 )
             }
             QueueError::Refused(problem) => Self::internal("the queue refused", &problem),
@@ -154,7 +154,7 @@ impl From<StoreError> for CommandError {
                 Self::unavailable(
                     "store_unavailable",
                     "the store is unavailable",
-                    "try again; /readyz says when it is back",
+                    "retry later; /readyz reports when it is reachable again",
                 )
             }
             StoreError::Damaged { what, problem } => {

@@ -1,4 +1,4 @@
-//! What agents answer from: listing, storing, removing, searching.
+//! Listing, storing, removing and searching knowledge sources of agents.
 
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
@@ -8,42 +8,43 @@ use serde::{Deserialize, Serialize};
 use storage::store::Store;
 use types::ids;
 
-/// How many hits a search answers unless told otherwise.
+/// The number of hits that a search returns by default.
 const DEFAULT_HITS: usize = 4;
 
-/// The most hits of a search.
+/// The largest number of hits that a search returns.
 const MAX_HITS: usize = 50;
 
-/// A text that an agent is to answer from.
+/// A text to be stored as a knowledge source.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NewText {
-    /// Markdown where the source's name ends in `.md` or `.markdown`, else plain text; 1 MiB at most.
+    /// The text, at most 1 MiB. It is Markdown when the source's name ends in `.md` or `.markdown`, else plain text.
     #[schema(min_length = 1)]
     pub text: String,
-    /// `added` unless given; an `agent_file` source goes when the agent's file is applied and names it no more.
+    /// The origin of the source; `added` by default. A source with the origin `agent_file` is removed when the agent's
+    /// file is applied and no longer names it.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// A source that is stored.
+/// A stored source.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StoredSource {
-    /// What it is.
+    /// The source without its text.
     pub source: SourceEntry,
-    /// False when it was there already.
+    /// False when the same source was already stored.
     pub changed: bool,
 }
 
-/// A source that is not there any more.
+/// A removed source.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RemovedSource {
-    /// The agent.
+    /// The agent that had the source.
     pub agent_id: String,
-    /// Its name.
+    /// The name of the source.
     pub source: String,
 }
 
-/// Sources of an agent or of all, by agent and name.
+/// Lists the sources of one agent, or of all agents, by agent and name.
 pub async fn sources(store: &dyn Store, agent_id: Option<&str>) -> Result<Vec<SourceEntry>, CommandError> {
     if let Some(agent_id) = agent_id {
         known_agent(store, agent_id).await?;
@@ -51,7 +52,7 @@ pub async fn sources(store: &dyn Store, agent_id: Option<&str>) -> Result<Vec<So
     Ok(store.knowledge_entries(agent_id).await?)
 }
 
-/// Stores a text as the source `name` of an agent.
+/// Stores a text as the source `name` of an agent. Durable on return.
 pub async fn put(store: &dyn Store, agent_id: &str, name: &str, new: &NewText) -> Result<StoredSource, CommandError> {
     known_agent(store, agent_id).await?;
     let source = Source::new(agent_id, (name, &new.text), new.origin, clock::now())?;
@@ -60,18 +61,18 @@ pub async fn put(store: &dyn Store, agent_id: &str, name: &str, new: &NewText) -
     Ok(StoredSource { source: entry, changed })
 }
 
-/// Removes a source.
+/// Removes a source. Durable on return. Fails with `unknown_source` when it does not exist.
 pub async fn remove(store: &dyn Store, agent_id: &str, name: &str) -> Result<RemovedSource, CommandError> {
     known_agent(store, agent_id).await?;
     if !store.remove_knowledge(agent_id, name).await? {
         let message = format!("agent `{agent_id}` has no source `{name}`");
-        let hint = format!("`turnwheel knowledge list --agent {agent_id}` shows those it has");
+        let hint = format!("`turnwheel knowledge list --agent {agent_id}` shows its sources");
         return Err(CommandError::new(ErrorKind::NotFound, "unknown_source", message, hint));
     }
     Ok(RemovedSource { agent_id: agent_id.to_owned(), source: name.to_owned() })
 }
 
-/// The passages that a question finds, the best first: what a reply to it would be written from.
+/// Returns the passages that match a question, the best first. They are the basis of the agent's reply to it.
 pub async fn search(
     (store, library): (&dyn Store, &Library),
     agent_id: &str,
@@ -81,11 +82,7 @@ pub async fn search(
     let limit = limit.unwrap_or(DEFAULT_HITS);
     if !(1..=MAX_HITS).contains(&limit) {
         let message = format!("limit: {limit} is not between 1 and {MAX_HITS}");
-        return Err(CommandError::invalid(
-            "invalid_query",
-            message,
-            format!("{DEFAULT_HITS} is what holds without a limit"),
-        ));
+        return Err(CommandError::invalid("invalid_query", message, format!("the default is {DEFAULT_HITS}")));
     }
     known_agent(store, agent_id).await?;
     Ok(library.ask(agent_id, query, limit).await?)

@@ -1,4 +1,24 @@
-//! TODO
+//! The commands of the application, independent of how they are called: the gateway's HTTP handlers, the command line
+//! and programs in Rust use them. Each works on the traits `Queue` and `Store`, and fails with
+//! [`CommandError`](error::CommandError).
+//!
+//! Writing:
+//!
+//! - [`messages`]: posting a user's message. [`operator`]: operators' control commands, and replies of humans.
+//! - [`runs`]: starting, cancelling and resuming runs of workflows.
+//! - [`dead_letters`]: showing dead letters and replaying them.
+//! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
+//!   sources.
+//! - [`enqueue`]: putting a job on its lane, which the others use.
+//!
+//! Reading:
+//!
+//! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
+//!   listings.
+//! - [`crew`]: the running workers, against which agents and workflows are validated.
+//! - [`doctor`]: checks of a deployment.
+//!
+//! [`error`] has the error type.
 
 pub mod agents;
 pub mod crew;

@@ -1,4 +1,4 @@
-//! Puts users' messages onto their sessions' lanes.
+//! Posting users' messages.
 
 use super::enqueue::{Accepted, fresh_id, publish};
 use crate::error::CommandError;
@@ -12,35 +12,35 @@ use types::ids::{self, DottedId, Id};
 use types::job::{Attachment, Job, JobBody, UserMessage};
 use types::timestamp::Timestamp;
 
-/// A user's message as it is posted.
+/// A user's message to be posted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NewMessage {
-    /// The session; an unknown one begins with this message.
+    /// The session. An unknown session starts with this message.
     #[schema(value_type = Id)]
     pub session_id: String,
-    /// The agent; optional once the session exists.
+    /// The agent. Required with the first message of a session, optional afterwards.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The words; may be empty only with attachments.
+    /// The user's text. It may be empty only with attachments.
     #[serde(default)]
     pub text: String,
-    /// The same id twice is one turn; a fresh one unless given.
+    /// The id for deduplication: two messages with the same id become one turn. A random id by default.
     #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
-    /// The user.
+    /// The id that the channel gives the user.
     #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The channel.
+    /// The name of the channel.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// When the user wrote it; now unless given.
+    /// When the user wrote the message; the current time by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
-    /// The channel's own.
+    /// Free-form data of the channel.
     #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
@@ -50,24 +50,24 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// What a user says to an agent, under a fresh id.
+    /// A message to an agent, under a random id.
     pub fn new(session_id: impl Into<String>, agent_id: impl Into<String>, text: impl Into<String>) -> Self {
         Self { session_id: session_id.into(), agent_id: Some(agent_id.into()), text: text.into(), ..Self::default() }
     }
 }
 
-/// The fields of [`NewMessage`]; `type` belongs to the job and is harmless.
+/// The fields of [`NewMessage`], and `type`, which a job has in addition.
 const FIELDS: [&str; 10] =
     ["session_id", "agent_id", "text", "job_id", "user_id", "channel", "sent_at", "metadata", "attachments", "type"];
 
-/// Logs the fields of a posted message that mean nothing here (CONTRACT.md: ignored with a debug log).
+/// Logs the fields of a posted message that are unknown. Unknown fields are ignored.
 pub fn log_unknown_fields(document: &Map<String, Value>) {
     for field in document.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
-        debug!(field, "an unknown field of a message is ignored");
+        debug!(field, "ignoring an unknown field of a message");
     }
 }
 
-/// Checks a message and puts it onto its session's lane. Durable on return.
+/// Validates a message and puts it on its session's lane. Durable on return.
 pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -> Result<Accepted, CommandError> {
     if let Some(job_id) = &message.job_id {
         ids::check("job_id", job_id)?;
@@ -103,18 +103,18 @@ pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -
     publish(queue, job).await
 }
 
-/// Refuses a session that is unknown, or no id.
+/// Fails with `unknown_session` when the session does not exist, and with `invalid_id` when the id is illegal.
 pub async fn require_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<(), CommandError> {
     ids::check("session_id", session_id)?;
     if is_known(queue, store, session_id).await? { Ok(()) } else { Err(CommandError::unknown_session(session_id)) }
 }
 
-/// A session is known from its first message on, even while no worker has taken it.
+/// True from the first message of a session on, even before a worker has processed it.
 async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, CommandError> {
     Ok(store.session(session_id).await?.is_some() || queue.knows(session_id).await?)
 }
 
-/// Refuses an agent that is unknown, or that serves workflows only.
+/// Fails when the agent does not exist, or when it is a task agent.
 pub async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), CommandError> {
     let agent = store.agent(agent_id).await?.ok_or_else(|| CommandError::unknown_agent(agent_id))?;
     if agent.config.is_task_agent() {

@@ -1,4 +1,5 @@
-//! Models with their circuits, the agents that use them, and stages of workflows that name some.
+//! Listing models with their circuits, the agents that use them, and the stages of workflows that name their own
+//! models.
 
 use super::agents::{AgentSummary, summaries};
 use crate::error::CommandError;
@@ -8,29 +9,29 @@ use engine::model::registry::ModelInfo;
 use serde::{Deserialize, Serialize};
 use storage::store::Store;
 
-/// A stage of a workflow that names its models.
+/// A stage of a workflow that names its own models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StageModels {
-    /// The workflow.
+    /// The id of the workflow.
     pub workflow_id: String,
-    /// The stage within it, such as `outer_loop/verify`.
+    /// The path of the stage within the workflow, such as `outer_loop/verify`.
     pub stage: String,
-    /// What it asks, in place of what its agent names.
+    /// The models of the stage, which replace those of its agent.
     pub models: Vec<String>,
 }
 
-/// Agents, models and stages, without keys and addresses.
+/// Agents, models and stages. Keys and addresses are not included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ModelList {
-    /// All agents that are applied, by id, and after them the task agents that come with the program.
+    /// All applied agents, by id, followed by the task agents that are compiled into the program.
     pub agents: Vec<AgentSummary>,
-    /// Stages of workflows that name their models, by workflow.
+    /// The stages of workflows that name their own models, by workflow.
     pub stages: Vec<StageModels>,
-    /// The models that can be named.
+    /// The models that agents and stages can name.
     pub models: Vec<ModelInfo>,
 }
 
-/// All of it; `models` are those that agents may name.
+/// Returns the whole listing. `models` are the models that agents may name.
 pub async fn list(
     store: &dyn Store,
     models: Vec<ModelInfo>,

@@ -1,4 +1,4 @@
-//! Operators' commands, and what a human says while a session is `transferred`.
+//! Operators' control commands, and the replies of humans while a session is `transferred`.
 
 use super::enqueue::{Accepted, fresh_id, place, publish};
 use super::messages::require_known;
@@ -12,20 +12,21 @@ use types::ids;
 use types::job::{Command, Job, JobBody};
 use types::session::Status;
 
-/// What an operator orders.
+/// A control command with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Which command.
+    /// The command.
     pub command: Command,
-    /// The name of the timers to be cancelled; all unless given.
+    /// For `cancel_timers`: the name of the timers to cancel; all timers by default.
     pub name: Option<String>,
-    /// Why.
+    /// The reason, for the record.
     pub reason: Option<String>,
-    /// By whom.
+    /// The operator's name, for the record.
     pub by: Option<String>,
 }
 
-/// Puts an operator's command onto a session's lane. Durable on return.
+/// Puts a control command on a session's lane. Durable on return. Fails with `unknown_session` when the session does
+/// not exist.
 pub async fn command(
     queue: &dyn Queue,
     store: &dyn Store,
@@ -40,26 +41,31 @@ pub async fn command(
         body: JobBody::Control { command, name, reason, by, left_at: None },
     };
     let (accepted, Published { seq, .. }) = place(queue, job).await?;
-    // The command waits behind the turn that it is to end.
+    // The command waits behind the turn that it cancels, so the lease holder needs a hint.
     let hint = CancelHint { session_id: session_id.to_owned(), seq };
     if command == Command::Cancel
         && let Err(error) = queue.hint_cancel(hint).await
     {
-        debug!(session_id, "no hint of the cancellation, its delivery gives one: {error}");
+        debug!(
+            session_id,
+            "notifying the lease holder of the cancellation failed, \
+         the command's delivery will notify it: {error}"
+        );
     }
     Ok(accepted)
 }
 
-/// A human's words, published.
+/// A human's reply that was put on the lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Spoken {
-    /// Names the reply.
+    /// The id of the reply.
     pub reply_id: String,
     /// The session.
     pub session_id: String,
 }
 
-/// Puts a human's words to the user onto the lane, while a human has the conversation. Durable on return.
+/// Puts a human's reply to the user on the lane. Durable on return. Fails with `not_transferred` unless a human handles
+/// the conversation.
 pub async fn speak(
     queue: &dyn Queue,
     store: &dyn Store,
@@ -69,13 +75,13 @@ pub async fn speak(
 ) -> Result<Spoken, CommandError> {
     ids::check("session_id", session_id)?;
     if text.trim().is_empty() {
-        return Err(CommandError::invalid("empty_message", "text is empty", "give what the user is to read as `text`"));
+        return Err(CommandError::invalid("empty_message", "text is empty", "give the reply to the user as `text`"));
     }
     let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
     let status = session.workflow_state.status;
     if status != Status::Transferred {
         let message = format!("session `{session_id}` is `{status}`, not `transferred`");
-        let hint = "a human's reply is taken only while a human has the conversation";
+        let hint = "a human can reply only while the session is `transferred`";
         return Err(CommandError::new(ErrorKind::Conflict, "not_transferred", message, hint));
     }
     let body = JobBody::Reply { text, by };

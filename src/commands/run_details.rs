@@ -1,4 +1,4 @@
-//! Runs of workflows, to be read.
+//! Reading runs of workflows.
 
 use super::runs::{NewRun, StartedRun};
 use crate::error::CommandError;
@@ -14,28 +14,28 @@ use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::timestamp::Timestamp;
 
-/// What a listing shows of a run.
+/// A run in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RunSummary {
-    /// Key of the run.
+    /// The id of the run.
     pub run_id: String,
-    /// The workflow.
+    /// The id of the workflow.
     pub workflow_id: String,
-    /// How far it has come.
+    /// The status of the run.
     pub status: RunStatus,
-    /// What it was asked.
+    /// The query that the run was started with.
     pub query: String,
-    /// The session that asked for it, if one did.
+    /// The chat session that the run belongs to; null for none.
     pub origin_session: Option<String>,
-    /// Why it has no output.
+    /// Why the run failed or was cancelled.
     pub error: Option<RunFailure>,
-    /// What it has used.
+    /// The stages, model calls and tokens that the run has used.
     pub usage: RunUsage,
-    /// When it was asked for.
+    /// When the run was requested.
     pub created_at: Timestamp,
-    /// When it was begun.
+    /// When a worker started the run.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When the run ended.
     pub ended_at: Option<Timestamp>,
 }
 
@@ -56,17 +56,17 @@ impl From<RunRecord> for RunSummary {
     }
 }
 
-/// A run, and what happened in it.
+/// A run with its timeline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RunDetails {
-    /// The run.
+    /// The record of the run.
     #[serde(flatten)]
     pub run: RunRecord,
-    /// Its parts as far as they have come, in the order of the workflow.
+    /// The stages that the run has reached, in the order of the workflow.
     pub timeline: Vec<TimelineEntry>,
 }
 
-/// One run; 404 when there is none.
+/// Returns the record of a run. Fails with `unknown_run` when it does not exist.
 pub async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, CommandError> {
     ids::check("run_id", run_id)?;
     store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))
@@ -83,7 +83,7 @@ pub async fn again(
     super::runs::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
 }
 
-/// A run, and what happened in it so far.
+/// Returns a run with its timeline so far.
 pub async fn details(store: &Arc<dyn Store>, flows: &Flows, run_id: &str) -> Result<RunDetails, CommandError> {
     let run = load(store.as_ref(), run_id).await?;
     let timeline = timeline::of(store, flows, &run).await?;

@@ -1,5 +1,4 @@
-//! Asking for runs of workflows, cancelling them, letting them go on: for the HTTP handlers and for whoever reaches queue
-//! and store directly.
+//! Starting, cancelling and resuming runs of workflows.
 
 use super::enqueue::{fresh_id, place};
 use super::operator as cmd_operator;
@@ -21,61 +20,63 @@ use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Kind;
 
-/// The channel of a run that names none.
+/// The channel of a run that names no channel.
 const CHANNEL: &str = "default";
 
-/// A run as it is asked for.
+/// A run to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NewRun {
-    /// The workflow; with `from_run` it is that run's.
+    /// The workflow to run. With `from_run` it may be omitted: the workflow is that of the repeated run.
     #[schema(value_type = Id)]
     #[serde(default)]
     pub workflow_id: String,
-    /// What it is asked; with `from_run` it is what that run was asked.
+    /// The query for the workflow. With `from_run` it is ignored: the query is that of the repeated run.
     #[serde(default)]
     pub query: String,
-    /// The session whose conversation it knows, and which its events go to.
+    /// The chat session whose conversation the run can read, and to which its events are published.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The user that it is for.
+    /// The user that the run is for.
     #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The channel of its events.
+    /// The channel to which the run's events are published.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// The same id twice is one run; a fresh one unless given.
+    /// The id for deduplication: two requests with the same id start one run. A random id by default.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// A run that it repeats from `from_stage` on: what came before that stage counts as it was.
+    /// The run to repeat. The results of its stages before `from_stage` are reused.
     #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_run: Option<String>,
-    /// The stage, such as `plan` or `outer_loop[2]/parallel_result`; without one all is repeated.
+    /// The stage from which `from_run` is repeated, such as `plan` or `outer_loop[2]/parallel_result`. Without it, all
+    /// stages are repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stage: Option<String>,
 }
 
 impl NewRun {
-    /// A run of a workflow, under a fresh id.
+    /// A run of a workflow, under a random id.
     pub fn new(workflow_id: impl Into<String>, query: impl Into<String>) -> Self {
         Self { workflow_id: workflow_id.into(), query: query.into(), ..Self::default() }
     }
 }
 
-/// A run that the queue holds, or an order for it.
+/// A run that was started, cancelled or resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StartedRun {
-    /// The run.
+    /// The id of the run.
     pub run_id: String,
-    /// Its workflow.
+    /// The id of its workflow.
     pub workflow_id: String,
 }
 
-/// Puts a run onto a lane of its own. Durable on return; the same `run_id` again is the same run.
+/// Puts a run on a lane of its own. Durable on return. A second request with the same `run_id` and the same content
+/// changes nothing; with other content it fails with `run_id_taken`.
 pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Result<StartedRun, CommandError> {
     let new = complete(store, new).await?;
     check(store, &new).await?;
@@ -97,13 +98,13 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
     if let Some(run) = pending(&job)
         && let Err(error) = store.put_run(run).await
     {
-        warn!(run_id = started.run_id, "the run is on the queue and not listed before it begins: {error}");
+        warn!(run_id = started.run_id, "the run is queued, but listings do not show it before it starts: {error}");
     }
     Ok(started)
 }
 
-/// Whether `job`, which the queue has dropped as a repeat, asks for the same as the one that counts: another caller may have asked
-/// for something else at the same time.
+/// True when `job`, which the queue dropped as a duplicate, has the same content as the stored one. Another caller may
+/// have used the same id concurrently for another run.
 async fn is_of(
     queue: &dyn Queue,
     store: &dyn Store,
@@ -114,7 +115,7 @@ async fn is_of(
     if let Some(first) = first.filter(|first| first.seq == seq) {
         return Ok(first.job().is_ok_and(|first| first.body == job.body));
     }
-    // It is handled, and so the run is on record.
+    // The first job is processed, so the run has a record.
     Ok(store.run(&job.session_id).await?.is_none_or(|known| is_repeat(&known, new)))
 }
 
@@ -123,7 +124,7 @@ fn body_of(new: NewRun) -> JobBody {
     JobBody::Run { workflow_id, query, origin_session, user_id, channel, from_run, from_stage }
 }
 
-/// What the run that is repeated says, where the new one says nothing.
+/// Fills in missing fields from the run that is repeated.
 async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, CommandError> {
     let Some(from_run) = &new.from_run else { return Ok(new) };
     ids::check("from_run", from_run)?;
@@ -134,9 +135,9 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, CommandError
     if !new.workflow_id.is_empty() && new.workflow_id != source.workflow_id {
         let message =
             format!("run `{from_run}` is one of workflow `{}`, not of `{}`", source.workflow_id, new.workflow_id);
-        return Err(CommandError::invalid("other_workflow", message, "leave `workflow_id` out"));
+        return Err(CommandError::invalid("other_workflow", message, "omit `workflow_id`"));
     }
-    // What it was asked is a part of what counts as it was.
+    // The query stays, because the reused results belong to it.
     Ok(NewRun {
         workflow_id: source.workflow_id,
         query: source.query,
@@ -160,7 +161,7 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
         return Err(CommandError::invalid(
             "empty_query",
             "query is empty",
-            "say what the workflow is to do as `query`",
+            "give the task for the workflow as `query`",
         ));
     }
     if new.from_run.is_none() && engine::execution::stored::runs(store, workflow_id).await?.is_none() {
@@ -169,12 +170,12 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Refuses a stage that the repeated run has not.
+/// Fails when the repeated run does not have the stage.
 async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Result<(), CommandError> {
     let steps = store.steps(&source.lane, &source.turn_id).await?;
     let Some(Beginning { manifest, .. }) = Beginning::of(&steps, &source.prefix) else {
-        let message = format!("the steps of run `{}` are not kept, or there are none yet", source.run_id);
-        let hint = "steps are kept for `retention.turns`; start the workflow anew";
+        let message = format!("the steps of run `{}` have expired, or are not recorded yet", source.run_id);
+        let hint = "steps are kept for `retention.turns`; start a new run";
         return Err(CommandError::new(ErrorKind::Conflict, "no_steps", message, hint));
     };
     let mut by_id: HashMap<String, Arc<Workflow>> = HashMap::new();
@@ -199,11 +200,11 @@ fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
 
 fn taken(run_id: &str) -> CommandError {
     let message =
-        format!("`{run_id}` is another run, or a session, or the same with another query, session, user or channel");
-    CommandError::new(ErrorKind::Conflict, "run_id_taken", message, "leave `run_id` out for a fresh one")
+        format!("`{run_id}` is a chat session, or a run with another workflow, query, session, user or channel");
+    CommandError::new(ErrorKind::Conflict, "run_id_taken", message, "omit `run_id` for a random one")
 }
 
-/// The record of a run that waits on the queue.
+/// Creates the record of a run that waits on the queue.
 fn pending(job: &Job) -> Option<RunRecord> {
     let JobBody::Run { workflow_id, query, origin_session, user_id, channel, from_run, from_stage } = &job.body else {
         return None;
@@ -236,7 +237,8 @@ async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, CommandError
     store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))
 }
 
-/// Ends a run, or the turn that it is a part of. Durable on return.
+/// Cancels a run. A run within a chat ends together with its turn. The command is durable on return; the worker ends
+/// the run later. Fails with `run_ended` when the run has already ended.
 pub async fn cancel_run(
     queue: &dyn Queue,
     store: &dyn Store,
@@ -251,40 +253,42 @@ pub async fn cancel_run(
             ErrorKind::Conflict,
             "run_ended",
             message,
-            "only a run that goes on can be cancelled",
+            "only a pending or running run can be cancelled",
         ));
     }
     let cause = CancelReason::operator(reason.as_deref(), by.as_deref()).to_string();
     let order = Order { command: Command::Cancel, name: None, reason, by };
     cmd_operator::command(queue, store, &run.lane, order).await?;
     if run.status == RunStatus::Pending && run.started_at.is_none() {
-        // The command stands behind the run in its lane. The worker that takes the run reads in its record that it must not begin.
+        // The command is behind the run in its lane. The worker that takes the run finds in its record that it must not
+        // start.
         let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
         let cancelled = RunRecord { status: RunStatus::Cancelled, error, ended_at: Some(clock::now()), ..run.clone() };
         if let Err(error) = store.update_run(cancelled, 0).await {
-            warn!(run_id, "the run may begin before its cancellation is read: {error}");
+            warn!(run_id, "the run may start before a worker processes its cancellation: {error}");
         }
     }
     Ok(StartedRun { run_id: run.run_id, workflow_id: run.workflow_id })
 }
 
-/// Lets a failed or cancelled run go on: finished stages count as they are, failed ones are tried again. Durable on return.
+/// Resumes a failed or cancelled run: the results of finished stages are reused, failed stages run again. Durable on
+/// return.
 pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> Result<StartedRun, CommandError> {
     let run = load(store, run_id).await?;
     let conflict = |code, message: String, hint: &str| Err(CommandError::new(ErrorKind::Conflict, code, message, hint));
     if run.lane != run.run_id {
         let message = format!("run `{run_id}` was a part of turn `{}` of session `{}`", run.turn_id, run.lane);
-        return conflict("run_of_turn", message, "restart it from a stage, which makes a run of its own");
+        return conflict("run_of_turn", message, "restart it from a stage, which starts a run of its own");
     }
-    // One that waits to go on may wait for an order that got lost.
+    // A pending run that has started before may wait for a resumption that got lost, so it can be resumed again.
     let waits = run.status == RunStatus::Pending && run.started_at.is_some();
     if !waits && !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
         let message = format!("run `{run_id}` is `{}`", run.status.as_str());
-        return conflict("run_not_failed", message, "only a failed or cancelled run goes on");
+        return conflict("run_not_failed", message, "only a failed or cancelled run can be resumed");
     }
     let epoch = store.session(run_id).await?.map_or(0, |session| session.epoch);
     let waiting = RunRecord { status: RunStatus::Pending, output: None, ended_at: None, ..run.clone() };
-    // Before the order: whoever follows it sees the run under a later epoch.
+    // Before the job, since the worker that processes it writes the record under a later epoch.
     store.update_run(waiting, epoch).await?;
     let body = JobBody::Run {
         workflow_id: run.workflow_id.clone(),

@@ -1,4 +1,4 @@
-//! Sessions and their turns, to be read.
+//! Reading sessions and their turns.
 
 use crate::error::CommandError;
 use serde::{Deserialize, Serialize};
@@ -9,38 +9,38 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// The most entries of a listing.
+/// The largest number of entries in a listing.
 const MAX_LIMIT: usize = 1_000;
-/// The entries of a listing without a limit.
+/// The default number of entries in a listing.
 const DEFAULT_LIMIT: usize = 50;
 
-/// What a listing shows of a session.
+/// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SessionSummary {
-    /// Key of the session.
+    /// The id of the session.
     pub session_id: String,
-    /// The agent that answers.
+    /// The agent of the session.
     pub agent_id: String,
-    /// The user.
+    /// The id that the channel gives the user.
     pub user_id: String,
-    /// The channel.
+    /// The channel of the session.
     pub channel: String,
-    /// What it is for.
+    /// Whether the session is a chat or the lane of a run.
     pub kind: Kind,
-    /// Where it stands.
+    /// The status of the current turn.
     pub status: Status,
-    /// Why it is `cancelled`.
+    /// The reason for the status `cancelled`.
     pub status_reason: Option<String>,
-    /// How many timers are pending.
+    /// The number of pending timers.
     pub timers: usize,
-    /// The flow that waits for the user's answer, if one does.
+    /// The flow that waits for the user's input; missing when none waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
-    /// When it was closed, if it is.
+    /// When the conversation was closed; null while it is open.
     pub closed_at: Option<Timestamp>,
-    /// When its first message came.
+    /// When the session was created.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// When the session last changed.
     pub updated_at: Timestamp,
 }
 
@@ -63,7 +63,7 @@ impl From<Session> for SessionSummary {
     }
 }
 
-/// The session document as others may read it: without its lease, the turn in hand and what is to be published.
+/// Removes the internal fields of a session document: lease, open turn and outbox.
 pub fn shown(session: Session) -> Session {
     Session { lease: None, turn: None, outbox: Vec::new(), ..session }
 }
@@ -71,35 +71,35 @@ pub fn shown(session: Session) -> Session {
 /// A session, and whether jobs wait in its lane.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SessionDetails {
-    /// The session, without its lease.
+    /// The session document, without internal fields.
     #[serde(flatten)]
     pub session: Session,
-    /// True when its lane has a job that waits or is in work. Left out while the queue does not respond.
+    /// True when its lane has a job that waits or is in flight. Missing while the queue does not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_jobs: Option<bool>,
 }
 
-/// True when the session's lane has a job that waits or is in work.
+/// True when the session's lane has a job that waits or is in flight.
 pub async fn has_jobs(queue: &dyn Queue, session: &Session) -> queue::Result<bool> {
     let Session { session_id, stream, last_seq, .. } = session;
     let Some(first) = queue.next_in_lane(session_id, 0, 0).await? else { return Ok(false) };
-    // In a stream that was made again the session's sequence says nothing.
+    // In a stream that was created again, the session's `last_seq` does not count.
     let is_new = stream.is_some_and(|stream| stream != first.stream) || first.seq > *last_seq;
-    // The first one may be handled, and its acknowledgement on the way.
+    // The first message may be processed already, with its acknowledgement on the way.
     Ok(is_new || queue.next_in_lane(session_id, *last_seq, 0).await?.is_some())
 }
 
 /// A turn with its steps.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct TurnDetails {
-    /// The turn.
+    /// The record of the turn.
     #[serde(flatten)]
     pub turn: TurnRecord,
-    /// Its journal, in the order of the keys.
+    /// The recorded steps of the turn, ordered by key.
     pub steps: Vec<StepRecord>,
 }
 
-/// The last turns of a session with their steps, oldest first.
+/// Returns the last turns of a session with their steps, oldest first.
 pub async fn turns_of(store: &dyn Store, session_id: &str, limit: usize) -> Result<Vec<TurnDetails>, CommandError> {
     let mut found = Vec::new();
     for turn in store.turns(session_id, limit).await?.into_iter().rev() {
@@ -109,17 +109,13 @@ pub async fn turns_of(store: &dyn Store, session_id: &str, limit: usize) -> Resu
     Ok(found)
 }
 
-/// The limit of a listing: the default without one, an error outside of 1 to 1,000.
+/// Validates the limit of a listing: 50 by default, at most 1,000. Fails with `invalid_query` outside of 1 to 1,000.
 pub fn bounded(limit: Option<usize>) -> Result<usize, CommandError> {
     match limit.unwrap_or(DEFAULT_LIMIT) {
         limit @ 1..=MAX_LIMIT => Ok(limit),
         other => {
             let message = format!("limit: {other} is not between 1 and {MAX_LIMIT}");
-            Err(CommandError::invalid(
-                "invalid_query",
-                message,
-                format!("{DEFAULT_LIMIT} is what holds without a limit"),
-            ))
+            Err(CommandError::invalid("invalid_query", message, format!("the default is {DEFAULT_LIMIT}")))
         }
     }
 }

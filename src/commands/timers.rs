@@ -1,4 +1,4 @@
-//! Pending timers of all sessions or of one.
+//! Listing pending timers.
 
 use crate::error::CommandError;
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use storage::store::records::DueTimer;
 use types::ids;
 use types::timer::Timer;
 
-/// Further ahead than any timer is due.
+/// A time span that is longer than the delay of any timer.
 const EVER: Duration = Duration::from_secs(200 * 365 * 86_400);
 
-/// A timer with its session.
+/// A pending timer and its session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PendingTimer {
-    /// The session.
+    /// The session that the timer belongs to.
     pub session_id: String,
     /// The timer.
     #[serde(flatten)]
@@ -27,7 +27,7 @@ impl From<DueTimer> for PendingTimer {
     }
 }
 
-/// Timers that have not fired, those due first at the top: of one session, or of all.
+/// Lists pending timers of one session, or of all sessions, earliest due time first.
 pub async fn pending(
     store: &dyn Store,
     session_id: Option<&str>,

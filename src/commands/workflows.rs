@@ -1,4 +1,4 @@
-//! Workflows: listings, and registering a document.
+//! Listing workflows, and registering a definition.
 
 use crate::crew::Crew;
 use crate::error::CommandError;
@@ -13,18 +13,18 @@ use storage::store::{Damaged, Listed, Store};
 use types::ids;
 use types::timestamp::Timestamp;
 
-/// Where a definition comes from.
+/// The origin of a workflow definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// It was registered.
+    /// The definition was registered in the store.
     Store,
-    /// It comes with the program; one of the same id in the store goes before it.
+    /// The definition is compiled into the program. A stored definition with the same id takes precedence.
     Builtin,
 }
 
 impl Source {
-    /// The lower-case name used on every wire.
+    /// The lower-case name in all formats.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
@@ -33,23 +33,24 @@ impl Source {
     }
 }
 
-/// What a listing shows of a workflow.
+/// A workflow in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct WorkflowSummary {
-    /// Key of the workflow.
+    /// The id of the workflow.
     pub workflow_id: String,
-    /// `pipeline`, `loop`, `parallel` or `conditional`.
+    /// The type of the outermost stage: `pipeline`, `loop`, `parallel` or `conditional`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is for.
+    /// The description from the definition.
     pub description: String,
-    /// md5 of its definition.
+    /// The md5 hash of the definition.
     pub hash: String,
-    /// Where it comes from.
+    /// The origin of the definition.
     pub source: Source,
-    /// When it was registered; null for what comes with the program.
+    /// When the definition was registered; null for a compiled-in one.
     pub updated_at: Option<Timestamp>,
-    /// Why it cannot be read: another version wrote it, or a hand did. Putting it again is the remedy.
+    /// Why the stored definition cannot be decoded: another version wrote it, or a person edited it. Register the
+    /// workflow's file again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -67,14 +68,14 @@ impl WorkflowSummary {
         }
     }
 
-    /// Of a workflow that cannot be read.
+    /// The entry for a workflow that cannot be decoded.
     fn damaged(Damaged { id, problem }: Damaged) -> Self {
         let (kind, description, hash) = Default::default();
         Self { workflow_id: id, kind, description, hash, source: Source::Store, updated_at: None, error: Some(problem) }
     }
 }
 
-/// Every workflow, by id; one that cannot be read with the reason.
+/// Lists all workflows, by id. A definition that cannot be decoded is listed with the reason.
 pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, CommandError> {
     let stored = store.workflows().await?;
     let stored: BTreeSet<String> = stored.good.iter().map(|workflow| workflow.id().to_owned()).collect();
@@ -86,27 +87,27 @@ pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Comman
     Ok(all)
 }
 
-/// The workflow of that id: as registered, else as it comes with the program.
+/// Returns the workflow with this id: the registered one, else the compiled-in one.
 pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, CommandError> {
     ids::check("workflow_id", workflow_id)?;
     Ok(engine::execution::stored::workflow(store, workflow_id).await?)
 }
 
-/// What came of a workflow that was registered.
+/// The result of registering a workflow.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Registered {
-    /// Key of the workflow.
+    /// The id of the workflow.
     pub workflow_id: String,
-    /// md5 of its definition.
+    /// The md5 hash of the definition.
     pub hash: String,
-    /// False when it was there already.
+    /// False when the same definition was already registered.
     pub changed: bool,
-    /// What is probably a mistake.
+    /// Findings that are probably mistakes.
     pub warnings: Vec<Finding>,
 }
 
-/// Registers a workflow whose stages can run: every run that starts afterwards uses it. It and the task agents that it names are checked
-/// against what every running worker has; while none runs, against the flows and settings `here`.
+/// Registers a workflow after validating it. Durable on return: every run that starts later uses it. The workflow and
+/// its task agents are validated against all running workers, or against the flows and settings `here` when none runs.
 pub async fn register(
     store: &dyn Store,
     (flows, here): (Vec<String>, &Known),
@@ -124,7 +125,7 @@ pub async fn register(
     Ok(Registered { workflow_id, hash, changed, warnings })
 }
 
-/// The workflow; an error when there is none.
+/// Returns the workflow with this id. Fails with `unknown_workflow` when it does not exist.
 pub async fn load(store: &dyn Store, workflow_id: &str) -> Result<Arc<WorkflowRecord>, CommandError> {
     find(store, workflow_id).await?.ok_or_else(|| CommandError::unknown_workflow(workflow_id))
 }

@@ -102,7 +102,7 @@ async fn dead_letters_are_listed_shown_and_replayed_on_a_cluster() {
     let early = folder.run(&["dead", "replay", "2"], "").await;
     assert!(early.code == 1 && early.err.contains("there is no agent `sales`"), "{early:?}");
     let unfit = folder.run(&["dead", "replay", "1"], "").await;
-    assert!(unfit.code == 1 && unfit.err.contains("only come back") && unfit.err.contains("hint: "), "{unfit:?}");
+    assert!(unfit.code == 1 && unfit.err.contains("fail again") && unfit.err.contains("hint: "), "{unfit:?}");
     engine.apply(sales_with(&json!({}))).await;
     let replayed = folder.run(&["dead", "replay", "2"], "").await;
     assert_eq!((replayed.code, replayed.out.trim()), (0, "消息-1-replay-2"), "{replayed:?}");
@@ -148,7 +148,7 @@ async fn doctor_of_a_cluster_tells_advice_from_problems() {
     let before = doctor().await;
     assert_eq!(before.code, 0, "advice only: {before:?}");
     let stream = format!("{}_JOBS", folder.settings.namespace.to_uppercase());
-    assert_eq!(found(&before.json(), &stream, "not there yet").unwrap().0, "advice");
+    assert_eq!(found(&before.json(), &stream, "does not exist yet").unwrap().0, "advice");
     let nats = async_nats::connect(&folder.settings.nats.url).await.unwrap();
     let missing = jetstream::new(nats.clone()).get_stream(&stream).await;
     assert!(missing.is_err(), "it only looks");
@@ -172,7 +172,7 @@ async fn doctor_of_a_cluster_tells_advice_from_problems() {
         ("storage engine", "journal", "ok"),
         ("old versions", "for 300 s", "advice"),
         ("clocks", "ms apart", "ok"),
-        ("agents", "there is none", "advice"),
+        ("agents", "no agent is stored", "advice"),
         ("lanes", "no session", "ok"),
         ("dead letters", "none", "ok"),
     ] {
@@ -209,7 +209,7 @@ async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
         found(&doctor, "sync_interval", "").map(|(level, what)| (level.to_owned(), what.to_owned()))
     })
     .await;
-    assert_eq!(synced, ("ok".to_owned(), "always: what is acknowledged is on the disk".to_owned()));
+    assert_eq!(synced, ("ok".to_owned(), "always: acknowledged messages are on disk".to_owned()));
     drop((worker, scheduler));
     nats.kill();
     mongod.kill();
@@ -402,7 +402,7 @@ async fn a_replica_set_that_is_not_initiated_is_recognised_and_made() {
     let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
     eventually(DEADLINE, "the missing scheduler is a problem", || async {
         let doctor = folder.run(&["doctor", "--json"], "").await;
-        found(&doctor.json(), "scheduler", "none leads")
+        found(&doctor.json(), "scheduler", "no scheduler leads")
             .is_some_and(|(level, _)| level == "problem" && doctor.code == 1)
     })
     .await;

@@ -1,6 +1,11 @@
-//! Taking a lane. A session that this process left last is taken without being read: by a plain update that counts only
-//! if nobody else has had it since. One that another process has left is read first, and one that does not exist is
-//! inserted. For any other a pipeline decides, and the document is read back.
+//! Acquiring lanes. Each request takes the cheapest way that works:
+//!
+//! 1. This process released the session last and has it in its cache: a plain update takes the lane without a read. The
+//!    [`fence`](super::fence) lets it apply only if no other process has held the lane since.
+//! 2. Another process released the session: it is read, then taken by the same plain update.
+//! 3. The session does not exist: it is inserted with its lease.
+//! 4. Anything else, for example a lane with a lease or an open turn: an update with a pipeline decides on the server,
+//!    and the document is read back.
 
 use super::Db;
 use super::command::Bulk;
@@ -20,10 +25,10 @@ use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 use types::turn::TurnMark;
 
-/// The least time that the lane of a run is kept, which is longer than any run takes.
+/// The minimum time that the session of a run is kept. No run takes this long.
 const LANE_OF_RUN: Duration = Duration::from_secs(7 * 86_400);
 
-/// One wish of several, with its place among them.
+/// A request with its index in the group.
 type Placed<'i> = (usize, &'i Acquire);
 
 impl Db {
@@ -35,7 +40,7 @@ impl Db {
                 None => others.push((index, item)),
             }
         }
-        // In parallel with the write that takes the lanes, which takes longer.
+        // In parallel with the update that takes the lanes, which takes longer.
         let forgetful = forgetful(left.iter());
         let (mut outcomes, taken, marks) =
             futures::try_join!(self.retake(left), self.take_unknown(others), self.turn_marks(forgetful))?;
@@ -44,16 +49,16 @@ impl Db {
         let missed: Vec<Placed<'_>> =
             items.iter().enumerate().filter(|(index, _)| !outcomes.contains_key(index)).collect();
         outcomes.extend(self.take_unknown(missed).await?);
-        let lost = || Err(StoreError::Unavailable("no answer for this one".into()));
+        let lost = || Err(StoreError::Unavailable("MongoDB returned no result for this acquisition".into()));
         Ok((0..items.len()).map(|index| outcomes.remove(&index).unwrap_or_else(lost)).collect())
     }
 
-    /// The session as it will be if it is still as this process left it.
+    /// The session as it will be after the acquisition, from the cache of released sessions.
     fn take_left(&self, item: &Acquire) -> Option<Session> {
         self.taken(self.known.take_left(&item.session_id)?, item)
     }
 
-    /// A session that was left as it will be once it is taken; `None` when it is not to be had so.
+    /// The session as it will be after the acquisition; `None` when a plain update cannot take its lane.
     fn taken(&self, mut session: Session, item: &Acquire) -> Option<Session> {
         if item.rewind.is_some() {
             return None;
@@ -63,7 +68,8 @@ impl Db {
         (left && taken() == Taken::Granted { resumed: false }).then_some(session)
     }
 
-    /// Reads sessions, takes the lanes of those that were left, and makes those that do not exist; the others are decided.
+    /// Reads the sessions, then takes the lanes that are free, inserts the sessions that do not exist, and lets the
+    /// server decide on the others.
     async fn take_unknown(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if items.is_empty() {
             return Ok(HashMap::new());
@@ -74,7 +80,8 @@ impl Db {
         for (index, item) in &items {
             match documents.get(&item.session_id).map(read_session) {
                 Some(Ok(session)) => left.extend(self.taken(session, item).map(|session| ((*index, *item), session))),
-                // A worker that can read it takes the lane; this acquisition counts no attempt.
+                // The acquisition fails and counts no attempt. A worker of another version that can decode the session
+                // takes the lane.
                 Some(Err(error)) => drop(unreadable.insert(*index, Err(error))),
                 None => {}
             }
@@ -91,7 +98,8 @@ impl Db {
         Ok(outcomes)
     }
 
-    /// Takes lanes of sessions as they were left; those that somebody else has had since are missing in the answer.
+    /// Takes the lanes of released sessions by plain updates. Sessions that another process has changed since are
+    /// missing in the result.
     async fn retake(&self, left: Vec<(Placed<'_>, Session)>) -> Result<HashMap<usize, Result<Acquired>>> {
         if left.is_empty() {
             return Ok(HashMap::new());
@@ -102,7 +110,7 @@ impl Db {
         Ok(self.granted(sessions, &failures))
     }
 
-    /// Makes sessions, held; those that somebody else has made first are missing in the answer.
+    /// Inserts sessions with their leases. Sessions that another process inserted first are missing in the result.
     async fn make(&self, missing: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if missing.is_empty() {
             return Ok(HashMap::new());
@@ -126,7 +134,7 @@ impl Db {
         Ok(self.granted(made.into_iter(), &failures))
     }
 
-    /// The grants of the statements that did not fail.
+    /// The grants of the statements that did not fail, by index.
     fn granted(
         &self,
         sessions: impl Iterator<Item = (usize, Session)>,
@@ -153,7 +161,7 @@ impl Db {
         let documents = self.session_documents(ids, None).await?;
         let outcome = |place: usize, item: &Acquire| {
             match failures.get(&place) {
-                // Two processes that create one session at once: the loser tries again.
+                // Two processes create the same session concurrently: one of them has to retry.
                 Some(failure) if failure.is_duplicate() => {
                     return Err(StoreError::Unavailable(failure.problem.clone()));
                 }
@@ -162,7 +170,7 @@ impl Db {
             }
             match documents.get(&item.session_id) {
                 Some(document) => acquired(item, document),
-                None => Err(StoreError::Unavailable("the session was deleted meanwhile".into())),
+                None => Err(StoreError::Unavailable("the session was deleted during its acquisition".into())),
             }
         };
         let outcomes = items.iter().enumerate().map(|(place, (index, item))| (*index, outcome(place, item)));
@@ -170,7 +178,7 @@ impl Db {
         for (index, item) in &items {
             match outcomes.get(index) {
                 Some(Ok(Acquired::Granted(grant))) => self.known.put(grant.session.clone()),
-                // It has changed since it was read.
+                // Another version of the program changed the document between the read and the update.
                 Some(Err(StoreError::Damaged { .. })) => self.give_back(item, &documents).await?,
                 _ => {}
             }
@@ -178,7 +186,7 @@ impl Db {
         Ok(outcomes)
     }
 
-    /// Gives the lane of a session back that cannot be read, if it was taken for `item`.
+    /// Releases the lane of a session that cannot be decoded, if it was taken for `item`.
     async fn give_back(&self, item: &Acquire, documents: &HashMap<String, RawDocumentBuf>) -> Result<()> {
         let Some(document) = documents.get(&item.session_id) else { return Ok(()) };
         let lease = document.get_document("lease").ok();
@@ -191,7 +199,7 @@ impl Db {
     }
 }
 
-/// The wishes for lanes of sessions that may have handled their jobs and forgotten them.
+/// The requests whose sessions may have processed their job and dropped it from `recent_jobs`.
 fn forgetful<'i, 's>(taken: impl Iterator<Item = &'s (Placed<'i>, Session)>) -> Vec<Placed<'i>>
 where
     'i: 's,
@@ -225,7 +233,8 @@ fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
     Ok(Acquired::Busy(Timestamp::from_millis(until)))
 }
 
-/// See [`storage::store::Store::acquire`]. The first stage says what is the case, the second acts on it.
+/// The update of [`storage::store::Store::acquire`] as a pipeline. Its first stages compute the facts, the later ones
+/// act on them.
 fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
     let seq = int(item.seq);
     let nothing = bson::DateTime::from_millis(0);
@@ -278,14 +287,14 @@ fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
         let status = doc! {"$cond": [announced, "processing", "$workflow_state.status"]};
         pipeline.push(doc! {"$set": {"workflow_state.status": status}});
     }
-    // A holder that is asked for more must not leave as if it were not.
+    // Without the fence, the lease holder's plain commit fails, so that it does not release a lane with another job.
     let kept = doc! {"$cond": ["$_new", "$$REMOVE", {"$ifNull": ["$fence", "$$REMOVE"]}]};
     pipeline.push(doc! {"$set": {"fence": {"$cond": ["$_granted", held_expression(), kept]}}});
     pipeline.push(doc! {"$unset": ["_new", "_free", "_resumed", "_granted"]});
     pipeline
 }
 
-/// The fields that a rewind sets, if the lane is free and the session still stands where it was found.
+/// The fields that a rewind sets if the lane is free and the session still has the values that the caller has read.
 fn rewound(found: &Rewind, stream: Timestamp) -> Document {
     let nothing = bson::DateTime::from_millis(0);
     let here = doc! {"$and": [
@@ -308,7 +317,7 @@ fn rewound(found: &Rewind, stream: Timestamp) -> Document {
     }
 }
 
-/// What an unknown session starts with.
+/// The fields of a session that does not exist yet.
 fn defaults(item: &Acquire) -> Document {
     let new = &item.new_session;
     let or = |field: &str, value: Bson| doc! {"$ifNull": [field, value]};
@@ -324,7 +333,7 @@ fn defaults(item: &Acquire) -> Document {
         "history": or("$history", Bson::Array(vec![])),
         "timers": or("$timers", Bson::Array(vec![])),
         "timer_generation": or("$timer_generation", Bson::Int64(0)),
-        // One that is there may count in another stream, and does not say so.
+        // An existing session without `stream` may count in another stream, so it does not get this one.
         "stream": or("$stream", doc! {"$cond": [{"$gt": ["$created_at", Bson::Null]}, "$$REMOVE", date(item.stream)]}.into()),
         "last_seq": or("$last_seq", Bson::Int64(0)),
         "recent_jobs": or("$recent_jobs", Bson::Array(vec![])),

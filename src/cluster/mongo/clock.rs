@@ -1,4 +1,19 @@
-//! What time it is on the server.
+//! An estimate of the server's clock.
+//!
+//! Leases, timers and expiry dates are times of the server's clock, since all processes share it. An update with a
+//! pipeline reads that clock as `$$NOW`. A plain update cannot, so the process has to write the time itself, although
+//! its own clock may be wrong.
+//!
+//! The process therefore reads the server's clock every few seconds, with the command `hello`. The server takes its
+//! time at some moment between the request and the response. When the response arrives, the server's clock thus shows
+//! the time in the response, plus at most the duration of the call. From then on the process adds the time that has
+//! passed on its own monotonic clock. This yields two bounds, and the true time lies between them:
+//!
+//! - [`ServerClock::earliest`] decides whether something is due or expired, so that nothing happens too early.
+//! - [`ServerClock::latest`] is written into documents as the start of leases and delays, so that no lease is too short
+//!   and no timer is due too early.
+//!
+//! A slow call widens the gap between the bounds. It never makes them wrong.
 
 use super::connect::ask_admin;
 use base::clock::{Moment, moment};
@@ -9,27 +24,26 @@ use std::time::Duration;
 use storage::store::{Result, StoreError};
 use types::timestamp::Timestamp;
 
-/// How long a reading of the server's clock may take to be trusted.
+/// A call that took at most this long is precise enough to replace any earlier reading.
 const PRECISE: Duration = Duration::from_millis(100);
-/// How old the best reading may get before a worse one replaces it: the primary may be another one by now, with another clock.
+/// The age at which any new reading replaces the old one. The primary may be another server by now, with another clock.
 const FRESH: Duration = Duration::from_secs(60);
-/// How often it is read again at the start for one that can be.
+/// How often the clock is read again at the start until a reading is precise.
 const READINGS: u32 = 5;
 
-/// The server's clock, asked for now and then, and in between by how much time has passed here since. How long the question
-/// took says how far off it may be: [`Self::latest`] makes no timer early and no lease short that it sets, and
-/// [`Self::earliest`] no timer that it fires.
+/// The estimated clock of the server. Cheap to clone: clones share the last reading. The module documentation explains
+/// the bounds.
 #[derive(Clone)]
 pub(super) struct ServerClock {
     asked: Arc<Mutex<Reading>>,
 }
 
-/// What the server's clock was, and when that was here.
+/// One reading of the server's clock, and when its response arrived here.
 #[derive(Clone, Copy)]
 struct Reading {
     at: Timestamp,
     since: Moment,
-    /// How long the question took.
+    /// How long the call took: the server's clock may be ahead of the estimate by this much.
     off: Duration,
 }
 
@@ -46,8 +60,8 @@ impl ServerClock {
         Ok(Self { asked: Arc::new(Mutex::new(best)) })
     }
 
-    /// Reads it anew. A reading that took long, since somebody was paused meanwhile, is worse than the one before, unless
-    /// that one is old: where every reading takes long, the first one must not count for ever.
+    /// Reads the clock again. A reading that took long, because a process or the network was paused, does not replace a
+    /// better one. It replaces an old one: where every reading takes long, the first must not stay forever.
     pub(super) async fn ask_again(&self, client: &Client) -> Result<()> {
         let reading = reading(client).await?;
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,16 +71,16 @@ impl ServerClock {
         Ok(())
     }
 
-    /// The time is this or later.
+    /// A lower bound of the current server time.
     pub(super) fn earliest(&self) -> Timestamp {
         let reading = self.reading();
         reading.at.plus(reading.since.elapsed())
     }
 
-    /// The time is this or earlier.
+    /// An upper bound of the current server time.
     pub(super) fn latest(&self) -> Timestamp {
         let reading = self.reading();
-        // The reading is in whole milliseconds.
+        // The server reports whole milliseconds.
         reading.at.plus(reading.since.elapsed() + reading.off + Duration::from_millis(1))
     }
 
@@ -103,7 +117,7 @@ mod tests {
         };
         assert!(reading(10, 90).replaces(&reading(0, 5)), "it is precise");
         assert!(reading(10, 300).replaces(&reading(0, 400)), "it is better");
-        assert!(!reading(10, 400).replaces(&reading(0, 300)), "somebody was paused");
-        assert!(reading(61, 400).replaces(&reading(0, 300)), "the old one may be another server's");
+        assert!(!reading(10, 400).replaces(&reading(0, 300)), "it is worse");
+        assert!(reading(61, 400).replaces(&reading(0, 300)), "the old one may come from another server");
     }
 }

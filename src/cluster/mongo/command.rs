@@ -1,8 +1,9 @@
-//! Commands as bytes: making bulk commands, and sending any. Each runs in one of the server's own sessions, which is kept for
-//! the next one: the driver starts a task for every one that it makes.
+//! Sending commands to MongoDB. Bulk commands are built as bytes. They run in sessions that are kept and reused,
+//! because the driver starts a task for each session that it creates.
 //!
-//! Every command has a time limit, the setting `mongodb.timeout`. The server ends it then (`maxTimeMS`, and `wtimeout` for the
-//! wait for a majority); a server that does not even say so is waited for a little longer. Its outcome is unknown.
+//! Every command has the time limit `mongodb.timeout`. The server enforces it (`maxTimeMS`, and `wtimeout` for the wait
+//! for a majority). When the server does not respond shortly after the limit, the call fails with `Unavailable`, and
+//! its outcome is unknown.
 
 use super::document::{failed, raw_with_room};
 use base::metrics::metrics;
@@ -14,19 +15,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::store::{Result, StoreError};
 
-/// Bytes of an item's place in a bulk command, at most.
+/// The largest overhead of one item in a bulk command, in bytes.
 const ITEM: usize = 8;
 
-/// A bulk command, and its collection.
+/// The kind of a bulk command, and its collection.
 #[derive(Clone, Copy)]
 pub enum Bulk {
-    /// Inserts into this collection.
+    /// Inserts documents into this collection.
     Insert(&'static str),
-    /// Updates in this collection.
+    /// Runs update statements on this collection.
     Update(&'static str),
 }
 
-/// A bulk command's fields, in their order.
+/// The fields of a bulk command, in the order in which they are sent.
 #[derive(Serialize)]
 struct BulkCommand<'c> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +46,7 @@ struct BulkCommand<'c> {
 }
 
 impl Bulk {
-    /// The unordered command. Its items are copied once: it is made with room for them.
+    /// Encodes the unordered command, with enough capacity for its items, so that they are copied only once.
     fn command(self, items: &[RawDocumentBuf], concern: &RawDocumentBuf, limit: i64) -> Result<RawDocumentBuf> {
         let (insert, update) = match self {
             Self::Insert(collection) => (Some(collection), None),
@@ -57,21 +58,22 @@ impl Bulk {
     }
 }
 
-/// The most sessions that are kept; more commands at once make their own.
+/// The number of sessions that are kept. More concurrent commands create sessions of their own.
 const MAX_KEPT: usize = 32;
-/// How long after its limit a command's answer may come: the server needs a moment to end it and to say so.
+/// How long the process waits for a response after the time limit. The server needs a moment to end the command and to
+/// respond.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// When a bulk command returns.
+/// The durability that a bulk command waits for.
 #[derive(Clone, Copy)]
 pub enum Durable {
-    /// When a majority of the members has it in its journal.
+    /// A majority of the members has the writes in its journal.
     Majority,
-    /// When the primary has it.
+    /// The primary has applied the writes.
     Primary,
 }
 
-/// See the module. Cheap to clone.
+/// Sends commands to one database. Cheap to clone: clones share their sessions.
 #[derive(Clone)]
 pub struct Commands {
     database: Database,
@@ -80,24 +82,24 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Commands that may take so long.
+    /// Commands to `database`, each with the time limit `limit`.
     pub fn new(database: Database, limit: Duration) -> Self {
         Self { database, kept: Arc::default(), limit }
     }
 
-    /// What an operation of the driver comes to, within the time limit.
+    /// Awaits an operation of the driver, within the time limit.
     pub(crate) async fn in_time<T>(&self, asked: impl IntoFuture<Output = mongodb::error::Result<T>>) -> Result<T> {
         let _in_flight = metrics().store_commands.begin();
         match tokio::time::timeout(self.limit + GRACE, asked.into_future()).await {
             Ok(answer) => answer.map_err(failed),
             Err(_) => {
                 let limit = self.limit.as_secs_f64();
-                Err(StoreError::Unavailable(format!("MongoDB did not answer within mongodb.timeout = {limit} s")))
+                Err(StoreError::Unavailable(format!("MongoDB did not respond within mongodb.timeout = {limit} s")))
             }
         }
     }
 
-    /// Runs an unordered bulk command.
+    /// Runs an unordered bulk command and returns the server's response.
     pub async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf], durable: Durable) -> Result<Document> {
         let limit = i64::try_from(self.limit.as_millis()).unwrap_or(i64::MAX);
         let concern = match durable {
@@ -111,11 +113,11 @@ impl Commands {
         let kept = self.lock().pop();
         let mut session = match kept {
             Some(session) => session,
-            // No two commands of a process depend on each other's order beyond what their answers say.
+            // Causal consistency is not needed: a command that depends on another is sent after that one's response.
             None => self.in_time(self.database.client().start_session().causal_consistency(false)).await?,
         };
         let answer = self.in_time(self.database.run_raw_command(command).session(&mut session)).await?;
-        // One whose command failed is not: the server may still be at it.
+        // Not after a failure: the server may still be running the command, and a session runs one command at a time.
         self.keep(session);
         Ok(answer)
     }

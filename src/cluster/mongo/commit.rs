@@ -1,4 +1,5 @@
-//! The commit as a pipeline, for a session that is not known well enough for [`super::plain`].
+//! The commit as an update with a pipeline. For sessions that are not in the cache, and for commits that keep the lane;
+//! [`super::plain`] has the common case.
 
 use super::document::{date, int, literal, millis, sealed_fields, to_document};
 use super::plain::entries;
@@ -8,17 +9,18 @@ use storage::store::{Result, StoreError};
 use types::session::{Entry, RECENT_JOBS};
 use types::timer::NewTimer;
 
-/// One of the two ways in which a commit leaves the lane; which it is shows by which statement matches.
+/// Whether a commit releases the lane or keeps it. Each case has a statement of its own; the one that matches shows
+/// which case it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaves {
-    /// Free: no later job is known.
+    /// The commit releases the lane: no later job is known.
     Released,
-    /// Held for the next job.
+    /// The commit keeps the lane for the next job.
     Held,
 }
 
-/// The statement of one commit. As an upsert it fails when it matches nothing: the epoch is stale, the lease was given back,
-/// the session was deleted, or the lane is to be left the other way.
+/// The update statement of one commit. It is an upsert, so that it fails when it matches nothing: the epoch is stale,
+/// the lease was released, the session was deleted, or the other case of [`Leaves`] applies.
 pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
     let pending = match leaves {
         Leaves::Released => doc! {"$lte": int(item.last_seq)},
@@ -36,7 +38,7 @@ pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
 fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
-        // Nothing was done: the status that the acquisition announced is taken back.
+        // The turn changed nothing: restore the status from before the acquisition.
         None => {
             let status = doc! {"$ifNull": ["$turn.status", "$workflow_state.status"]};
             doc! {"workflow_state.status": status, "outbox": "$$REMOVE"}
@@ -54,7 +56,7 @@ fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
         Leaves::Released => doc! {"$unset": ["_known", "lease", "turn"]},
         Leaves::Held => doc! {"$set": {"lease.until": until, "turn": next, "_known": "$$REMOVE"}},
     };
-    // The upsert must not make a session that was deleted meanwhile: the statement fails instead.
+    // The division by zero makes the upsert fail, instead of creating a session that was deleted.
     let known = doc! {"$divide": [1, {"$cond": [{"$gt": ["$created_at", Bson::Null]}, 1, 0]}]};
     Ok(vec![doc! {"$set": {"_known": known}}, doc! {"$set": changes}, lane])
 }

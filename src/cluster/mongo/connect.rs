@@ -1,4 +1,4 @@
-//! Connecting, and the indexes.
+//! Connecting to MongoDB, and creating the indexes.
 
 use super::clock::ServerClock;
 use super::days::DAYS;
@@ -23,20 +23,21 @@ use storage::store::{Result, StoreError};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// How long a call looks for a primary before it fails.
+/// How long a call waits for a primary before it fails.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often each server is asked whether it is there; it is missed after this and [`SELECTION_TIMEOUT`].
+/// The interval at which the driver checks each server. A server counts as down after this plus [`SELECTION_TIMEOUT`].
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How often the server is asked for its time.
+/// The interval at which the server's clock is read.
 const CLOCK: Duration = Duration::from_secs(10);
-/// Bulk commands of one kind at once.
+/// The number of concurrent bulk commands of one kind.
 const IN_FLIGHT: usize = 2;
 
-/// How long a plan is remembered without a look at the store.
+/// How long a plan is cached without reading the store.
 const PLAN_MEMORY: Duration = Duration::from_millis(100);
 
 impl MongoStore {
-    /// Connects and makes missing indexes. While the server is away it keeps trying, with a log line, until the tasks stop.
+    /// Connects, claims the database for the namespace, and creates missing indexes. While the server is unreachable,
+    /// the call retries and logs each failure, until `tasks` stop.
     pub async fn connect(settings: &Settings, tasks: &Tasks) -> Result<Self> {
         let address = masked_address(&settings.mongodb.uri);
         let mut pause = Duration::from_millis(200);
@@ -47,7 +48,7 @@ impl MongoStore {
                 Err(StoreError::Unavailable(problem)) => problem,
                 Err(error) => return Err(error),
             };
-            warn!("MongoDB at mongodb.uri = {address} does not answer, trying again: {problem}");
+            warn!("MongoDB at mongodb.uri = {address} is unreachable, retrying in {pause:?}: {problem}");
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
                 () = stop.cancelled() => return Err(StoreError::Unavailable(problem)),
@@ -84,20 +85,20 @@ impl Db {
         Ok(db)
     }
 
-    /// Asks for the server's time again and again. When there is no answer the last one is good enough.
+    /// Reads the server's clock periodically. When a reading fails, the last one stays.
     async fn keep_time(self, stop: CancellationToken) {
         let keep = async {
             loop {
                 tokio::time::sleep(CLOCK).await;
                 if let Err(error) = self.clock.ask_again(&self.client).await {
-                    debug!("the server does not say what time it is: {error}");
+                    debug!("reading the server's clock failed, keeping the last reading: {error}");
                 }
             }
         };
         stop.run_until_cancelled(keep).await;
     }
 
-    /// See [`Commands::in_time`].
+    /// Awaits an operation of the driver, within the time limit; see [`Commands::in_time`].
     pub(super) async fn in_time<T>(&self, asked: impl IntoFuture<Output = mongodb::error::Result<T>>) -> Result<T> {
         self.commands.in_time(asked).await
     }
@@ -111,13 +112,13 @@ impl Db {
     }
 }
 
-/// A client of the servers that the settings name, which writes by majority, and reads from the primary what a majority has,
-/// whatever the address says: a secondary may lag behind the lease that its reader has just taken.
+/// Creates a client for the servers in the settings. It writes with the majority, and reads majority-committed data
+/// from the primary, whatever the URI says: a secondary may lag behind a lease that its reader has just taken.
 pub async fn client(settings: &Settings) -> Result<Client> {
     let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(failed)?;
     options.app_name = Some("turnwheel".into());
     options.server_selection_timeout = Some(SELECTION_TIMEOUT);
-    // A primary that is frozen or cut off refuses nothing: what is asked of it waits until it is missed.
+    // A frozen or partitioned primary refuses nothing. Commands to it hang until the driver finds it down.
     options.heartbeat_freq.get_or_insert(HEARTBEAT);
     options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
     let mut durable = WriteConcern::majority();
@@ -128,7 +129,7 @@ pub async fn client(settings: &Settings) -> Result<Client> {
     Client::with_options(options).map_err(failed)
 }
 
-/// The read preference that the address asks for and that is not used.
+/// Returns the read preference in the URI if it is one that is ignored.
 pub async fn unused_preference(settings: &Settings) -> Option<&'static str> {
     match ClientOptions::parse(&settings.mongodb.uri).await.ok()?.selection_criteria? {
         SelectionCriteria::ReadPreference(ReadPreference::Secondary { .. }) => Some("secondary"),
@@ -139,10 +140,10 @@ pub async fn unused_preference(settings: &Settings) -> Option<&'static str> {
     }
 }
 
-/// The server's parameter for how many seconds it keeps versions of documents that are no longer the last ones.
+/// The server parameter for the number of seconds during which the server keeps old versions of documents.
 pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 
-/// Every index: its collection, keys and options.
+/// Returns every index: its collection, keys and options.
 pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
@@ -153,7 +154,7 @@ pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
         ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
         ("sessions", doc! {"updated_at": -1}, None),
-        // Of the lanes of runs alone: a conversation does not expire.
+        // Only the sessions of runs have this field. Conversations do not expire.
         ("sessions", doc! {"expires_at": 1}, Some(passing)),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
         ("knowledge", super::knowledge::listed(), None),
@@ -168,11 +169,11 @@ pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
     ]
 }
 
-/// Asks the server something that takes it no time; without an answer soon it counts as away.
+/// Sends a cheap command to the database `admin`. Fails with `Unavailable` when the server does not respond within 5 s.
 pub async fn ask_admin(client: &Client, question: Document) -> Result<Document> {
     let admin = client.database("admin");
     match tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(question).into_future()).await {
         Ok(answer) => answer.map_err(failed),
-        Err(_) => Err(StoreError::Unavailable(format!("no answer within {} s", SELECTION_TIMEOUT.as_secs()))),
+        Err(_) => Err(StoreError::Unavailable(format!("no response within {} s", SELECTION_TIMEOUT.as_secs()))),
     }
 }

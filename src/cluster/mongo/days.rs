@@ -1,4 +1,4 @@
-//! What agents have used on a day: counters, added to once a commit is sure.
+//! The daily token counters of agents. A commit adds to them after it has succeeded.
 
 use super::Db;
 use super::command::Bulk;
@@ -11,7 +11,7 @@ use storage::store::Result;
 use storage::store::records::{Commit, Committed, DAYS_KEPT};
 use tracing::warn;
 
-/// Where they are.
+/// The collection of the counters.
 pub(super) const DAYS: &str = "agent_days";
 
 fn key(agent_id: &str, day: &str) -> String {
@@ -19,8 +19,8 @@ fn key(agent_id: &str, day: &str) -> String {
 }
 
 impl Db {
-    /// Adds what the committed turns have used: a statement for each agent and day. It becomes durable with the next commit.
-    /// What is lost on the way is nobody's but the counter's: the turns are committed.
+    /// Adds the tokens of the committed turns, with one statement for each agent and day. The additions become durable
+    /// with the next commit. A failure is only logged, because the turns are already committed.
     pub(super) async fn add_to_days(&self, items: &[Commit], outcomes: &[Result<Committed>]) {
         let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         let committed = |outcome: &Result<Committed>| matches!(outcome, Ok(Committed::Released | Committed::Held));
@@ -46,14 +46,14 @@ impl Db {
             Err(error) => Some(error.to_string()),
         };
         if let Some(problem) = problem {
-            warn!("tokens are missing in the count of agents' days: {problem}");
+            warn!("the daily token counters of agents are too low, adding to them failed: {problem}");
         }
     }
 
     pub(super) async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
         let ids: Vec<String> = agent_ids.iter().map(|agent_id| key(agent_id, day)).collect();
         let collection = self.database.collection::<Document>(DAYS);
-        // What was added is seen at once, before it is durable.
+        // Reads additions that are not durable yet.
         let find = collection.find(doc! {"_id": {"$in": ids}}).read_concern(ReadConcern::local());
         let found: Vec<Document> = self.in_time(async { find.await?.try_collect().await }).await?;
         let used = |found: &Document| {

@@ -1,7 +1,8 @@
-//! Between the engine's types and BSON.
+//! Conversion between the engine's types and BSON.
 //!
-//! Free-form JSON (a step's output, a profile, an agent file) is stored as it is, unless a key or number in it is none that
-//! BSON can hold everywhere (`$…`, `a.b`, NUL, above 2^63): then it is stored as `{"_json": "<text>"}` and read back unchanged.
+//! Free-form JSON (a step's output, a profile, an agent file) is stored as it is, unless it has a key or number that
+//! BSON cannot hold in every place: `$…`, `a.b`, NUL, numbers above 2^63, or deep nesting. Then it is stored as
+//! `{"_json": "<text>"}` and decoded to the same value.
 
 use super::problem::sentence;
 use bson::raw::{BindRawBsonRef, CStr};
@@ -16,19 +17,19 @@ use types::job::Job;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// Bytes that most documents fit into: one that grows from nothing is copied eight times.
+/// The initial capacity in bytes, enough for most documents. A document that grows from zero is copied eight times.
 const ROOM: usize = 1_024;
-/// The bytes of an empty document.
+/// The encoding of an empty document.
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
-/// The wrapper's key.
+/// The key of the wrapper.
 const WRAPPED: &str = "_json";
 
-/// A document of plain data, as bytes.
+/// Encodes plain data as a document.
 pub(super) fn raw(value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
     raw_with_room(0, value)
 }
 
-/// The same for one that has so many bytes beside what most need.
+/// Encodes plain data as a document, with a capacity for `bytes` more than most documents need.
 pub(super) fn raw_with_room(bytes: usize, value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
     let refused = |error: bson::error::Error| StoreError::Refused(error.to_string());
     let mut bytes = Vec::with_capacity(ROOM + bytes);
@@ -36,34 +37,34 @@ pub(super) fn raw_with_room(bytes: usize, value: &impl Serialize) -> Result<RawD
     RawDocumentBuf::from_bytes(bytes).map_err(refused)
 }
 
-/// An empty document with room for most.
+/// Creates an empty document with enough capacity for most.
 pub(super) fn roomy() -> RawDocumentBuf {
     let mut bytes = Vec::with_capacity(ROOM);
     bytes.extend_from_slice(EMPTY);
-    // An empty document is one.
+    // The bytes of `EMPTY` are always valid.
     RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
 }
 
-/// Adds a document of plain data.
+/// Appends plain data as a document.
 pub(super) fn append(document: &mut RawDocumentBuf, key: &CStr, value: &impl Serialize) -> Result<(), StoreError> {
     document.append(key, raw(value)?);
     Ok(())
 }
 
-/// Adds a value under a key that is made at run time.
+/// Appends a value under a key that is known only at run time. Fails with `Refused` when the key contains NUL.
 pub fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
     let key: &CStr = key.try_into().map_err(|error: bson::error::Error| StoreError::Refused(error.to_string()))?;
     document.append(key, value);
     Ok(())
 }
 
-/// A document of plain data.
+/// Converts plain data to a document.
 pub(super) fn to_document(value: &impl Serialize) -> Result<Document, StoreError> {
     let bytes = bson::serialize_to_vec(value).map_err(|error| StoreError::Refused(error.to_string()))?;
     bson::deserialize_from_slice(&bytes).map_err(|error| StoreError::Refused(error.to_string()))
 }
 
-/// A stored document; `what` names it in the error.
+/// Decodes a stored document. `what` names it in the error.
 pub(super) fn read<T: DeserializeOwned>(raw: &RawDocumentBuf, what: &str) -> Result<T, StoreError> {
     bson::deserialize_from_slice(raw.as_bytes()).map_err(|error| damaged(what, &error))
 }
@@ -72,8 +73,8 @@ pub(super) fn damaged(what: &str, problem: &dyn std::fmt::Display) -> StoreError
     StoreError::Damaged { what: what.to_owned(), problem: problem.to_string() }
 }
 
-/// What a failed call means.
-#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+/// Converts a driver error: errors of the request become `Refused`, all others `Unavailable`.
+#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` needs.
 pub(super) fn failed(error: Error) -> StoreError {
     match error.kind.as_ref() {
         ErrorKind::InvalidArgument { .. }
@@ -85,7 +86,7 @@ pub(super) fn failed(error: Error) -> StoreError {
     }
 }
 
-/// Codes of elections, shutdowns, interruptions and time limits.
+/// True for the codes of elections, shutdowns, interruptions and time limits. The same command may succeed later.
 pub(super) fn is_passing(code: i32) -> bool {
     matches!(
         code,
@@ -112,10 +113,11 @@ pub(super) fn is_passing(code: i32) -> bool {
     )
 }
 
-/// Deeper nesting is stored as text: MongoDB takes 100 levels, of which the document around it needs some.
+/// The nesting depth from which JSON is stored as text. MongoDB accepts 100 levels, and the surrounding document needs
+/// some of them.
 const MAX_DEPTH: usize = 60;
 
-/// Free-form JSON as it is to be stored.
+/// Converts free-form JSON to the form in which it is stored.
 pub(super) fn sealed(value: &Value) -> Cow<'_, Value> {
     if is_plain(value, MAX_DEPTH) {
         return Cow::Borrowed(value);
@@ -123,7 +125,7 @@ pub(super) fn sealed(value: &Value) -> Cow<'_, Value> {
     Cow::Owned(Value::Object(wrapped(value.to_string())))
 }
 
-/// Fields of free-form JSON as they are to be stored.
+/// Converts the fields of a free-form JSON object to the form in which they are stored.
 pub(super) fn sealed_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
     if are_plain(fields, MAX_DEPTH) {
         return Cow::Borrowed(fields);
@@ -135,7 +137,7 @@ fn wrapped(text: String) -> Map<String, Value> {
     Map::from_iter([(WRAPPED.to_owned(), Value::String(text))])
 }
 
-/// Free-form JSON as it was before [`sealed`].
+/// Reverses [`sealed`].
 pub(super) fn unseal(value: Value) -> Value {
     let wrapped = match &value {
         Value::Object(fields) if fields.len() == 1 => fields.get(WRAPPED).and_then(Value::as_str),
@@ -170,12 +172,12 @@ fn are_plain(fields: &Map<String, Value>, depth: usize) -> bool {
     fields.iter().all(|(key, value)| plain(key) && is_plain(value, inner))
 }
 
-/// Free-form JSON as BSON.
+/// Converts free-form JSON to BSON.
 pub(super) fn free(value: &Value) -> Result<Bson, StoreError> {
     bson::serialize_to_bson(sealed(value).as_ref()).map_err(|error| StoreError::Refused(error.to_string()))
 }
 
-/// A value as data in a pipeline, where a text may begin with `$`.
+/// Wraps a value so that a pipeline takes it as data, also when its text begins with `$`.
 pub(super) fn literal(value: impl Into<Bson>) -> Bson {
     Bson::Document(doc! { "$literal": value.into() })
 }
@@ -184,7 +186,7 @@ pub(super) fn date(at: Timestamp) -> Bson {
     Bson::DateTime(bson::DateTime::from_millis(at.as_millis()))
 }
 
-/// A sequence, epoch or generation, which fit into BSON's 64 bits for longer than anybody counts.
+/// Converts a sequence, epoch or generation to BSON's signed 64 bits.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -193,7 +195,7 @@ pub(super) fn millis(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A turn as it was stored.
+/// Decodes a stored turn.
 pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> {
     #[derive(serde::Deserialize)]
     struct Stored {

@@ -1,11 +1,42 @@
-//! The fence of a session: what lets an update count only for the epoch that it was made for, and only once, though its
-//! filter is nothing but the `_id`. The server then goes the shortest way to the document; with more in the filter it plans
-//! a query for each update, which took 40 % of its time for both updates of a turn.
+//! The fence of a session: it makes an update apply only under the epoch that it was written for, and only once.
 //!
-//! `fence` holds *tokens*: fields whose names say what the lane is and under which epoch, each an array of one number. An
-//! update *spends* its token by raising every element of that array to the end of the range: where there is no such array
-//! the server refuses the update, and raising it a second time would leave the range, which it refuses, too. An update that
-//! only *asks* for a token doubles it: nothing, while it is whole, and out of the range once it is spent.
+//! The usual fence is a filter such as `{_id, epoch}`. With it the server plans a query for each update, and this
+//! planning took 40 % of its time for the two updates of a turn. A filter by `_id` alone takes the server's fastest
+//! path to the document. So here the condition is part of the update instead: an operator that fails when the condition
+//! does not hold, and then the server rejects the whole update.
+//!
+//! The field `fence` of a session document holds *tokens*. A token is a field with a number in an array:
+//!
+//! - `held-<epoch>-<created_at>: [0]` exists while a worker holds the lane under this epoch, and no other worker has
+//!   asked for it.
+//! - `left-<epoch>-<created_at>: [0]` exists after the lease holder of this epoch has committed and released the lane.
+//!
+//! The creation time distinguishes the session from a deleted one with the same id. An update uses a token in one of
+//! two ways:
+//!
+//! - *Spend*: `$inc` adds the largest 64-bit number to every element of the array (`$[]`). When the token does not
+//!   exist, the path is invalid and the server rejects the update. When the token was spent before, the sum overflows
+//!   and the server rejects the update, too. So the update applies once.
+//! - *Check*: `$mul` doubles every element. 0 stays 0, so a check can be repeated. When the token is missing or spent,
+//!   the server rejects the update.
+//!
+//! One session runs through these updates:
+//!
+//! | update | spends | issues | removes |
+//! |---|---|---|---|
+//! | insert with a lease, epoch 1 | | `held-1` | |
+//! | commit that releases the lane | `held-1` | `left-1` | |
+//! | acquisition, epoch 2 | `left-1` | `held-2` | `held-1` |
+//! | commit that releases the lane | `held-2` | `left-2` | `left-1` |
+//!
+//! A renewal of the lease checks the `held` token. A spent token is removed by the next update, because one update
+//! cannot both change and remove a field.
+//!
+//! Updates with a pipeline ([`super::acquire`], [`mod@super::commit`]) filter by epoch and keep the fence consistent.
+//! An acquisition sets the `held` token. Three updates remove the whole field: one of a worker that asks for a held
+//! lane, a release, and a commit by pipeline. After that the plain updates of every process fail, and the processes use
+//! the pipelines, which look at the document. For the same reason a person who edits an idle session by hand must
+//! remove `fence`.
 
 use super::document::{put, roomy};
 use bson::raw::cstr;
@@ -14,11 +45,11 @@ use storage::store::Result;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
-/// The tokens of one session under one epoch.
+/// Names the tokens of one session under one epoch.
 #[derive(Clone, Copy)]
 pub(super) struct Tokens {
     epoch: u64,
-    /// Tells a session from one of the same id that was deleted.
+    /// Distinguishes the session from a deleted one with the same id.
     created_at: Timestamp,
 }
 
@@ -31,30 +62,30 @@ impl Tokens {
         Self::new(session.epoch, session.created_at)
     }
 
-    /// Those of the epoch before.
+    /// The tokens of the previous epoch.
     pub(super) fn before(self) -> Self {
         Self { epoch: self.epoch.saturating_sub(1), ..self }
     }
 
-    /// The holder has the lane, and nobody has asked for it meanwhile.
+    /// The token that exists while the lease holder has the lane and no other worker has asked for it.
     pub(super) fn held(self) -> String {
         format!("held-{}-{}", self.epoch, self.created_at.as_millis())
     }
 
-    /// Whoever had the lane has left it with a commit, and nobody has had it since.
+    /// The token that exists after the lease holder has committed and released the lane, until the next acquisition.
     pub(super) fn left(self) -> String {
         format!("left-{}-{}", self.epoch, self.created_at.as_millis())
     }
 }
 
-/// The operator of an update that counts only while the token is there and whole, as often as is wanted.
+/// The operator `$mul` of an update that applies only while the token exists unspent. The update can be repeated.
 pub(super) fn asked(token: &str) -> Result<RawDocumentBuf> {
     let mut mul = RawDocumentBuf::new();
     put(&mut mul, &format!("fence.{token}.$[]"), 2_i64)?;
     Ok(mul)
 }
 
-/// What an update asks of the fence: one token is spent, one made, one that was spent before removed.
+/// The token changes of one update.
 pub(super) struct Passage {
     pub(super) spent: String,
     pub(super) made: String,
@@ -62,7 +93,8 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// Adds it to the operators of an update.
+    /// Adds the changes to the operators `$set` and `$unset` of an update, and returns the operator `$inc` that spends
+    /// the token.
     pub(super) fn put(&self, set: &mut RawDocumentBuf, unset: &mut RawDocumentBuf) -> Result<RawDocumentBuf> {
         let mut fresh = RawArrayBuf::new();
         fresh.push(0_i64);
@@ -74,14 +106,16 @@ impl Passage {
     }
 }
 
-/// An expression of the fence with the holder's token, for a document that has its epoch and creation time.
+/// A pipeline expression for a fence with only the `held` token. The document must already have its new epoch and its
+/// creation time.
 pub(super) fn held_expression() -> Document {
     let created = doc! {"$toString": {"$toLong": "$created_at"}};
     let name = doc! {"$concat": ["held-", {"$toString": "$epoch"}, "-", created]};
     doc! {"$arrayToObject": [[{"k": name, "v": {"$literal": [0_i64]}}]]}
 }
 
-/// A statement whose filter is the id alone. As an upsert it fails where there is no document: there is no token either.
+/// An update statement that filters by the id alone. It is an upsert, so that it fails when the document does not
+/// exist: a new document has no token to spend.
 pub(super) fn statement(session_id: &str, update: RawDocumentBuf) -> RawDocumentBuf {
     let mut statement = roomy();
     statement.append(cstr!("q"), bson::rawdoc! {"_id": session_id});

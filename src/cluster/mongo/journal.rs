@@ -1,4 +1,4 @@
-//! Steps and turns.
+//! Recording and reading steps and turns.
 
 use super::Db;
 use super::command::{Bulk, Durable};
@@ -18,7 +18,7 @@ use types::timestamp::Timestamp;
 use types::turn::{Outcome, StatusAt, TurnMark, TurnRecord};
 
 impl Db {
-    /// Inserts the steps of all requests, and reads back those that were there before.
+    /// Inserts the steps of all requests, and reads back the steps that were already recorded.
     pub(super) async fn record_all(self, items: Arc<Vec<Record>>) -> Result<Vec<Result<Vec<Recorded>>>> {
         let expires_at = self.expiry();
         let mut statements = Vec::new();
@@ -37,7 +37,8 @@ impl Db {
         Ok(items.iter().map(|item| Ok(item.steps.iter().map(&mut answer).collect())).collect())
     }
 
-    /// Inserts what is not there; answers what was, by the index of its statement: of two in one command one is new.
+    /// Inserts the steps that are not recorded yet. Returns the recorded steps for the others, by the index of their
+    /// statements. When one command has the same step twice, one of the two is new.
     async fn insert_steps(&self, statements: Vec<RawDocumentBuf>) -> Result<HashMap<usize, StepRecord>> {
         if statements.is_empty() {
             return Ok(HashMap::new());
@@ -76,7 +77,7 @@ impl Db {
     }
 
     pub(super) async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
-        // `0` follows `/`: exactly the ids that begin with `<session>/<turn>/`.
+        // The character after `/` is `0`, so this range has exactly the ids that begin with `<session>/<turn>/`.
         let prefix = format!("{session_id}/{turn_id}");
         let filter = doc! {"_id": {"$gte": format!("{prefix}/"), "$lt": format!("{prefix}0")}};
         let collection = self.database.collection::<RawDocumentBuf>("steps");
@@ -84,8 +85,9 @@ impl Db {
         found.iter().map(read_step).collect()
     }
 
-    /// Writes the turns' records, their runs' and the steps that are not recorded yet, with this write concern; see
-    /// [`Db::bulk_before`] for one that is not durable. Returns the term of the primary, `None` when there was nothing to write.
+    /// Writes the records of the turns and their runs, and the steps that are not recorded yet. With
+    /// [`Durable::Primary`] they become durable with a later command: see [`Db::bulk_before`]. Returns the term of the
+    /// primary, or `None` when there was nothing to write.
     pub(super) async fn write_turns(&self, items: &[&Commit], durable: Durable) -> Result<Term> {
         let expires_at = self.expiry();
         let (mut turns, mut steps, mut runs) = (Vec::new(), Vec::new(), Vec::new());
@@ -118,7 +120,7 @@ impl Db {
         }
     }
 
-    /// Inserts documents that have an epoch, or writes them over what earlier attempts have left.
+    /// Inserts documents that carry an epoch, and overwrites those of earlier attempts.
     async fn put(
         &self,
         collection: &'static str,
@@ -132,7 +134,7 @@ impl Db {
         let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
         let over = |(_, document): (usize, &RawDocumentBuf)| {
             let (id, epoch) = (document.get_str("_id").unwrap_or_default(), document.get_i64("epoch").unwrap_or(0));
-            // A holder that has lost its lease does not write over what the one after it has written.
+            // A worker that has lost its lease must not overwrite the record of a later lease holder.
             let filter = rawdoc! {"_id": id, "epoch": {"$not": {"$gt": epoch}}};
             rawdoc! {"q": filter, "u": document.clone(), "upsert": true}
         };
@@ -146,7 +148,7 @@ impl Db {
 
     pub(super) async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
         let collection = self.database.collection::<RawDocumentBuf>("turns");
-        // By id, which costs no index of its own: a session has few turns that are still kept.
+        // Sorted without an index: a session keeps few turns, and an index would cost every commit.
         let filter = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
         let find = collection.find(filter).sort(doc! {"started_at": -1});
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
@@ -160,7 +162,7 @@ impl Db {
         found.as_ref().map(document::read_turn).transpose()
     }
 
-    /// The marks of the turns on record that have the ids of these requests' jobs, by place.
+    /// Returns the marks of recorded turns under the ids of these requests' jobs, by the index of the request.
     pub(super) async fn turn_marks(&self, asked: Vec<(usize, &Acquire)>) -> Result<HashMap<usize, Option<TurnMark>>> {
         if asked.is_empty() {
             return Ok(HashMap::new());
@@ -177,12 +179,12 @@ impl Db {
     }
 
     pub(super) fn expiry(&self) -> Timestamp {
-        // The server deletes by its own clock what has expired.
+        // The server deletes expired documents by its own clock.
         self.clock.latest().plus(self.retention)
     }
 }
 
-/// A turn as stored: its job is free-form JSON.
+/// Encodes a turn. Its job is free-form JSON.
 fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
     #[derive(Serialize)]
     struct Stored<'t> {
@@ -226,7 +228,7 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
     })
 }
 
-/// A step as stored: its output is free-form JSON.
+/// Encodes a step. Its output is free-form JSON.
 fn step_document(
     (session_id, turn_id): (&str, &str),
     epoch: u64,
@@ -284,8 +286,8 @@ fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {
     Ok(step)
 }
 
-/// The term of the primary that ran all of these commands. If they differ, or if one does not say, a term that no primary has: it
-/// differs from that of the commit, so that the commands are repeated.
+/// The term of the primary that ran all of these commands. When the terms differ or one is unknown, the result is -1:
+/// it equals no term of a commit, so that the commands are repeated.
 fn common(terms: &[Term]) -> i64 {
     match terms {
         [Some(first), rest @ ..] if rest.iter().all(|term| *term == Some(*first)) => *first,
@@ -293,8 +295,8 @@ fn common(terms: &[Term]) -> i64 {
     }
 }
 
-/// True when records that were `written` in one term are not durable by a command in this one: with another primary they may be
-/// gone.
+/// True when records that were written in the term `written` are not made durable by a command in `term`: a new primary
+/// may have rolled them back.
 pub(super) fn may_be_lost(written: Term, term: Term) -> bool {
     written.is_some() && written != term
 }
@@ -309,7 +311,7 @@ mod tests {
         assert!(!lost(&[Some(3), Some(3)], Some(3)));
         assert!(lost(&[Some(3), Some(3)], Some(4)), "an election before the commit");
         assert!(lost(&[Some(3), Some(4)], Some(4)), "an election between the records");
-        assert!(lost(&[None], None), "a server that tells no terms");
+        assert!(lost(&[None], None), "a server that reports no term");
         assert!(!may_be_lost(None, Some(4)), "nothing was written, or durably");
     }
 }

@@ -1,4 +1,4 @@
-//! What agents answer from: a document for each source.
+//! Knowledge sources of agents, one document for each source.
 
 use super::Db;
 use super::document::{int, raw, read};
@@ -12,7 +12,7 @@ use types::timestamp::Timestamp;
 
 const COLLECTION: &str = "knowledge";
 
-/// A source as stored (CHANGELOG.md, `knowledge`). The numbers are as wide as BSON's.
+/// A source as it is stored. The numbers have the widths of BSON.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     agent_id: String,
@@ -22,7 +22,7 @@ struct Stored {
     passage_count: u32,
     bytes: i64,
     updated_at: Timestamp,
-    /// Not read for a listing.
+    /// Missing when a listing reads the document.
     #[serde(default)]
     passages: Vec<Passage>,
 }
@@ -42,7 +42,8 @@ impl From<Stored> for Source {
     }
 }
 
-/// The fields of a [`Stored`] but its passages, in an index that answers [`Db::knowledge_entries`] by itself: no passage is read for it.
+/// The fields of a [`Stored`] without its passages. An index has exactly these fields, so the server reads no documents
+/// for [`Db::knowledge_entries`].
 pub(super) fn listed() -> Document {
     doc! {"agent_id": 1, "source": 1, "origin": 1, "hash": 1, "passage_count": 1, "bytes": 1, "updated_at": 1}
 }
@@ -73,7 +74,7 @@ impl Db {
     pub(super) async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>> {
         let mut shown = listed();
         shown.insert("_id", 0);
-        // A filter by nothing would be answered from the documents.
+        // An empty filter would make the server read the documents instead of the index.
         let filter = agent_id.map_or_else(|| doc! {"agent_id": {"$gte": ""}}, |agent_id| doc! {"agent_id": agent_id});
         let sources = self.sources();
         let find = sources.find(filter).projection(shown).sort(doc! {"agent_id": 1, "source": 1});
@@ -93,7 +94,7 @@ impl Db {
     }
 }
 
-/// Agents' ids have no `/`.
+/// The document's id. It is unique because agent ids have no `/`.
 fn id(agent_id: &str, source: &str) -> String {
     format!("{agent_id}/{source}")
 }

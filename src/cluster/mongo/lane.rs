@@ -1,4 +1,4 @@
-//! The lane's updates: commit, release, renew. Each is one atomic update of one document; a group of them is one command.
+//! Commits, releases and renewals of lanes. Each is one atomic update of one document; a group of them is one command.
 
 use super::command::{Bulk, Durable};
 use super::commit::{Leaves, statement};
@@ -21,21 +21,21 @@ use types::timestamp::Timestamp;
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
 
-/// How a commit is written.
+/// A way to write a commit.
 #[derive(Clone, Copy)]
 enum Way {
-    /// From what is known of the session, leaving the lane.
+    /// A plain update, computed from the cached session. It releases the lane.
     Plain,
-    /// By what the document holds.
+    /// An update with a pipeline, computed by the server from the document.
     Pipeline(Leaves),
 }
 
-/// A commit that is being tried, in one way after the other.
+/// A commit that is being written, with the ways to try.
 struct Attempt<'i> {
     at: usize,
     item: &'i Commit,
     granted: Option<Session>,
-    /// The present way, and those to try after it.
+    /// The current way, and the ways to try after it.
     ways: &'static [Way],
 }
 
@@ -48,7 +48,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The statement did not count; true when the next way may.
+    /// True when the statement did not apply, and the next way may.
     fn refused(&self, failure: &Failure) -> bool {
         matches!(self.ways[0], Way::Plain) || failure.matched_nothing()
     }
@@ -59,10 +59,10 @@ impl Attempt<'_> {
     }
 }
 
-/// The term of the primary that ran a command; `None` when it does not say.
+/// The term of the primary that ran a command; `None` when the server does not report it.
 pub(super) type Term = Option<i64>;
 
-/// What a bulk command says of one statement that failed.
+/// The error of one statement in a bulk command.
 pub(super) struct Failure {
     pub(super) code: i32,
     pub(super) problem: String,
@@ -73,26 +73,27 @@ impl Failure {
         self.code == DUPLICATE_KEY
     }
 
-    /// The statement's failure as that of its caller. One that ran out of time, or into an election, may be tried again.
+    /// The error for the statement's caller: `Unavailable` when the statement may succeed later, else `Refused`.
     pub(super) fn error(&self) -> StoreError {
         let error = if is_passing(self.code) { StoreError::Unavailable } else { StoreError::Refused };
         error(self.problem.clone())
     }
 
-    /// The statement matched nothing. The code of a pipeline's `$divide` differs between server versions, its words do not.
+    /// True when the statement matched nothing. The error code of a pipeline's `$divide` differs between server
+    /// versions, its text does not.
     fn matched_nothing(&self) -> bool {
         self.is_duplicate() || self.problem.contains("$divide by zero")
     }
 }
 
 impl Db {
-    /// Runs an unordered bulk command, durable on return; answers the statements that failed, by index.
+    /// Runs an unordered bulk command, durable on return. Returns the failed statements by index.
     pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
         self.bulk_with(kind, items, Durable::Majority).await.map(|(failures, _)| failures)
     }
 
-    /// Runs an unordered bulk command that becomes durable with whatever durable command follows it in the same term of the
-    /// primary, since the log of operations is one sequence. Answers the term beside the failures.
+    /// Runs an unordered bulk command that is not durable on return. It becomes durable with the next durable command
+    /// in the same term of the primary, because the oplog is one sequence. Returns the failed statements and the term.
     pub(super) async fn bulk_before(
         &self,
         kind: Bulk,
@@ -109,7 +110,7 @@ impl Db {
     ) -> Result<(HashMap<usize, Failure>, Term)> {
         let answer = self.commands.bulk(kind, items, durable).await?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
-            return Err(StoreError::Unavailable(format!("not acknowledged by a majority: {concern}")));
+            return Err(StoreError::Unavailable(format!("the write was not acknowledged by a majority: {concern}")));
         }
         let mut failures = HashMap::new();
         for error in answer.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
@@ -121,7 +122,7 @@ impl Db {
         Ok((failures, term))
     }
 
-    /// Session documents by id, with all or only the named fields.
+    /// Reads session documents, with all or only the named fields. Returns them by id.
     pub(super) async fn session_documents(
         &self,
         ids: Vec<&str>,
@@ -138,11 +139,11 @@ impl Db {
     }
 
     pub(super) async fn commit_all(self, items: Arc<Vec<Commit>>) -> Result<Vec<Result<Committed>>> {
-        // Known anew once it is clear what became of them.
+        // Takes the sessions out of the cache. `done` puts them back when the outcome is known.
         let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
         let lost = self.lost_before(&items).await?;
         open.retain(|attempt| !lost.contains(&attempt.at));
-        // The journal first: what is committed is also on record.
+        // The journal first: a committed turn must have its records.
         let turns: Vec<&Commit> = open.iter().map(|attempt| attempt.item).collect();
         let mut written = self.write_turns(&turns, Durable::Primary).await?;
         let now = self.clock.latest();
@@ -151,7 +152,7 @@ impl Db {
             let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
             let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durable::Majority).await?;
             if may_be_lost(written, term) {
-                // Nothing durable follows.
+                // No durable command follows, so repeat the records durably.
                 self.write_turns(&turns, Durable::Majority).await?;
                 written = None;
             }
@@ -171,8 +172,8 @@ impl Db {
         Ok(outcomes)
     }
 
-    /// Commits of lanes that are lost already, by place. A turn's record is written before its commit counts, so every lease
-    /// that may have expired is checked.
+    /// Returns the indexes of commits whose lanes are already lost. A turn's record is written before its commit
+    /// applies, so the store first checks every lease that may have expired.
     async fn lost_before(&self, items: &[Commit]) -> Result<Vec<usize>> {
         let now = moment();
         let sure = |item: &Commit| item.change.is_none() || item.sure_until.is_some_and(|until| now < until);
@@ -187,12 +188,13 @@ impl Db {
         Ok(unsure.into_iter().filter(|(_, item)| !holder(item)).map(|(at, _)| at).collect())
     }
 
-    /// The ways in which a commit is tried. Most lanes have nothing else to do, so leaving is tried first; one that was known
-    /// and cannot be left so has a later job, most likely.
+    /// Prepares a commit and the ways in which it is tried. Most lanes have no further job, so a release is tried
+    /// first. When the plain release of a cached session fails, another worker has most likely asked for the lane.
     fn attempt<'i>(&self, at: usize, item: &'i Commit) -> Attempt<'i> {
         let granted = self.known.take_granted(&item.session_id, item.epoch);
         let ways: &[Way] = match (&granted, &item.change) {
-            // Another worker may ask for the lane between two tries. `pending_seq` only rises, so the last way decides.
+            // Another worker may ask for the lane between two tries. `pending_seq` only rises, so the last way always
+            // applies.
             (Some(granted), Some(_)) if plain::leaves(item, granted) => {
                 &[Way::Plain, Way::Pipeline(Leaves::Held), Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)]
             }
@@ -229,7 +231,7 @@ impl Db {
         self.in_time(sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}})).await.map(|_| ())
     }
 
-    /// Extends leases; answers those that are lost.
+    /// Extends leases by plain updates. Returns the leases that are lost.
     pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
         let until = self.clock.latest().plus(lease);
         let renewal = |held: &Held| {
@@ -253,7 +255,8 @@ impl Db {
         self.renew_unknown(&others, lease).await
     }
 
-    /// Extends the leases of lanes that others have asked for meanwhile, or that are lost.
+    /// Extends the leases that a plain update could not extend: other workers have asked for these lanes, or the leases
+    /// are lost.
     async fn renew_unknown(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
         if held.is_empty() {
             return Ok(Vec::new());
@@ -282,7 +285,7 @@ fn holds(document: &RawDocumentBuf, epoch: u64) -> bool {
     document.get_i64("epoch").is_ok_and(|found| found == int(epoch)) && document.get_document("lease").is_ok()
 }
 
-/// A session as stored.
+/// Decodes a stored session.
 pub(super) fn read_session(document: &RawDocumentBuf) -> Result<Session> {
     let what = format!("session `{}`", document.get_str("_id").unwrap_or("?"));
     let mut session: Session = read(document, &what)?;

@@ -1,4 +1,5 @@
-//! The database's own documents: the namespace that it belongs to, and the probe that shows whether a majority takes writes.
+//! The collection `meta`: the namespace that the database belongs to, and the probe for
+//! [`Store::ping`](storage::store::Store::ping).
 
 use super::Db;
 use super::document::failed;
@@ -10,16 +11,17 @@ use std::time::{Duration, Instant};
 use storage::store::{Result, StoreError};
 
 const COLLECTION: &str = "meta";
-/// The document that names the namespace.
+/// The id of the document that names the namespace.
 const NAMESPACE: &str = "namespace";
-/// The document that the probe writes.
+/// The id of the document that the probe writes.
 const PROBE: &str = "probe";
-/// How long a successful probe counts: readiness is asked without a token, and by each of many processes.
+/// How long a successful probe counts. Readiness is queried without a token and by many processes, so the probe must be
+/// cheap.
 const PROBED: Duration = Duration::from_secs(1);
 
 impl Db {
-    /// Makes the database this namespace's, unless it belongs to another one: sessions, timers and the scheduler's election
-    /// of two namespaces must not mix.
+    /// Claims the database for this namespace. Fails with `Refused` when it belongs to another one: sessions, timers
+    /// and the scheduler's election of two namespaces must not mix.
     pub(super) async fn claim(&self, settings: &Settings) -> Result<()> {
         let (collection, namespace) = (collection(&self.database), settings.namespace.as_str());
         let claim = || {
@@ -27,7 +29,7 @@ impl Db {
             let update = collection.find_one_and_update(doc! {"_id": NAMESPACE}, claim);
             update.upsert(true).return_document(ReturnDocument::After)
         };
-        // Two processes that claim at once: the loser looks again.
+        // When two processes claim concurrently, one insert fails. Its second try finds the document.
         let claimed = match self.in_time(claim()).await {
             Ok(claimed) => claimed,
             Err(_) => self.in_time(claim()).await?,
@@ -38,7 +40,8 @@ impl Db {
         }
     }
 
-    /// Writes one document by majority: a primary that has lost its majority answers everything but this. One at a time.
+    /// Writes one document by majority, since a primary that has lost its majority still responds to everything else.
+    /// Only one probe runs at a time.
     pub(super) async fn ping(&self) -> Result<()> {
         let mut probed = self.probed.lock().await;
         if probed.is_some_and(|at| at.elapsed() < PROBED) {
@@ -56,13 +59,13 @@ fn collection(database: &Database) -> Collection<Document> {
     database.collection(COLLECTION)
 }
 
-/// The namespace that a database belongs to; `None` when no process has claimed it.
+/// Returns the namespace that a database belongs to; `None` when no process has claimed it.
 pub async fn owner(database: &Database) -> Result<Option<String>> {
     let found = collection(database).find_one(doc! {"_id": NAMESPACE}).await.map_err(failed)?;
     Ok(found.and_then(|found| found.get_str("namespace").ok().map(str::to_owned)))
 }
 
-/// What is wrong with these settings, when the database belongs to another namespace.
+/// Returns the error text for a database that belongs to the namespace `owner`.
 pub fn foreign(settings: &Settings, owner: &str) -> String {
     let (namespace, database) = (&settings.namespace, &settings.mongodb.database);
     format!(

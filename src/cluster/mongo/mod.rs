@@ -1,8 +1,16 @@
-//! The store on MongoDB. [`lane`] has the lane's updates, grouped by [`storage::store::group`]: [`plain`] says them for a session that
-//! is [`known`](storage::store::known), counted by the [`fence`]; [`acquire`] and [`mod@commit`] for any other. [`journal`] has the steps;
-//! [`shelf`] has agents and workflows, [`plans`], `knowledge`, [`runs`] and [`days`] what their names say, [`queries`] the rest.
-//! [`meta`] says whose the database is and whether it takes writes. [`document`] maps to and from BSON, [`command`] sends
-//! everything within its time limit.
+//! The store on MongoDB. [`MongoStore`] implements [`Store`](storage::store::Store).
+//!
+//! - [`connect`]: the client, the indexes and the background tasks.
+//! - [`acquire`]: acquiring lanes. [`lane`]: committing, releasing and renewing them.
+//! - [`plain`]: the updates for a session in the cache ([`known`](storage::store::known)), guarded by the [`fence`],
+//!   with times of the [`clock`]. [`mod@commit`]: the commit for all other sessions.
+//! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
+//! - [`shelf`]: agents and workflows. [`plans`]: plans. `knowledge`: knowledge sources.
+//! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
+//!   processes.
+//! - [`meta`]: the claim of the database and the readiness probe.
+//! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error
+//!   texts.
 
 mod acquire;
 mod clock;
@@ -55,7 +63,7 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// See the module.
+/// The store on MongoDB. Concurrent calls share bulk commands.
 pub struct MongoStore {
     db: Db,
     acquires: Group<Acquire, Acquired>,
@@ -65,21 +73,21 @@ pub struct MongoStore {
     run_writes: Group<RunWrite, bool>,
     agents: Shelf<AgentRecord>,
     workflows: Shelf<WorkflowRecord>,
-    /// Plans by (agent, hash), for a moment: one that was deleted is missed soon.
+    /// Plans by (agent, hash). Entries expire soon, so that a deleted plan is noticed.
     plans: Cache<(String, String), Arc<Plan>>,
 }
 
-/// The database and what its documents are written with. Cheap to clone.
+/// The database, and the state that its readers and writers share. Cheap to clone.
 #[derive(Clone)]
 struct Db {
     client: Client,
     database: Database,
     commands: Commands,
-    /// How long turns and steps are kept.
+    /// How long turns, steps and ended runs are kept.
     retention: Duration,
     known: Known,
     clock: ServerClock,
-    /// When the database last took a write for a probe.
+    /// When the last probe succeeded.
     probed: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -225,7 +233,7 @@ impl Store for MongoStore {
         self.db.idle_sessions(idle, limit).await
     }
 
-    /// MongoDB's TTL indexes delete what has expired.
+    /// Does nothing: MongoDB's TTL indexes delete expired documents.
     async fn prune(&self) -> Result<u64> {
         Ok(0)
     }
@@ -255,7 +263,8 @@ impl Store for MongoStore {
     }
 }
 
-/// What the cache has under the key, or what `load` finds: one of several callers at once loads it, and the others wait.
+/// Returns the cached value, or loads it. Of several concurrent callers one loads the value, and the others wait for
+/// it.
 async fn cached<V: Clone + Send + Sync + 'static>(
     cache: &Cache<(String, String), V>,
     (id, hash): (&str, &str),

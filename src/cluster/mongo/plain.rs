@@ -1,6 +1,6 @@
-//! What a session begins with, and the two statements of nearly every turn after that, as plain operators on a session
-//! that is known: taking the lane again, and the commit that leaves it. Fields that stay as they are are not sent. What makes
-//! them count only once is [`super::fence`].
+//! Updates of a session whose content is known, with plain operators: the insert, and the two updates of nearly every
+//! later turn. These two are the acquisition of a released lane, and the commit that releases it. Only changed fields
+//! are sent. [`super::fence`] makes each update apply at most once.
 
 use super::document::{append, int, put, raw, roomy, sealed_fields};
 use super::fence::{Passage, Tokens, asked, statement};
@@ -14,7 +14,7 @@ use types::session::{Entry, RECENT_JOBS, Session, Status};
 use types::timer::Timer;
 use types::timestamp::Timestamp;
 
-/// A session that was not there, as its first holder begins it.
+/// The document of a session that does not exist yet, with the lease of its first holder.
 pub(super) fn fresh(session: &Session) -> Result<RawDocumentBuf> {
     let mut document = rawdoc! {"_id": session.session_id.as_str()};
     for field in raw(session)?.iter() {
@@ -37,7 +37,8 @@ fn lease(session: &Session) -> Result<RawDocumentBuf> {
     Ok(lease)
 }
 
-/// Takes the lane of `session`, which says how it will be; counts if it is as it was left then.
+/// Acquires the lane of a released session. `session` is its state after the acquisition. The update applies only if no
+/// other process has held the lane since it was released.
 pub(super) fn retake(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = Tokens::of(session);
     let passage = Passage { spent: tokens.before().left(), made: tokens.held(), removed: tokens.before().held() };
@@ -53,19 +54,19 @@ pub(super) fn retake(session: &Session) -> Result<RawDocumentBuf> {
     Ok(statement(&session.session_id, rawdoc! {"$inc": inc, "$set": set, "$unset": unset}))
 }
 
-/// Extends the lease of a lane that nobody has asked for since it was taken.
+/// Extends a lease. The update applies only while no other worker has asked for the lane.
 pub(super) fn renewal(session_id: &str, tokens: Tokens, until: Timestamp) -> Result<RawDocumentBuf> {
     let set = rawdoc! {"lease.until": date(until)};
     Ok(statement(session_id, rawdoc! {"$mul": asked(&tokens.held())?, "$set": set}))
 }
 
-/// True when the commit can leave the lane of `granted` by [`commit`], as far as is known.
+/// True when, as far as this process knows, the commit can release the lane.
 pub(super) fn leaves(commit: &Commit, granted: &Session) -> bool {
     granted.pending_seq <= commit.last_seq
 }
 
-/// The commit of `change` to the session as it was `granted`, which leaves the lane; counts if the lane is held under that
-/// epoch and nobody has asked for it with a later job.
+/// Commits `change` to the session as it was `granted`, and releases the lane. The update applies only if the lane is
+/// still held under that epoch, and no other worker has asked for it.
 pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: Timestamp) -> Result<RawDocumentBuf> {
     let tokens = Tokens::of(granted);
     let passage = Passage { spent: tokens.held(), made: tokens.left(), removed: tokens.before().left() };
@@ -108,7 +109,7 @@ pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: T
     Ok(statement(&commit.session_id, update))
 }
 
-/// The fields that get another value.
+/// The fields that get a new value.
 fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDocumentBuf> {
     let mut set = roomy();
     let texts = [
@@ -119,7 +120,7 @@ fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDoc
     for (name, new, _) in texts.into_iter().filter(|(_, new, old)| new != old) {
         put(&mut set, name, new.as_str())?;
     }
-    // Whatever was shown of the status meanwhile.
+    // Always sent, because the status in the document may have changed during the turn.
     append(&mut set, cstr!("workflow_state"), &change.workflow_state)?;
     if change.status_reason != granted.status_reason {
         let reason = change.status_reason.clone().map_or(RawBson::Null, RawBson::String);
@@ -146,8 +147,8 @@ fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDoc
     Ok(set)
 }
 
-/// Adds what the turn appends: answers what is to be pushed. Entries that nothing goes for are set at their places, which
-/// costs the server a third less than a push.
+/// Adds the history entries to `set`, or returns them for `$push` together with the job ids. When no old entry is
+/// dropped, the new ones are set at their positions, which costs the server a third less than a push.
 fn appended(change: &Change, granted: &Session, set: &mut RawDocumentBuf) -> Result<RawDocumentBuf> {
     let mut push = roomy();
     if !change.jobs.is_empty() {
@@ -156,7 +157,7 @@ fn appended(change: &Change, granted: &Session, set: &mut RawDocumentBuf) -> Res
         push.append(cstr!("recent_jobs"), rawdoc! {"$each": jobs, "$slice": -kept});
     }
     let (before, dropped) = (granted.history.len(), change.history_drop);
-    // Where there is no entry yet, there may be no array.
+    // An empty history may be a missing field, and setting a position would then create an object instead of an array.
     if dropped == 0 && before > 0 {
         for (place, entry) in (before..).zip(&change.history) {
             put(set, &format!("history.{place}"), stored_entry(entry)?)?;
@@ -172,7 +173,7 @@ fn appended(change: &Change, granted: &Session, set: &mut RawDocumentBuf) -> Res
     Ok(push)
 }
 
-/// Entries of the conversation as they are stored.
+/// Encodes history entries.
 pub(super) fn entries(added: &[Entry]) -> Result<RawArrayBuf> {
     let mut entries = RawArrayBuf::new();
     for entry in added {

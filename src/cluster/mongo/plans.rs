@@ -1,4 +1,4 @@
-//! Plans.
+//! Reading and storing plans.
 
 use super::Db;
 use super::document::{damaged, date, free, read, unseal};
@@ -11,7 +11,7 @@ use storage::store::{Result, StoreError};
 use types::plan::Plan;
 use types::timestamp::Timestamp;
 
-/// A plan as stored: tools, skills and timers are free-form JSON.
+/// A plan as it is stored. Tools, skills and timers are free-form JSON.
 #[derive(Serialize, Deserialize)]
 struct StoredPlan {
     workflow_id: String,
@@ -52,12 +52,13 @@ impl Db {
             let update = collection.find_one_and_update(key.clone(), doc! {"$setOnInsert": fields.clone()});
             update.upsert(true).return_document(ReturnDocument::After)
         };
-        // Two planners at once: the unique index refuses one, which then finds the other's.
+        // When two planners store a plan concurrently, the unique index rejects one. Its second try finds the other's
+        // plan.
         let stored = match self.in_time(put()).await {
             Ok(stored) => stored,
             Err(_) => self.in_time(put()).await?,
         };
-        read_plan(&stored.ok_or_else(|| StoreError::Unavailable("the plan was deleted meanwhile".into()))?)
+        read_plan(&stored.ok_or_else(|| StoreError::Unavailable("the plan was deleted while it was stored".into()))?)
     }
 }
 

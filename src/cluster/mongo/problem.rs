@@ -1,8 +1,8 @@
-//! The driver's errors as sentences.
+//! Error texts for the driver's errors.
 
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 
-/// What failed and why, without the driver's structures.
+/// Describes an error in one sentence, without the driver's data structures.
 pub fn sentence(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Authentication { message, .. } => {
@@ -11,7 +11,7 @@ pub fn sentence(error: &Error) -> String {
         ErrorKind::Command(command) => format!("{} ({}, code {})", command.message, command.code_name, command.code),
         ErrorKind::ServerSelection { message, .. } => selection(message),
         ErrorKind::Io(problem) => format!("the connection failed: {problem}"),
-        ErrorKind::DnsResolve { message, .. } => format!("the name is not resolved: {message}"),
+        ErrorKind::DnsResolve { message, .. } => format!("the host name cannot be resolved: {message}"),
         ErrorKind::InvalidArgument { message, .. } => message.clone(),
         ErrorKind::Write(WriteFailure::WriteError(problem)) => format!("{} (code {})", problem.message, problem.code),
         ErrorKind::Write(WriteFailure::WriteConcernError(problem)) => {
@@ -21,13 +21,13 @@ pub fn sentence(error: &Error) -> String {
     }
 }
 
-/// The words of an error's text, without its labels and sources.
+/// The text of an error without its labels and sources.
 fn plain(text: &str) -> String {
     let text = text.strip_prefix("Kind: ").unwrap_or(text);
     text.split(", labels: ").next().unwrap_or(text).trim().to_owned()
 }
 
-/// Which servers were looked at, and why none of them will do.
+/// Describes a failed server selection: each server, and why it cannot be used.
 fn selection(message: &str) -> String {
     let servers: Vec<String> = message.split("{ Address: ").skip(1).map(server).collect();
     if servers.is_empty() { plain(message) } else { format!("no server can be used: {}", servers.join("; ")) }

@@ -1,16 +1,16 @@
-//! The processes that run now, in a collection whose documents expire.
+//! The announcements of running processes, in a collection whose documents expire.
 
 use super::Db;
 use bson::{Document, doc};
 use futures::TryStreamExt;
 use storage::store::{ANNOUNCED, Process, Result, StoreError};
 
-/// Where they are.
+/// The collection of the announcements.
 pub(super) const PROCESSES: &str = "processes";
 
 impl Db {
     pub(super) async fn announce(&self, process: &Process) -> Result<()> {
-        let refused = |error: bson::error::Error| StoreError::Refused(format!("the process is no document: {error}"));
+        let refused = |error: bson::error::Error| StoreError::Refused(format!("cannot encode the process: {error}"));
         let fields = bson::serialize_to_document(process).map_err(refused)?;
         let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(ANNOUNCED).as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);
@@ -24,7 +24,8 @@ impl Db {
         self.in_time(collection.delete_one(doc! {"_id": process_id})).await.map(|_| ())
     }
 
-    /// Processes that have not expired. A document that cannot be read belongs to a later version and is skipped.
+    /// Returns the announcements that have not expired. Skips documents that cannot be decoded: a later version wrote
+    /// them.
     pub(super) async fn processes(&self) -> Result<Vec<Process>> {
         let now = bson::DateTime::from_millis(self.clock.earliest().as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);

@@ -1,4 +1,4 @@
-//! Reading sessions, and what housekeeping looks for.
+//! Reading sessions, and the searches of the housekeeping.
 
 use super::Db;
 use super::document::date;
@@ -13,7 +13,7 @@ use types::session::Session;
 use types::timestamp::Timestamp;
 
 impl Db {
-    /// The sessions of these ids; each may be damaged for itself.
+    /// Reads sessions by id. A session that cannot be decoded fails only its own caller.
     pub(super) async fn read_all(self, ids: Arc<Vec<String>>) -> Result<Vec<Result<Option<Session>>>> {
         let mut wanted: Vec<&str> = ids.iter().map(String::as_str).collect();
         wanted.sort_unstable();
@@ -21,7 +21,7 @@ impl Db {
         let found = self.session_documents(wanted, None).await?;
         let read = |id: &String| found.get(id).map(read_session).transpose();
         let sessions: Vec<Result<Option<Session>>> = ids.iter().map(read).collect();
-        // Who reads a session, such as for a timer's job, takes its lane next.
+        // Cached, because a caller that reads a session, for example for a timer's job, acquires its lane next.
         sessions.iter().flatten().flatten().for_each(|session| self.known.offer(session));
         Ok(sessions)
     }
@@ -43,7 +43,7 @@ impl Db {
 
     pub(super) async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
         let before = self.clock.earliest().minus(grace);
-        // A field and its index each: the server cannot sort what it finds by either of two indexes.
+        // One query for each field: the server cannot sort the union of two index scans.
         let (expired, left) = futures::try_join!(
             self.left_since("lease.until", before, limit),
             self.left_since("waiting_since", before, limit)
@@ -54,7 +54,7 @@ impl Db {
         Ok(lanes.into_iter().map(|(_, lane)| lane).collect())
     }
 
-    /// Sessions in which `field` is before then, the earliest first.
+    /// Returns sessions whose `field` is before the given time, the earliest first.
     async fn left_since(
         &self,
         field: &str,

@@ -1,4 +1,4 @@
-//! Runs of workflows. What is written at once is one command.
+//! Records of workflow runs. Concurrent writes share one command.
 
 use super::Db;
 use super::command::Bulk;
@@ -12,15 +12,15 @@ use storage::store::{Result, StoreError};
 use types::run::{RunQuery, RunRecord};
 use types::timestamp::Timestamp;
 
-/// Where runs are.
+/// The collection of the runs.
 pub(super) const RUNS: &str = "workflow_runs";
 
-/// A run to be written.
+/// A write of a run's record.
 #[derive(Clone)]
 pub(super) enum RunWrite {
-    /// Unless it is there.
+    /// Inserts the record, unless the run has one.
     New(RunRecord),
-    /// Unless a later holder than that of the epoch has.
+    /// Overwrites the record, unless a later epoch than this one wrote it.
     State(RunRecord, u64),
 }
 
@@ -34,7 +34,7 @@ impl Weigh for RunWrite {
 impl RunWrite {
     fn statement(&self, expires_at: Timestamp) -> Result<RawDocumentBuf> {
         let (run, epoch, others) = match self {
-            // What is there has an epoch, and so becomes a duplicate.
+            // An existing record has an epoch of 0 or more, so it does not match, and the upsert fails as a duplicate.
             Self::New(run) => (run, 0, rawdoc! {"$lt": 0}),
             Self::State(run, epoch) => (run, *epoch, rawdoc! {"$not": {"$gt": int(*epoch)}}),
         };
@@ -44,7 +44,8 @@ impl RunWrite {
 }
 
 impl Db {
-    /// Writes runs; false for each that is there, or that a later holder has written.
+    /// Writes records of runs. Returns false for an insert whose run exists, and for an update whose record has a later
+    /// epoch.
     pub(super) async fn write_runs(self, items: Arc<Vec<RunWrite>>) -> Result<Vec<Result<bool>>> {
         let statements: Vec<_> = items.iter().map(|item| item.statement(self.expiry())).collect::<Result<_>>()?;
         let failures = self.bulk(Bulk::Update(RUNS), &statements).await?;
@@ -91,7 +92,7 @@ impl Db {
     }
 }
 
-/// A run as it is stored; one that has ended expires.
+/// Encodes the record of a run. An ended run gets an expiry date.
 pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
     let mut document = rawdoc! {"_id": run.run_id.as_str()};
     for field in raw(run)?.iter() {

@@ -13,21 +13,21 @@ use storage::store::group::Group;
 use storage::store::versioned::{Kept, Listed, Versioned};
 use storage::store::{Result, StoreError};
 
-/// Versions that are remembered: they never change.
+/// The number of cached versions. Versions never change.
 const REMEMBERED: u64 = 1_000;
-/// How long after the question an answer to what is current may be used. A change waits as long before it counts as done, so
-/// that every turn which starts later sees it, on whatever process: a busy worker asks some 50 times a second, not
-/// for every group of turns.
+/// How long a cached current version may be used after it was requested. A change waits as long before it returns, so
+/// that every turn that starts later sees it, in any process. Without the cache a busy worker would read the current
+/// versions for every group of turns, instead of 50 times a second.
 pub const CURRENT: Duration = Duration::from_millis(20);
 
 /// All agents, or all workflows.
 pub(super) struct Shelf<T> {
     db: Db,
-    /// The hashes of those that are current.
+    /// Reads the hashes of current versions.
     hashes: Group<String, Option<String>>,
-    /// What was answered last, and when it was asked.
+    /// The last results of [`Shelf::current`], and when they were requested.
     answers: moka::sync::Cache<String, (Instant, Option<Arc<T>>)>,
-    /// By id and hash.
+    /// Versions by id and hash.
     versions: Cache<(String, String), Arc<T>>,
 }
 
@@ -39,7 +39,7 @@ impl<T: Versioned> Shelf<T> {
         Self { db: db.clone(), hashes, answers, versions: Cache::new(REMEMBERED) }
     }
 
-    /// As it is now: never older than the last [`Shelf::put`] that had returned when this was called.
+    /// Returns the current version, never older than the last [`Shelf::put`] that had returned before this call.
     pub(super) async fn current(&self, id: &str) -> Result<Option<Arc<T>>> {
         let asked = Instant::now();
         let fresh = |(then, _): &(Instant, _)| asked.duration_since(*then) < CURRENT;
@@ -54,7 +54,7 @@ impl<T: Versioned> Shelf<T> {
         Ok(current)
     }
 
-    /// As it was under `hash`.
+    /// Returns the version with this hash.
     pub(super) async fn version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
         let load = async {
             let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
@@ -64,7 +64,8 @@ impl<T: Versioned> Shelf<T> {
         cached(&self.versions, (id, hash), load).await
     }
 
-    /// Makes it current; false when it was. Returns when no process uses another one any more.
+    /// Makes a version the current one. Returns false when it already was. Returns only after [`CURRENT`], when no
+    /// process uses an older version any longer.
     pub(super) async fn put(&self, record: &T) -> Result<bool> {
         let changed = self.make_current(record).await?;
         tokio::time::sleep(CURRENT).await;
@@ -72,11 +73,11 @@ impl<T: Versioned> Shelf<T> {
     }
 
     async fn make_current(&self, record: &T) -> Result<bool> {
-        // The version first, so that whoever sees the hash finds its document.
+        // The version first: a process that reads the hash must find the version's document.
         self.put_version(record).await?;
         let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let current = self.db.in_time(current.find_one(doc! {"_id": record.id()})).await?;
-        // A definition that this version cannot read is replaced, also by one of the same hash.
+        // A definition that this version of the program cannot decode is replaced, also by one of the same hash.
         let known = current.and_then(|raw| revive::<T>(&raw).ok());
         if known.is_some_and(|known| known.hash() == record.hash()) {
             return Ok(false);
@@ -87,7 +88,7 @@ impl<T: Versioned> Shelf<T> {
         Ok(true)
     }
 
-    /// Keeps a version that others may ask for by its hash.
+    /// Stores a version for [`Shelf::version`] without making it the current one.
     pub(super) async fn put_version(&self, record: &T) -> Result<()> {
         let id = version_id(record.id(), record.hash());
         let collection = self.db.database.collection::<Document>(T::VERSIONS);
@@ -95,7 +96,7 @@ impl<T: Versioned> Shelf<T> {
         self.db.in_time(put).await.map(|_| ())
     }
 
-    /// All that are current, by id.
+    /// Returns all current versions, ordered by id.
     pub(super) async fn all(&self) -> Result<Listed<T>> {
         let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let find = collection.find(doc! {}).sort(doc! {"_id": 1});

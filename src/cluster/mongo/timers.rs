@@ -1,4 +1,4 @@
-//! Due timers and the election of the scheduler.
+//! Due timers, and the election of the scheduler.
 
 use super::Db;
 use super::document::{date, int, millis, read};
@@ -31,7 +31,7 @@ impl Db {
         let found = collection.aggregate(pipeline).with_type::<RawDocumentBuf>();
         let raws: Vec<RawDocumentBuf> = self.in_time(async { found.await?.try_collect().await }).await?;
         let found = raws.iter().map(|raw| read::<Found>(raw, "a session's timers")).collect::<Result<Vec<_>>>()?;
-        // As of the answer, which may be long: whoever waits from now on is not late by it, and not early either.
+        // Taken after the response, which may be long: a caller that waits relative to `at` is neither late nor early.
         let (now, at) = (self.clock.earliest(), moment());
         let mut timers: Vec<_> = found
             .into_iter()
@@ -69,7 +69,7 @@ impl Db {
             let update = collection.find_one_and_update(doc! {"_id": role}, pipeline.clone());
             update.upsert(true).return_document(ReturnDocument::After)
         };
-        // Two processes that create the role at once: the loser looks again.
+        // When two processes create the role concurrently, one insert fails. Its second try finds the leader.
         let leader = match self.in_time(update()).await {
             Ok(leader) => leader,
             Err(_) => self.in_time(update()).await?,

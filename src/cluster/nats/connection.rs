@@ -1,5 +1,5 @@
-//! The connection to NATS. Everything that connects goes through [`connect`], so that servers, credentials and TLS are
-//! the same for all of it.
+//! The connection to NATS. Everything that connects uses [`connect`], so that servers, credentials and TLS are the same
+//! everywhere.
 
 use super::REQUEST_TIMEOUT;
 use super::error::unavailable;
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 use storage::queue::{QueueError, Result};
 
-/// How often the client pings its server. After three pings without a pong it connects to another server: a server that
-/// hangs, or is unreachable, closes no connection.
+/// The interval at which the client pings its server. After three pings without a pong it connects to another server.
+/// Without pings it would not notice a server that hangs or is unreachable, because no connection closes.
 const PING: Duration = Duration::from_secs(2);
-/// The longest time between two attempts to connect again.
+/// The longest pause between two attempts to reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// Connects to the first server of `nats.url` that responds. `Refused` when waiting cannot help: a setting is wrong, or
-/// the server does not accept the credentials.
+/// Connects to the first server of `nats.url` that responds. Fails with `Refused` when waiting cannot help: a setting
+/// is wrong, or the server does not accept the credentials.
 pub async fn connect(settings: &Settings) -> Result<Client> {
     let access = NatsAccess::of(&settings.nats, &Environment::of_process()).map_err(|problems| {
         let lines = problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.found, problem.remedy));
@@ -34,18 +34,19 @@ pub async fn connect(settings: &Settings) -> Result<Client> {
     let options = Box::pin(logged_in(options, &access.login)).await?;
     let parsed = access.servers.iter().map(|server| server.parse::<ServerAddr>()).collect::<std::io::Result<Vec<_>>>();
     let servers = parsed.map_err(|error| QueueError::Refused(format!("nats.url: {error}")))?;
-    // Boxed: the commands that connect would be as large as the client's handshake.
+    // Boxed so that the client's handshake does not enlarge the future of every caller.
     let connected = Box::pin(options.connect(servers)).await;
     connected.map_err(|error| refusal(&error, settings, &access.login))
 }
 
-/// Short, so that a server is found soon after its restart, however long that took.
+/// The pause before a reconnect attempt. Short, so that the client finds a restarted server soon, however long the
+/// restart took.
 fn reconnect_delay(attempts: usize) -> Duration {
     let doubled = u32::try_from(attempts.min(10)).map_or(1, |attempts| 1_u64 << attempts);
     Duration::from_millis(doubled).min(RECONNECT)
 }
 
-/// With the certificates of the settings.
+/// Adds the certificates of the settings.
 async fn certified(mut options: ConnectOptions, nats: &Nats) -> Result<ConnectOptions> {
     if let Some(ca) = &nats.ca {
         has("nats.ca", ca, "CERTIFICATE-----").await?;
@@ -72,7 +73,7 @@ async fn logged_in(options: ConnectOptions, login: &Login) -> Result<ConnectOpti
     })
 }
 
-/// Refuses a file that cannot be read or has no such PEM block. The client would read it as an empty list.
+/// Refuses a file that cannot be read or has no such PEM block. The client would take such a file as an empty list.
 async fn has(setting: &str, path: &Path, block: &str) -> Result<()> {
     if read(setting, path).await?.contains(block) {
         return Ok(());
@@ -83,7 +84,7 @@ async fn has(setting: &str, path: &Path, block: &str) -> Result<()> {
     )))
 }
 
-/// The seed in a file: the line that begins with `SU`, alone or between the marks that the `nk` tool writes.
+/// Reads the seed from a file: the line that begins with `SU`. The file may have the markers that the `nk` tool writes.
 async fn seed(path: &Path) -> Result<String> {
     let text = read("nats.nkey", path).await?;
     let seed = text.lines().map(str::trim).find(|line| line.starts_with("SU"));
@@ -101,7 +102,8 @@ async fn read(setting: &str, path: &Path) -> Result<String> {
     tokio::fs::read_to_string(path).await.map_err(problem)
 }
 
-/// Why there is no connection.
+/// Converts a connection error. Errors in settings, credentials and certificates become `Refused`, all others
+/// `Unavailable`.
 fn refusal(error: &ConnectError, settings: &Settings, login: &Login) -> QueueError {
     let place = format!("NATS at nats.url = {}", masked_address(&settings.nats.url));
     let given = match login {
@@ -120,17 +122,18 @@ fn refusal(error: &ConnectError, settings: &Settings, login: &Login) -> QueueErr
         }
         ConnectErrorKind::ServerParse => QueueError::Refused(format!("{place}: {error}")),
         _ if error.to_string().contains("InvalidContentType") => QueueError::Refused(format!(
-            "{place}: the server responds without TLS; take `tls://`, nats.ca and nats.cert out, or give nats-server a `tls` block"
+            "{place}: the server responds without TLS; remove `tls://`, nats.ca and nats.cert, \
+             or give nats-server a `tls` block"
         )),
         _ if is_of_certificates(error) => {
             let remedy = "check nats.ca, nats.cert and nats.key, and that the server's certificate names its host";
-            QueueError::Refused(format!("{place}: no TLS connection: {error}; {remedy}"))
+            QueueError::Refused(format!("{place}: TLS failed: {error}; {remedy}"))
         }
         _ => unavailable(error),
     }
 }
 
-/// True when TLS has failed for good, not the network.
+/// True when TLS failed because of the certificates, and not because of the network.
 fn is_of_certificates(error: &ConnectError) -> bool {
     let text = error.to_string();
     error.kind() == ConnectErrorKind::Tls || text.contains("certificate") || text.contains("received fatal alert")

@@ -1,4 +1,4 @@
-//! What the server's refusals mean.
+//! Conversion of the server's errors.
 
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, ErrorCode};
@@ -6,14 +6,14 @@ use std::error::Error;
 use std::fmt::Display;
 use storage::queue::{LANE_RESERVE, QueueError};
 
-/// Words of the server's errors for a full stream or full storage.
+/// Parts of the server's error texts for a full stream or full storage.
 const FULL: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];
 
-/// The status of a refusal that has its reason in the request.
+/// The status of an error whose cause is in the request.
 const BAD_REQUEST: usize = 400;
 
-/// A failure of the connection or the server.
-#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+/// Converts an error of the connection or the server to `Unavailable`.
+#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` needs.
 pub(super) fn unavailable(error: impl Display) -> QueueError {
     QueueError::Unavailable(error.to_string())
 }
@@ -23,7 +23,7 @@ pub(super) fn is_missing(error: &GetStreamError) -> bool {
     matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
-/// What a refused publish means; `bytes` is the payload's size, `limit` the server's.
+/// Converts the error of a publish. `bytes` is the size of the payload, `limit` the server's limit.
 #[allow(clippy::needless_pass_by_value)]
 pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueError {
     let text = error.to_string();
@@ -34,11 +34,12 @@ pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueE
             QueueError::TooLarge { bytes, limit }
         }
         _ if text.contains("maximum messages per subject") => QueueError::Full(format!(
-            "the session's lane has no place left: `lane.max_depth` and the {LANE_RESERVE} places beyond it for commands and timers are taken"
+            "the session's lane is full: `lane.max_depth` and the {LANE_RESERVE} \
+             places beyond it for commands and timers are taken"
         )),
         _ if FULL.iter().any(|part| text.contains(part)) => QueueError::Full(text),
         PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),
-        // The message is at fault, and the same one is refused again.
+        // The message itself is invalid, so the same one would be refused again.
         _ if refusal.is_some_and(|refusal| refusal.code() == BAD_REQUEST) => QueueError::Refused(text),
         _ => QueueError::Unavailable(text),
     }

@@ -1,4 +1,4 @@
-//! The jobs' side: publish, pull, and reading a lane straight from the stream.
+//! Jobs: publishing, pulling, and reading a lane directly from the stream.
 
 use super::error::{self, unavailable};
 use super::{NatsQueue, REQUEST_TIMEOUT};
@@ -16,14 +16,15 @@ use std::time::Duration;
 use storage::queue::{Backlog, Delivery, DeliveryToken, Message, Publish, Published, QueueError, Result};
 use types::timestamp::Timestamp;
 
-/// How often an answer that is behind is asked again, before the stream's leader is asked.
+/// How often a response that is behind is requested again, before the stream's leader is asked.
 const LAGGING_RETRIES: u32 = 5;
-/// How long an answer to a pull may take. A server that goes down takes the request with it, and nobody answers any more.
+/// How long a response to a pull may take after the request has ended. A server that goes down loses the request, and
+/// no other server responds to it.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Deliveries of two concurrent pulls may be out of order by this many.
+/// The largest distance by which the deliveries of two concurrent pulls may be out of order.
 const OUT_OF_ORDER: u64 = 4_096;
 const MSG_ID: &str = "Nats-Msg-Id";
-const UNANSWERED: &str = "nats-server does not respond to a pull: it is down, or does not let this user pull";
+const UNANSWERED: &str = "nats-server did not respond to a pull request: it is down, or does not let this user pull";
 
 impl NatsQueue {
     pub(super) async fn publish_job(&self, job: Publish) -> Result<Published> {
@@ -31,7 +32,8 @@ impl NatsQueue {
         Ok(Published { seq: ack.sequence, duplicate: ack.duplicate })
     }
 
-    /// Publishes and awaits the acknowledgement; once more after making the streams, should they be missing.
+    /// Publishes a message and awaits the acknowledgement. When the stream is missing, creates the streams and
+    /// publishes once more.
     pub(super) async fn put(
         &self,
         subject: String,
@@ -55,7 +57,8 @@ impl NatsQueue {
 
     pub(super) async fn pull_jobs(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
         let consumer = self.workers().await?;
-        // One message is waited for to the end of the request, so that none is handed out to nobody.
+        // Awaits the first message until the request has ended: a message for a dropped request would only come back
+        // with its redelivery.
         let mut deliveries = Vec::new();
         if !wait.is_zero() {
             let mut first =
@@ -65,7 +68,7 @@ impl NatsQueue {
                     Ok(Some(message)) => {
                         deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?).await?);
                     }
-                    // The server ends each request, also an empty one.
+                    // The server ends every request, also one without a message, so silence means that it is down.
                     Err(_) if deliveries.is_empty() => return Err(self.lost(UNANSWERED)),
                     Ok(None) | Err(_) => break,
                 }
@@ -84,7 +87,7 @@ impl NatsQueue {
         Ok(deliveries)
     }
 
-    /// The consumer as it was looked up last.
+    /// Returns the consumer, from the cache if possible.
     async fn workers(&self) -> Result<PullConsumer> {
         if let Some(consumer) = self.cached.read().await.clone() {
             return Ok(consumer);
@@ -94,7 +97,7 @@ impl NatsQueue {
         Ok(consumer)
     }
 
-    /// A failed pull: the consumer may be gone, so it is looked up anew.
+    /// Converts the error of a failed pull. Clears the cached consumer, because it may not exist any longer.
     fn lost(&self, error: impl std::fmt::Display) -> QueueError {
         if let Ok(mut cached) = self.cached.try_write() {
             *cached = None;
@@ -109,13 +112,13 @@ impl NatsQueue {
         }
         let before = self.delivered.swap(info.consumer_sequence, Ordering::Relaxed);
         if info.consumer_sequence.saturating_add(OUT_OF_ORDER) < before {
-            // A consumer that counts from the beginning is another one, and so may its stream be.
+            // The consumer's sequence restarted, so it is a new consumer, possibly of a new stream.
             self.job_stream().await?;
         }
         let reply = message.reply.as_ref().map(|reply| reply.as_str()).unwrap_or_default();
         let token = format!("{} {reply}", self.created.load(Ordering::Relaxed));
         let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
-        // What is to be delivered again is not among the pending.
+        // The pending count does not include redeliveries, so after a redelivery more may be ready.
         let followed = info.pending > 0 || info.delivered > 1;
         let (seq, payload) = (info.stream_sequence, &message.payload);
         let message = self.message(message.subject.as_str(), seq, at, message.headers.as_ref(), payload);
@@ -128,7 +131,8 @@ impl NatsQueue {
         let created = self.created.load(Ordering::Relaxed);
         let (default_id, stream) = (format!("{created}-{seq}"), Timestamp::from_millis(created));
         let trace = headers.and_then(trace_of);
-        // As it came it is a part of a larger buffer, which thousands of turns that wait would all keep.
+        // Copied, because the received bytes are a part of a larger buffer. Thousands of waiting turns would keep all
+        // of these buffers.
         let payload = Bytes::copy_from_slice(payload);
         Message { session_id, seq, stream, payload, msg_id, default_id, at, trace }
     }
@@ -146,11 +150,11 @@ impl NatsQueue {
             pause *= 2;
             answer = self.direct_get(&self.names.jobs, &subject, after + 1).await?;
         }
-        // Every replica may be behind, the leader is not.
+        // Every replica may be behind. The leader is not.
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
         match stream.raw_message_builder().sequence(after + 1).next_by_subject(subject).send().await {
             Ok(message) => Ok(Some(self.stored(&message))),
-            // Only this says that the message is gone. A stream without a leader, or a timeout, says nothing.
+            // Only this error proves that the message is gone. A missing leader or a timeout proves nothing.
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                 self.has_seen(at_least).await?;
                 Ok(None)
@@ -159,8 +163,8 @@ impl NatsQueue {
         }
     }
 
-    /// An error unless the stream's leader has had this sequence. A leader that is cut off leads for some ten seconds more, and
-    /// knows nothing of the messages that another leader has accepted since.
+    /// Fails unless the stream's leader has seen this sequence. A leader that is cut off still leads for about ten
+    /// seconds, and does not know the messages that a newer leader has accepted.
     async fn has_seen(&self, seq: u64) -> Result<()> {
         let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
         let last = stream.cached_info().state.last_sequence;
@@ -169,13 +173,13 @@ impl NatsQueue {
         }
         let leader = stream.cached_info().cluster.as_ref().and_then(|cluster| cluster.leader.clone());
         Err(unavailable(format!(
-            "the leader of {} ({}) is behind: it ends at message {last}, and message {seq} was delivered",
+            "the leader of the stream {} ({}) is behind: its last message is {last}, but message {seq} was delivered",
             self.names.jobs,
             leader.unwrap_or_else(|| "unknown".into())
         )))
     }
 
-    /// The first message of a subject from `seq` on.
+    /// Returns the first message of a subject with a sequence of at least `seq`.
     pub(super) async fn direct_get(&self, stream: &str, subject: &str, seq: u64) -> Result<Option<StreamMessage>> {
         let stream = self.context.get_stream_no_info(stream).await.map_err(unavailable)?;
         let asked = tokio::time::timeout(REQUEST_TIMEOUT, stream.direct_get_next_for_subject(subject, Some(seq))).await;
@@ -191,7 +195,7 @@ impl NatsQueue {
         self.message(message.subject.as_str(), message.sequence, at, Some(&message.headers), &message.payload)
     }
 
-    /// What the stream holds: an acknowledged job is in it no more.
+    /// Returns the number of messages in the stream of jobs. Acknowledged jobs are no longer in it.
     pub(super) async fn unhandled(&self) -> Result<Backlog> {
         let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
         let state = &stream.cached_info().state;
@@ -199,8 +203,8 @@ impl NatsQueue {
         Ok(Backlog { jobs: state.messages, oldest: (state.messages > 0).then_some(oldest) })
     }
 
-    /// Acknowledges, refuses or prolongs a delivery. Skips a delivery of a former stream: the consumer may have given its
-    /// sequences to another message.
+    /// Sends an acknowledgement, a NAK or a progress signal for a delivery. Ignores the deliveries of a former stream:
+    /// the consumer may have assigned their sequences to other messages.
     pub(super) async fn answer(&self, token: &DeliveryToken, answer: Bytes) -> Result<()> {
         let (stream, reply) = token.0.split_once(' ').unwrap_or_default();
         if stream.parse() != Ok(self.created.load(Ordering::Relaxed)) {
@@ -210,17 +214,18 @@ impl NatsQueue {
     }
 }
 
-/// The next answer, unless it takes longer than `limit`. A message that comes later still comes again after the ack wait.
+/// Returns the next item, or `None` when it takes longer than `limit`. A message that arrives later is redelivered
+/// after the ack wait.
 async fn answered<T>(next: impl Future<Output = Option<T>>, limit: Duration) -> Option<T> {
     tokio::time::timeout(limit, next).await.ok().flatten()
 }
 
-/// When the stream took it.
+/// Returns when the stream stored the message.
 pub(super) fn stored_at(message: &StreamMessage) -> Timestamp {
     Timestamp::from_millis(millis(message.time.unix_timestamp_nanos()))
 }
 
-/// The headers of a message: its id, and the trace that is current, if any.
+/// Builds the headers of a message: its id, and the current trace.
 pub(super) fn headers(msg_id: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(msg_id) = msg_id {
@@ -236,7 +241,7 @@ pub(super) fn headers(msg_id: Option<&str>) -> HeaderMap {
 }
 
 fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
-    // Some clients write all headers like those of HTTP.
+    // Some clients capitalize the names of all headers, as in HTTP.
     let parent = headers.get(TRACEPARENT).or_else(|| headers.get("Traceparent"))?;
     let state = headers.get(TRACESTATE).or_else(|| headers.get("Tracestate"));
     TraceContext::parse(parent.as_str(), state.map(|state| state.as_str()))

@@ -1,5 +1,10 @@
-//! The queue on NATS JetStream: [`fn@connect`] connects, [`streams`] makes the streams, [`lane`] has the jobs' side, [`out`]
-//! the events' side.
+//! The queue on NATS JetStream. [`NatsQueue`] implements [`Queue`].
+//!
+//! - [`fn@connect`]: connects with the settings of the process.
+//! - [`streams`]: creates and checks the streams and the workers' consumer.
+//! - [`lane`]: jobs, from publishing to acknowledging. [`room`]: the limits for users' messages.
+//! - [`out`]: events and dead letters.
+//! - `error`: converts the server's errors.
 
 mod connection;
 mod error;
@@ -34,32 +39,33 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use types::event::OutEvent;
 
-/// How long a request to the server may take.
+/// The time limit of a request to the server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a payload that its headers may need: the server counts them.
+/// The bytes of a message that are reserved for its headers, which the server counts as payload.
 const HEADERS: usize = 1_024;
 
-/// See the module. Cheap to clone.
+/// The queue on NATS JetStream. Cheap to clone: clones share the connection.
 #[derive(Clone)]
 pub struct NatsQueue {
     client: Client,
     context: Context,
     names: Names,
     settings: Settings,
-    /// When the job stream was made, in ms: part of default job ids and of tokens.
+    /// The creation time of the job stream in milliseconds. Default job ids and delivery tokens contain it.
     created: Arc<AtomicI64>,
-    /// What users' messages may take.
+    /// The limits for users' messages.
     room: Room,
-    /// The last delivery's sequence in the consumer.
+    /// The consumer's sequence of the last delivery.
     delivered: Arc<AtomicU64>,
-    /// The workers' consumer, once looked up.
+    /// The workers' consumer, after its first lookup.
     cached: Arc<RwLock<Option<PullConsumer>>>,
-    /// When a publication of events failed last.
+    /// When publishing events failed last.
     emit_failed: Arc<Mutex<Option<Instant>>>,
 }
 
 impl NatsQueue {
-    /// Connects and makes missing streams. While the server is away it keeps trying, with a log line, until `stop`.
+    /// Connects and creates missing streams. While the server is unreachable, the call retries and logs each failure,
+    /// until `stop`. Fails when waiting cannot help, for example because of wrong credentials.
     pub async fn connect(settings: &Settings, stop: CancellationToken) -> Result<Self> {
         let mut pause = Duration::from_millis(200);
         loop {
@@ -68,7 +74,7 @@ impl NatsQueue {
                 Err(QueueError::Refused(problem)) => return Err(QueueError::Refused(problem)),
                 Err(error) => error,
             };
-            warn!("NATS at nats.url = {} does not answer, trying again: {problem}", masked_address(&settings.nats.url));
+            warn!("NATS at nats.url = {} is unreachable, retrying: {problem}", masked_address(&settings.nats.url));
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
                 () = stop.cancelled() => return Err(problem),
@@ -171,7 +177,7 @@ impl Queue for NatsQueue {
     }
 
     async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
-        // Plain data with text keys always serialises.
+        // Plain data with text keys always serializes.
         let payload = serde_json::to_vec(&hint).unwrap_or_default();
         self.client.publish(self.names.cancels.clone(), payload.into()).await.map_err(unavailable)?;
         self.client.flush().await.map_err(unavailable)
@@ -179,7 +185,7 @@ impl Queue for NatsQueue {
 
     async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
         let hints = self.client.subscribe(self.names.cancels.clone()).await.map_err(unavailable)?;
-        // Whoever else publishes there is not heard.
+        // Ignores what other programs publish on this subject.
         Ok(hints.filter_map(async |hint| serde_json::from_slice(&hint.payload).ok()).boxed())
     }
 
@@ -199,7 +205,7 @@ impl Queue for NatsQueue {
                 self.notice(stream.cached_info());
                 Ok(())
             }
-            // The server answers, but its streams are gone: a new store, or somebody deleted them.
+            // The server responds, but its streams are missing: its storage is new, or an operator deleted them.
             Err(error) if error::is_missing(&error) => Box::pin(self.ensure_streams()).await,
             Err(error) => Err(unavailable(error)),
         }

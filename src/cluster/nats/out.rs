@@ -1,4 +1,4 @@
-//! The events' side: replies, status, steps, dead letters.
+//! Events and dead letters.
 
 use super::NatsQueue;
 use super::error::{self, unavailable};
@@ -17,16 +17,17 @@ use tracing::warn;
 use types::cause::Cause;
 use types::event::{EventType, OutEvent};
 
-/// For so long after a failure events are published one by one: longer than a leader's election takes, and than a job
-/// that failed waits for its repeat.
+/// How long events are published one by one after a failure. It is longer than the election of a leader takes, and
+/// longer than a failed job waits for its retry.
 const SHAKEN: Duration = Duration::from_secs(30);
 
-/// The size of a dead letter's payload, where only its beginning is kept.
+/// The header with the original size of a dead letter's payload that was cut.
 const PAYLOAD_BYTES: &str = "Tw-Payload-Bytes";
 
 impl NatsQueue {
-    /// Sends all in order, then awaits all acknowledgements. After a failure, and for a while, each event waits for the
-    /// acknowledgement of the one before: no event may be stored between a lost one and its repeat.
+    /// Publishes events in order and awaits their acknowledgements. Usually all are sent before the first
+    /// acknowledgement. For [`SHAKEN`] after a failure, each event waits for the acknowledgement of the previous one:
+    /// when an event is lost, no later event may be stored before its repeat.
     pub(super) async fn emit_events(&self, events: &[OutEvent]) -> queue::Result<()> {
         let shaken = self.failed_at().is_some_and(|at| at.elapsed() < SHAKEN);
         let published = if shaken { self.emit_singly(events).await } else { self.emit_together(events).await };
@@ -108,7 +109,7 @@ impl NatsQueue {
         Ok(subjects.next().await.is_some())
     }
 
-    /// Puts a letter to the dead letters. A payload that does not fit is cut: the letter must not block its lane.
+    /// Stores a dead letter. Cuts a payload that is too large, since the letter must not block its lane.
     pub(super) async fn bury(&self, letter: DeadLetter) -> queue::Result<()> {
         let (subject, mut headers) = (self.names.dead_letter(letter.cause.as_str()), letter_headers(&letter));
         let whole = letter.payload.len();
@@ -119,11 +120,11 @@ impl NatsQueue {
         headers.insert(PAYLOAD_BYTES, whole.to_string().as_str());
         let room = limit.saturating_sub(size(&headers)).min(whole);
         let cut = match self.put(subject.clone(), headers.clone(), letter.payload.slice(..room)).await {
-            // The stream takes even less than its server.
+            // The stream's limit may be below the server's.
             Err(QueueError::TooLarge { .. }) => self.put(subject, headers, Bytes::new()).await,
             cut => cut,
         };
-        warn!(msg_id = letter.msg_id, "a dead letter is kept without the end of its payload of {whole} bytes");
+        warn!(msg_id = letter.msg_id, "the payload of a dead letter was cut because it is too large: {whole} bytes");
         cut.map(|_| ())
     }
 
@@ -151,7 +152,7 @@ impl NatsQueue {
             Ok(removed) => return Ok(removed),
             Err(error) => error,
         };
-        // What the server says of a message that is not there differs between its versions.
+        // The server's error for a missing message differs between its versions.
         let found = self.direct_get(&self.names.dead, &self.names.dead_letter("*"), seq).await?;
         if found.is_some_and(|found| found.sequence == seq) { Err(unavailable(error)) } else { Ok(false) }
     }
@@ -159,7 +160,7 @@ impl NatsQueue {
 
 fn letter_headers(letter: &DeadLetter) -> HeaderMap {
     let mut headers = headers(Some(&letter.msg_id));
-    // A header's value is one line.
+    // The value of a header is one line.
     let line = |text: &str| text.replace(['\r', '\n'], " ");
     headers.insert("Tw-Cause", letter.cause.as_str());
     headers.insert("Tw-Reason", line(&letter.reason).as_str());
@@ -171,7 +172,7 @@ fn letter_headers(letter: &DeadLetter) -> HeaderMap {
     headers
 }
 
-/// The bytes that headers take in a message.
+/// The number of bytes that the headers take in a message.
 fn size(headers: &HeaderMap) -> usize {
     const FRAME: usize = "NATS/1.0\r\n\r\n".len();
     let line = |name: &str, value: &str| name.len() + ": ".len() + value.len() + "\r\n".len();
@@ -179,7 +180,7 @@ fn size(headers: &HeaderMap) -> usize {
     FRAME + lines.map(|(name, value)| line(name.as_ref(), value.as_str())).sum::<usize>()
 }
 
-/// Awaits the last acknowledgement first: they come in order, so that a turn is woken once and not by each of them.
+/// Awaits the last acknowledgement first. They arrive in order, so the turn wakes up once instead of for each of them.
 async fn acknowledged(acks: Vec<PublishAckFuture>) -> Result<(), PublishError> {
     for ack in acks.into_iter().rev() {
         ack.await?;
@@ -187,7 +188,7 @@ async fn acknowledged(acks: Vec<PublishAckFuture>) -> Result<(), PublishError> {
     Ok(())
 }
 
-/// A letter as [`NatsQueue::bury`] wrote it; `None` for what others put there.
+/// Decodes a letter that [`NatsQueue::bury`] wrote; `None` for other messages.
 fn letter(message: &StreamMessage) -> Option<KeptLetter> {
     let header = |name: &str| message.headers.get(name).map(ToString::to_string);
     let letter = DeadLetter {

@@ -1,8 +1,10 @@
-//! The room that users' messages have in their lane and in the job stream.
+//! The limits for users' messages in a lane and in the stream of jobs.
 //!
-//! The stream's own limits lie above it: its per-subject limit by [`LANE_RESERVE`], its bytes by a sixteenth. So an
-//! operator's command, a due timer or a wake-up is stored where a user's message is refused. The server is asked how full
-//! it is only after so many messages, or so many bytes, that this process could have filled a part of the reserve.
+//! They lie below the stream's own limits: by [`LANE_RESERVE`] messages for each lane, and by a sixteenth of the
+//! stream's bytes. So an operator's command, a due timer or a wake-up is stored where a user's message is refused.
+//!
+//! Asking the server before each message would be too slow. The process counts its own messages and bytes instead, and
+//! asks again after so many that it could have filled a part of the reserve.
 
 use super::NatsQueue;
 use super::error::unavailable;
@@ -14,29 +16,30 @@ use std::time::Duration;
 use storage::queue::{LANE_RESERVE, Publish, Published, QueueError, Result, lane_is_full};
 use tokio::sync::Mutex;
 
-/// Messages of one session that are published without asking: eight processes may do so before the reserve is used up.
+/// The number of messages of one session that are published without asking. Eight processes may do so before the
+/// reserve is used up.
 const UNASKED: u64 = LANE_RESERVE / 8;
-/// Bytes of all sessions that are published without asking, as a part of the stream's reserve.
+/// The divisor of the stream's reserve that yields the bytes of all sessions that are published without asking.
 const UNASKED_SHARE: u64 = 8;
-/// The sessions whose count is kept, and for how long after their last message. A forgotten count begins again without a look, so
-/// a user who sends now and then into a full lane could fill its reserve in this way.
+/// The number of sessions with a count, and how long a count is kept after the session's last message. A dropped count
+/// restarts without asking, so a user who writes rarely into a full lane could fill its reserve.
 const LANES: u64 = 10_000;
 const IDLE: Duration = Duration::from_secs(3_600);
 
-/// The bytes of a stream that are kept free of users' messages.
+/// The bytes of a stream that users' messages may not fill.
 const fn reserved(max_bytes: u64) -> u64 {
     max_bytes / 16
 }
 
-/// Counts of published messages and bytes since the last look at the server. Cheap to clone.
+/// The counts of published messages and bytes since the last check. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Room {
     max_depth: u64,
-    /// Bytes after which the stream is looked at; 0 when it has no limit.
+    /// The bytes after which the stream is checked again; 0 when it has no limit.
     step: Arc<AtomicU64>,
-    /// Messages of each session that may be published before the next look at its lane.
+    /// The number of messages of each session that may be published before the next check of its lane.
     lanes: Cache<String, Arc<Mutex<u64>>>,
-    /// Bytes published since the last look at the stream.
+    /// The bytes published since the last check of the stream.
     published: Arc<AtomicU64>,
 }
 
@@ -50,7 +53,7 @@ impl Room {
         }
     }
 
-    /// Takes over the limit of the job stream as it is.
+    /// Sets the byte limit of the job stream.
     pub(super) fn set_limit(&self, max_bytes: Option<u64>) {
         let step = max_bytes.map_or(0, |limit| (reserved(limit) / UNASKED_SHARE).max(1));
         self.step.store(step, Ordering::Relaxed);
@@ -61,7 +64,7 @@ impl Room {
         self.lanes.get(session_id).unwrap_or_else(|| self.lanes.get_with(session_id.to_owned(), fresh))
     }
 
-    /// True when the stream has not been looked at for too many bytes.
+    /// Counts `bytes`. Returns true when the stream has to be checked again.
     fn is_stale(&self, bytes: usize) -> bool {
         let step = self.step.load(Ordering::Relaxed);
         step > 0 && self.published.fetch_add(bytes as u64, Ordering::Relaxed) >= step
@@ -69,11 +72,11 @@ impl Room {
 }
 
 impl NatsQueue {
-    /// Publishes a user's message, which leaves the reserve to others.
+    /// Publishes a user's message, unless it would take a place or bytes of the reserve.
     pub(super) async fn publish_user_message(&self, job: Publish) -> Result<Published> {
         let lane = self.room.lane(&job.session_id);
         {
-            // Held while the server is asked, so that messages of one session ask once.
+            // Locked during the check, so that concurrent messages of one session share it.
             let mut left = lane.lock().await;
             let stale = self.room.is_stale(job.payload.len());
             if *left == 0 || stale {
@@ -84,7 +87,8 @@ impl NatsQueue {
         self.publish_job(job).await
     }
 
-    /// How many messages of the session may be published before the next look: at least one, else an error.
+    /// Checks lane and stream on the server. Returns how many messages of the session may be published before the next
+    /// check, at least one. Fails with `Full` when the lane or the stream is full.
     async fn look(&self, session_id: &str) -> Result<u64> {
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
         let mut info = stream.info_with_subjects(self.names.job(session_id)).await.map_err(unavailable)?;
@@ -96,7 +100,9 @@ impl NatsQueue {
         let limit = super::streams::limit(info.info.config.max_bytes).map(|limit| limit - reserved(limit));
         if let Some(limit) = limit.filter(|limit| bytes >= *limit) {
             return Err(QueueError::Full(format!(
-                "the stream `{}` holds {bytes} bytes, and takes users' messages up to {limit} (15/16 of `streams.jobs_max_mib`); start workers, or raise it",
+                "the stream `{}` holds {bytes} bytes, and accepts users' messages \
+                 up to {limit} bytes (15/16 of `streams.jobs_max_mib`); start workers, \
+                 or raise that setting",
                 self.names.jobs
             )));
         }
@@ -128,8 +134,8 @@ mod tests {
     fn the_stream_is_looked_at_after_a_part_of_its_reserve() {
         let room = room(1);
         room.set_limit(Some(1 << 20));
-        assert!(!room.is_stale(8_000) && !room.is_stale(8_000) && room.is_stale(1), "8 KiB were published");
+        assert!(!room.is_stale(8_000) && !room.is_stale(8_000) && room.is_stale(1), "8 KiB are published");
         room.set_limit(None);
-        assert!(!room.is_stale(usize::MAX >> 1) && !room.is_stale(1), "no limit, no look");
+        assert!(!room.is_stale(usize::MAX >> 1) && !room.is_stale(1), "without a limit there is no check");
     }
 }

@@ -1,4 +1,4 @@
-//! The three streams and the workers' consumer (CONTRACT.md, "NATS subjects").
+//! The three streams and the workers' consumer. `docs/contract/nats.md` describes them.
 
 use super::NatsQueue;
 use super::error::{is_missing, unavailable};
@@ -13,18 +13,19 @@ use storage::queue::{LANE_RESERVE, QueueError, Result, Storage, StreamState};
 use tracing::{info, warn};
 use types::timestamp::Timestamp;
 
-/// How long the streams remember message ids.
+/// How long the streams remember message ids for deduplication.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(3600);
 /// How long dead letters are kept.
 const DEAD_AGE: Duration = Duration::from_secs(30 * 86_400);
-/// Readers of events at once: a consumer for each. Left open, nats-server takes 1,000 from its version 2.15 on.
+/// The number of concurrent readers of events, each with a consumer of its own. The default of nats-server is 1,000
+/// since version 2.15.
 const MAX_READERS: i32 = 100_000;
-/// The fewest bytes that a stream is made with.
+/// The smallest byte limit with which a stream is created.
 const LEAST_BYTES: i64 = 1 << 20;
-/// The consumer that all workers share.
+/// The name of the consumer that all workers share.
 pub const CONSUMER: &str = "workers";
 
-/// Names of streams and subjects in one namespace.
+/// The names of streams and subjects in one namespace.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     pub(super) jobs: String,
@@ -61,7 +62,7 @@ impl Names {
     }
 }
 
-/// The streams of these settings: jobs, events, dead letters.
+/// Returns the configurations of the streams for these settings: jobs, events, dead letters.
 pub fn wanted(settings: &Settings) -> [Config; 3] {
     let names = Names::new(&settings.namespace);
     let depth = i64::try_from(settings.lane.max_depth.saturating_add(LANE_RESERVE)).unwrap_or(i64::MAX);
@@ -108,7 +109,7 @@ pub fn wanted(settings: &Settings) -> [Config; 3] {
     [jobs, out, dead]
 }
 
-/// A setting in MiB as JetStream has it: -1 is no limit.
+/// Converts a setting in MiB to JetStream's bytes, where -1 is no limit.
 fn bytes(mib: u64) -> i64 {
     match i64::try_from(mib.saturating_mul(1 << 20)) {
         Ok(0) => -1,
@@ -116,7 +117,7 @@ fn bytes(mib: u64) -> i64 {
     }
 }
 
-/// The consumer of these settings.
+/// Returns the configuration of the workers' consumer for these settings.
 pub fn wanted_consumer(settings: &Settings) -> pull::Config {
     pull::Config {
         durable_name: Some(CONSUMER.into()),
@@ -129,7 +130,7 @@ pub fn wanted_consumer(settings: &Settings) -> pull::Config {
 }
 
 impl NatsQueue {
-    /// Makes the streams that are missing, and reports settings that differ.
+    /// Creates missing streams, and logs settings that differ from existing ones.
     pub(super) async fn ensure_streams(&self) -> Result<()> {
         for wanted in wanted(&self.settings) {
             self.ensure(wanted).await?;
@@ -137,13 +138,13 @@ impl NatsQueue {
         self.job_stream().await.map(|_| ())
     }
 
-    /// The stream of jobs as its leader knows it.
+    /// Returns the state of the stream of jobs, from its leader.
     pub(super) async fn job_stream(&self) -> Result<StreamState> {
         let jobs = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
         Ok(self.notice(jobs.cached_info()))
     }
 
-    /// Keeps when the stream of jobs was made. Another process may have made it again.
+    /// Remembers the creation time of the stream of jobs, and logs when the stream was created again.
     pub(super) fn notice(&self, info: &Info) -> StreamState {
         let created = i64::try_from(info.created.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
         let before = self.created.swap(created, Ordering::Relaxed);
@@ -153,7 +154,8 @@ impl NatsQueue {
                 stream = self.names.jobs,
                 before = %Timestamp::from_millis(before),
                 now = %Timestamp::from_millis(created),
-                "the stream was made again: jobs that waited in the former one are lost, and sequences begin again"
+                "the stream was deleted and created again: the jobs that waited in it are lost, and \
+                 sequences restart at 1"
             );
         }
         self.room.set_limit(limit(info.config.max_bytes));
@@ -176,14 +178,14 @@ impl NatsQueue {
         }
         match self.create(wanted).await {
             Ok(()) => Ok(()),
-            // Another process was first.
+            // Another process created the stream concurrently.
             Err(_) if self.context.get_stream(&name).await.is_ok() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes a stream. Where the server cannot reserve the bytes that it may hold, it gets a quarter of what fits, so that the
-    /// others fit as well.
+    /// Creates a stream. When the server cannot reserve the stream's byte limit, halves the limit until it fits, then
+    /// takes a quarter of that, so that the other streams fit as well.
     async fn create(&self, mut config: Config) -> Result<()> {
         let (name, asked) = (config.name.clone(), config.max_bytes);
         while let Err(error) = self.context.create_stream(config.clone()).await {
@@ -203,14 +205,15 @@ impl NatsQueue {
             self.context.update_stream(config).await.map_err(|error| refused_or_away(&error.to_string()))?;
             warn!(
                 stream = name,
-                "it holds {reserved} bytes instead of {asked}, for which JetStream has no room; raise its `max_file_store`, then edit the stream"
+                "the stream is limited to {reserved} bytes instead of {asked}, because \
+                 JetStream cannot reserve more; raise its `max_file_store`, then edit the stream"
             );
         }
-        info!(stream = name, "stream made");
+        info!(stream = name, "stream created");
         Ok(())
     }
 
-    /// What each of the streams holds.
+    /// Returns the disk usage of each stream.
     pub(super) async fn stored_bytes(&self) -> Result<Vec<Storage>> {
         let mut found = Vec::with_capacity(3);
         for (part, name) in [("jobs", &self.names.jobs), ("out", &self.names.out), ("dead", &self.names.dead)] {
@@ -221,7 +224,7 @@ impl NatsQueue {
         Ok(found)
     }
 
-    /// The workers' consumer, made when missing.
+    /// Returns the workers' consumer, and creates it when it is missing.
     pub(super) async fn consumer(&self) -> Result<PullConsumer> {
         let config = wanted_consumer(&self.settings);
         let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
@@ -232,12 +235,12 @@ impl NatsQueue {
                 stream.get_or_create_consumer(CONSUMER, config.clone()).await.map_err(unavailable)?
             }
         };
-        // A consumer is lost with its stream.
+        // A missing consumer may mean that its stream was deleted, so check the stream.
         self.job_stream().await?;
         let info = consumer.info().await.map_err(unavailable)?;
         if info.config.ack_wait != config.ack_wait {
             warn!(
-                "the consumer `{CONSUMER}` has ack_wait {:?}, the setting worker.ack_wait is {:?}; the consumer's counts",
+                "the consumer `{CONSUMER}` has ack_wait {:?}, worker.ack_wait is {:?}; the consumer's value applies",
                 info.config.ack_wait, config.ack_wait
             );
         }
@@ -245,7 +248,7 @@ impl NatsQueue {
     }
 }
 
-/// A stream's limit; -1 is none.
+/// Converts a stream's limit; -1 is no limit.
 pub(super) fn limit(max_bytes: i64) -> Option<u64> {
     u64::try_from(max_bytes).ok().filter(|bytes| *bytes > 0)
 }
@@ -260,7 +263,8 @@ fn lacks_room(error: &CreateStreamError) -> bool {
     }
 }
 
-/// The stream is that of a namespace whose name differs in upper and lower case alone: stream names do not.
+/// Returns an error text when the stream belongs to a namespace that differs from this one only in upper and lower
+/// case: the names of streams ignore case.
 fn collision(found: &Config, wanted: &Config) -> Option<String> {
     let (subject, name) = (wanted.subjects.first()?, &wanted.name);
     let other = found.subjects.iter().find(|found| found.eq_ignore_ascii_case(subject))?;
@@ -268,28 +272,32 @@ fn collision(found: &Config, wanted: &Config) -> Option<String> {
     (namespace != owner).then(|| {
         format!(
             "the stream {name} belongs to namespace `{owner}`, and this process has namespace = `{namespace}`, which differs \
-             in upper and lower case alone; set namespace to another name"
+             only in upper and lower case; set namespace to another name"
         )
     })
 }
 
 fn report(found: &Config, wanted: &Config) {
     for Difference { field, found, wanted: value } in differences(found, wanted) {
-        warn!(stream = wanted.name, "{field} is {found}, wanted {value}; change the stream, or the setting");
+        warn!(
+            stream = wanted.name,
+            "{field} of the stream is {found}, but the settings want {value}; \
+         change the stream or the setting"
+        );
     }
 }
 
-/// A setting of a stream that is not as it should be.
+/// A setting of a stream that differs from the settings of the process.
 pub struct Difference {
     /// The field of the stream's configuration.
     pub field: &'static str,
-    /// Its value on the server.
+    /// The stream's value.
     pub found: String,
-    /// The value of the settings.
+    /// The value that the settings of the process want.
     pub wanted: String,
 }
 
-/// What matters and differs.
+/// Returns the differences that matter.
 pub fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
     let shown = |config: &Config| {
         [
@@ -301,7 +309,7 @@ pub fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
             ("max_age", format!("{:?}", config.max_age)),
             ("duplicate_window", format!("{:?}", config.duplicate_window)),
             ("allow_direct", config.allow_direct.to_string()),
-            // A server without a cluster shows 1 for a stream that was made without a number.
+            // A server without a cluster reports 1 for a stream that was created without a number.
             ("num_replicas", config.num_replicas.max(1).to_string()),
         ]
     };
@@ -309,19 +317,19 @@ pub fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
     pairs.map(|((field, found), (_, wanted))| Difference { field, found, wanted }).collect()
 }
 
-/// Why the server does not make a stream.
+/// Converts the error of creating a stream, with a remedy.
 fn not_made(stream: &str, replicas: usize, error: &CreateStreamError) -> QueueError {
     let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
         return refused_or_away(&error.to_string());
     };
     match refusal.error_code() {
         ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => QueueError::Refused(format!(
-            "the stream {stream} cannot have nats.replicas = {replicas} copies: this nats-server is in no cluster; set \
+            "the stream {stream} cannot have nats.replicas = {replicas}: this nats-server is in no cluster; set \
              nats.replicas to 1, or connect to a cluster of {replicas} servers or more"
         )),
-        // A server that is down now may be back later.
+        // The servers that are down now may return.
         ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => QueueError::Unavailable(format!(
-            "the stream {stream} cannot have nats.replicas = {replicas} copies now ({error}): are {replicas} servers of \
+            "the stream {stream} cannot have nats.replicas = {replicas} now ({error}): are {replicas} servers of \
              the cluster up, with JetStream and room on their disks?"
         )),
         _ => refused_or_away(&error.to_string()),

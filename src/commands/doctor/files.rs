@@ -1,4 +1,4 @@
-//! What this machine's files and environment say: prompts, models' keys, agent files.
+//! Checks of the local files and environment: prompts, models' keys, agent files.
 
 use super::Finding;
 use base::config::{Provider, SecretValues, Settings};
@@ -6,13 +6,13 @@ use definitions::agent::load;
 use engine::prompt::Prompts;
 use storage::store::Store;
 
-/// Prompts that cannot be used, keys that are not set, and settings that nothing uses.
+/// Checks the prompts, the keys of models and secrets, and settings that have no effect.
 pub fn files(settings: &Settings) -> Vec<Finding> {
     let mut findings = prompts(settings);
     findings.extend(keys(settings));
     findings.extend(settings.gateway.grpc_listen.map(|address| {
-        let what = format!("it is {address}, and this version serves no gRPC: nothing listens there");
-        Finding::advice("gateway.grpc_listen", what, "take the setting out; the gateway serves HTTP")
+        let what = format!("it is {address}, and this version serves no gRPC: nothing listens on it");
+        Finding::advice("gateway.grpc_listen", what, "remove the setting; the gateway serves HTTP")
     }));
     findings
 }
@@ -20,11 +20,11 @@ pub fn files(settings: &Settings) -> Vec<Finding> {
 fn prompts(settings: &Settings) -> Vec<Finding> {
     let place = format!("prompts_dir = {}", settings.prompts_dir.display());
     if !settings.prompts_dir.is_dir() {
-        return vec![Finding::ok(place, "there is no such folder: the compiled-in prompts are used")];
+        return vec![Finding::ok(place, "the folder does not exist: the compiled-in prompts are used")];
     }
     let broken = Prompts::new(Some(settings.prompts_dir.clone())).check();
     if broken.is_empty() {
-        return vec![Finding::ok(place, "every prompt in it can be used")];
+        return vec![Finding::ok(place, "all prompts in it are valid")];
     }
     let remedy = "correct it; until then the compiled-in prompt of that name is used";
     broken.into_iter().map(|error| Finding::problem(place.clone(), error.to_string(), remedy)).collect()
@@ -39,19 +39,19 @@ fn keys(settings: &Settings) -> Vec<Finding> {
         findings.push(match secrets.is_set(variable) {
             true => Finding::ok(place, format!("{variable} is set")),
             false => {
-                let remedy = format!("workers do not start without it: set {variable} where they run");
+                let remedy = format!("workers need it to start: set {variable} where they run");
                 Finding::advice(place, format!("{variable} is not set here"), remedy)
             }
         });
     }
     for name in settings.secrets.allow.iter().filter(|name| !secrets.is_set(name)) {
-        let remedy = format!("set {name} where workers run, or take it out of the setting");
+        let remedy = format!("set {name} where workers run, or remove it from the setting");
         findings.push(Finding::advice("secrets.allow", format!("{name} is not set here"), remedy));
     }
     findings
 }
 
-/// Agent files that are broken, or not as the store has them.
+/// Checks the agent files: reports invalid files, and files that the store does not have in this version.
 pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
     let place = format!("agents_dir = {}", settings.agents_dir.display());
     if !settings.agents_dir.is_dir() {
@@ -70,12 +70,16 @@ pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
         };
         let stored = store.agent(agent.id()).await;
         if stored.is_ok_and(|stored| stored.is_none_or(|stored| stored.hash != agent.hash)) {
-            let what = format!("agent `{}` is not in the store as it is in this file", agent.id());
-            findings.push(Finding::advice(path, what, "`turnwheel agents apply` stores it, if it is meant for here"));
+            let what = format!("the store has another version of agent `{}` than this file, or none", agent.id());
+            findings.push(Finding::advice(
+                path,
+                what,
+                "store it with `turnwheel agents apply`, if it is meant for here",
+            ));
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(place, "every file in it is applied"));
+        findings.push(Finding::ok(place, "all files in it are applied"));
     }
     findings
 }

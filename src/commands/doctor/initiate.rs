@@ -1,5 +1,5 @@
-//! A replica set that is not initiated: recognising it, and making it. mongosh, which could do it as well, does not come with
-//! mongod.
+//! Detecting and initiating a replica set that is not initiated. mongosh can initiate one, too, but mongod comes
+//! without it.
 
 use super::{Finding, LIMIT, in_time};
 use base::config::Settings;
@@ -11,7 +11,7 @@ use mongodb::Client;
 use mongodb::options::ClientOptions;
 use std::time::{Duration, Instant};
 
-/// A connection to one server, whatever its replica set is like.
+/// Connects directly to the first server, whatever the state of its replica set.
 async fn direct(settings: &Settings) -> Result<(Client, Vec<String>), String> {
     let mut options = ClientOptions::parse(&settings.mongodb.uri).await.map_err(|error| sentence(&error))?;
     let hosts: Vec<String> = options.hosts.iter().map(ToString::to_string).collect();
@@ -36,14 +36,14 @@ pub(super) async fn uninitiated(settings: &Settings) -> bool {
     hello(&client).await.is_ok_and(|hello| is_uninitiated(&hello))
 }
 
-/// What to do about it.
+/// The finding for a replica set that is not initiated.
 pub(super) fn not_initiated(place: &str) -> Finding {
-    let what = "mongod is in a replica set that is not initiated: it takes no write";
+    let what = "mongod is in a replica set that is not initiated: it takes no writes";
     Finding::problem(place, what, "run `turnwheel doctor --initiate`, or `rs.initiate()` in mongosh; once is enough")
 }
 
-/// Initiates the replica set of the servers that `mongodb.uri` names, and waits for its primary. A set that is initiated stays as
-/// it is.
+/// Initiates the replica set of the servers in `mongodb.uri`, and waits for its primary. Does nothing when the set is
+/// already initiated.
 pub async fn initiate(settings: &Settings) -> Finding {
     let place = format!("mongodb.uri = {}", masked_address(&settings.mongodb.uri));
     match try_initiate(settings).await {
@@ -62,7 +62,7 @@ async fn try_initiate(settings: &Settings) -> Result<String, String> {
         return Ok(format!("the replica set `{name}` is initiated already"));
     }
     if !is_uninitiated(&found) {
-        return Err("this mongod is no member of a replica set".to_owned());
+        return Err("this mongod is not a member of a replica set".to_owned());
     }
     let line = in_time(ask_admin(&client, doc! {"getCmdLineOpts": 1})).await?;
     let parsed = line.get_document("parsed").and_then(|parsed| parsed.get_document("replication"));

@@ -1,8 +1,8 @@
-//! Faults of a deployment and their remedies. Only [`initiate()`] changes anything.
+//! Checks of a deployment. Each finding names a fault and its remedy. Only [`initiate()`] changes anything.
 //!
-//! [`cluster`] asks the servers (`nats`, `mongo`) and, where they are as they should be, goes on to [`fn@work`]: agents, lanes,
-//! timers and dead letters, over the two traits. [`fn@files`] looks at prompts and models' keys, [`unapplied`] at agent files,
-//! [`fn@telemetry`] asks the collector of traces.
+//! [`fn@cluster`] checks the servers (`nats`, `replicas`, `mongo`). When these are usable, it runs [`fn@work`], which
+//! checks agents, lanes, timers and dead letters over the traits of queue and store. [`fn@files`] checks prompts and
+//! models' keys, [`unapplied`] checks agent files, and [`fn@telemetry`] checks the collector of traces.
 
 mod files;
 mod initiate;
@@ -29,16 +29,16 @@ use std::fmt::Display;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// How long a server may take to answer.
+/// How long a server may take to respond.
 const LIMIT: Duration = Duration::from_secs(6);
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// No fault.
     Ok,
-    /// It works, and could be safer or better.
+    /// It works, but could be safer or better.
     Advice,
     /// Something does not work, or messages may be lost.
     Problem,
@@ -55,46 +55,46 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// A finding of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Examined)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// Where: a server, a stream, a setting, an agent.
+    /// The place: a server, a stream, a setting or an agent.
     #[serde(rename = "where")]
     pub place: String,
-    /// What was found.
+    /// The result of the check.
     pub what: String,
-    /// What to change; empty when nothing is.
+    /// What to change. Missing when nothing has to change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
 
 impl Finding {
-    /// As it should be.
+    /// A finding of the level [`Level::Ok`].
     pub fn ok(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self { level: Level::Ok, place: place.into(), what: what.into(), remedy: String::new() }
     }
 
-    /// Could be safer or better.
+    /// A finding of the level [`Level::Advice`].
     pub fn advice(place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { level: Level::Advice, place: place.into(), what: what.into(), remedy: remedy.into() }
     }
 
-    /// Does not work, or may lose messages.
+    /// A finding of the level [`Level::Problem`].
     pub fn problem(place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { level: Level::Problem, ..Self::advice(place, what, remedy) }
     }
 
-    /// What cannot be looked at.
+    /// The advice for something that this account cannot check.
     fn unknown(place: &str, what: &str, error: &dyn Display) -> Self {
-        Self::advice(place, format!("{what} cannot be known from here: {error}"), "look with an account that may")
+        Self::advice(place, format!("{what} cannot be read: {error}"), "use an account that may read it")
     }
 }
 
-/// All findings of a cluster: servers first, then the work. `monitor` is the address of nats-server's monitoring port; unless
-/// given, the usual port of the server is tried.
+/// Checks a cluster: first the servers, then agents, lanes, timers and dead letters. `monitor` is the address of
+/// nats-server's monitoring port; without it, the check tries the usual port of the server.
 pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
     let known = Known::new(settings, flows.ids()).with_flows(run::known_ids(settings));
     let ((mut findings, streams), (of_mongo, indexes), of_collector) =
@@ -102,7 +102,7 @@ pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) 
     findings.extend(of_mongo);
     findings.extend(files(settings));
     findings.extend(of_collector);
-    // Opening queue and store makes what is missing; that is for the processes to do.
+    // Opening queue and store would create missing streams and indexes. The doctor must not change anything.
     if streams && indexes {
         let tasks = Tasks::new();
         match tokio::time::timeout(LIMIT, opened(settings, &tasks)).await {
@@ -112,7 +112,7 @@ pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) 
             }
             Ok(Err(problem)) => findings.push(Finding::problem("queue and store", problem, "see the lines above")),
             Err(_) => {
-                let what = format!("they do not open within {} s", LIMIT.as_secs());
+                let what = format!("they cannot be opened within {} s", LIMIT.as_secs());
                 findings.push(Finding::problem("queue and store", what, "see the lines above, and try again"));
             }
         }
@@ -127,15 +127,15 @@ async fn opened(settings: &Settings, tasks: &Tasks) -> Result<(NatsQueue, MongoS
     Ok((queue, store))
 }
 
-/// The answer in time, or why there is none.
+/// Awaits a response within [`LIMIT`]. Returns errors as text.
 async fn in_time<T, E: Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match tokio::time::timeout(LIMIT, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+        Err(_) => Err(format!("no response within {} s", LIMIT.as_secs())),
     }
 }
 
-/// The first numbers of a version such as `2.10.4-beta`.
+/// The first two numbers of a version such as `2.10.4-beta`.
 fn version(text: &str) -> (u32, u32) {
     let mut numbers = text.split(['.', '-']).map_while(|part| part.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

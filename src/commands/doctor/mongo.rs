@@ -1,4 +1,5 @@
-//! MongoDB: connection, version, replica set, journal, old versions, indexes, clock, and who leads the timers.
+//! Checks of MongoDB: connection, version, replica set, journal, old versions of documents, indexes, clock, and the
+//! scheduler's leadership.
 
 use super::initiate::{is_uninitiated, not_initiated, uninitiated};
 use super::{Finding, in_time, version};
@@ -14,13 +15,13 @@ use mongodb::{Client, Database, IndexModel};
 use std::time::{Duration, Instant};
 use types::timestamp::Timestamp;
 
-/// The commands that are used are there from here on.
+/// The oldest version that has all commands in use.
 const OLDEST: (u32, u32) = (5, 0);
-/// A difference between the clocks that operators should know of, and one that delays the taking over of lanes.
+/// The differences between the clocks that are worth advice, and that delay the takeover of lanes.
 const NOTABLE: Duration = Duration::from_millis(500);
 const HARMFUL: Duration = Duration::from_secs(5);
 
-/// All about MongoDB, and whether every index is there.
+/// Runs all checks of MongoDB. Also returns whether all indexes exist.
 pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     let place = format!("mongodb.uri = {}", masked_address(&settings.mongodb.uri));
     let opened = async {
@@ -60,14 +61,15 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     (findings, complete)
 }
 
-/// Advice where `mongodb.uri` asks for secondaries. The store reads from the primary only, since a secondary may lag behind a write.
+/// Advises against a read preference in `mongodb.uri`. The store reads only from the primary, since a secondary may lag
+/// behind a write.
 async fn preference(settings: &Settings) -> Option<Finding> {
     let preference = unused_preference(settings).await?;
-    let what = format!("mongodb.uri asks for readPreference={preference}, which is not used: reads go to the primary");
+    let what = format!("mongodb.uri asks for readPreference={preference}, which is ignored: reads go to the primary");
     Some(Finding::advice("reads", what, "remove readPreference from mongodb.uri"))
 }
 
-/// The database belongs to another namespace.
+/// Reports a database that belongs to another namespace.
 async fn foreign(settings: &Settings, database: &Database) -> Option<Finding> {
     let owner = in_time(meta::owner(database)).await.ok()??;
     if owner == settings.namespace {
@@ -86,17 +88,18 @@ async fn build(client: &Client, place: &str) -> Finding {
                 let what = format!("mongod {found} is older than {major}.{minor}");
                 return Finding::problem(place, what, format!("upgrade MongoDB to {major}.{minor} or newer"));
             }
-            Finding::ok(place, format!("mongod {found} answers"))
+            Finding::ok(place, format!("mongod {found} responds"))
         }
         Err(error) => Finding::unknown(place, "the version", &error),
     }
 }
 
-/// Turnwheel writes with `w: majority, j: true` whatever the address says: what that means, the set decides.
+/// Checks the replica set. Turnwheel writes with `w: majority, j: true` whatever the URI says; the configuration of the
+/// set decides how durable such a write is.
 async fn replica_set(client: &Client, hello: &Document) -> Vec<Finding> {
     let place = "replica set";
     let Ok(name) = hello.get_str("setName") else {
-        let what = "this mongod is no member of a replica set: writes by majority are refused";
+        let what = "this mongod is not a member of a replica set: it refuses majority writes";
         let remedy = "start it with `--replSet rs0`, then `turnwheel doctor --initiate` once; one member is enough";
         return vec![Finding::problem(place, what, remedy)];
     };
@@ -104,11 +107,11 @@ async fn replica_set(client: &Client, hello: &Document) -> Vec<Finding> {
     let (hosts, arbiters) = (count("hosts"), count("arbiters"));
     let mut findings = Vec::new();
     if hosts < 3 {
-        let what = format!("`{name}` has {hosts} member(s) with data: all waits while one of the majority is down");
-        findings.push(Finding::advice(place, what, "three members on machines that do not fail together"));
+        let what = format!("`{name}` has {hosts} member(s) with data: the failure of one stops all writes");
+        findings.push(Finding::advice(place, what, "run three members on machines that do not fail together"));
     }
     if arbiters > 0 {
-        let what = format!("`{name}` has {arbiters} arbiter(s): a write that was acknowledged can be lost");
+        let what = format!("`{name}` has {arbiters} arbiter(s): an acknowledged write can be lost");
         findings.push(Finding::advice(place, what, "replace arbiters by members with data"));
     }
     match ask_admin(client, doc! {"replSetGetConfig": 1}).await {
@@ -116,7 +119,7 @@ async fn replica_set(client: &Client, hello: &Document) -> Vec<Finding> {
             let config = answer.get_document("config").cloned().unwrap_or_default();
             if !config.get_bool("writeConcernMajorityJournalDefault").unwrap_or(true) {
                 let what = "writeConcernMajorityJournalDefault is false: a majority may hold a write in memory only";
-                let remedy = "set it to true by rs.reconfig(), once no member keeps its data in memory";
+                let remedy = "set it to true with rs.reconfig(), after replacing in-memory members";
                 findings.push(Finding::problem(place, what, remedy));
             }
         }
@@ -135,16 +138,20 @@ async fn storage(client: &Client) -> Finding {
             let engine = status.get_document("storageEngine").cloned().unwrap_or_default();
             let name = engine.get_str("name").unwrap_or("?");
             if engine.get_bool("persistent").unwrap_or(true) {
-                return Finding::ok(place, format!("{name}, with a journal: writes are synced before they count"));
+                return Finding::ok(
+                    place,
+                    format!("{name}, with a journal: writes are synced before the acknowledgement"),
+                );
             }
-            let what = format!("{name} keeps nothing on the disk");
+            let what = format!("{name} stores nothing on disk");
             Finding::problem(place, what, "start mongod with wiredTiger")
         }
         Err(error) => Finding::unknown(place, "it", &error),
     }
 }
 
-/// Nothing here reads at a time that is past. `None` where the server does not say.
+/// Advises against old versions of documents, since Turnwheel never reads at a past time. `None` when the server does
+/// not report the parameter.
 async fn history(client: &Client) -> Option<Finding> {
     let answer = ask_admin(client, doc! {"getParameter": 1, HISTORY_WINDOW: 1}).await.ok()?;
     let seconds = answer.get_i32(HISTORY_WINDOW).ok()?;
@@ -153,7 +160,7 @@ async fn history(client: &Client) -> Option<Finding> {
         return Some(Finding::ok(place, "mongod keeps none"));
     }
     let what =
-        format!("mongod keeps versions of documents for {seconds} s, which takes it time and which nothing here reads");
+        format!("mongod keeps versions of documents for {seconds} s, which costs it time and which nothing here reads");
     let remedy = format!("start it with `--setParameter {HISTORY_WINDOW}=0`, unless another application needs them");
     Some(Finding::advice(place, what, remedy))
 }
@@ -166,7 +173,8 @@ fn clocks(hello: &Document, here: Timestamp) -> Option<Finding> {
         return Some(Finding::ok(place, format!("this machine and MongoDB are {} ms apart", apart.as_millis())));
     }
     let what = format!("this machine and MongoDB are {:.1} s apart", apart.as_secs_f64());
-    let remedy = "keep both by NTP; leases and timers go by MongoDB's clock, times in logs and turns by this one";
+    let remedy =
+        "synchronize both with NTP; leases and timers follow MongoDB's clock, times in logs and turns this machine's";
     Some(if apart < HARMFUL { Finding::advice(place, what, remedy) } else { Finding::problem(place, what, remedy) })
 }
 
@@ -185,24 +193,24 @@ async fn index_findings(database: &Database, name: &str) -> (Vec<Finding>, bool)
         match found.into_iter().find(|index| named(&index.keys) == shown) {
             None => missing.push(format!("{collection} ({shown})")),
             Some(index) if !alike(index.options.as_ref(), options.as_ref()) => {
-                let what = format!("the index ({shown}) has other options than it should have");
+                let what = format!("the index ({shown}) has the wrong options");
                 let remedy =
-                    format!("drop it (`db.{collection}.dropIndex`); the next process that starts makes it anew");
+                    format!("drop it (`db.{collection}.dropIndex`); the next process that starts creates it again");
                 findings.push(Finding::problem(format!("{name}.{collection}"), what, remedy));
             }
             Some(_) => {}
         }
     }
     if !missing.is_empty() {
-        let what = format!("there are no indexes yet for {}", missing.join(", "));
-        findings.push(Finding::advice(name, what, "the first worker, scheduler or gateway makes them"));
+        let what = format!("missing indexes: {}", missing.join(", "));
+        findings.push(Finding::advice(name, what, "the first worker, scheduler or gateway creates them"));
     } else if findings.is_empty() {
-        findings.push(Finding::ok(name, "every index is there"));
+        findings.push(Finding::ok(name, "all indexes exist"));
     }
     (findings, missing.is_empty())
 }
 
-/// The indexes of a collection; none when it does not exist.
+/// Lists the indexes of a collection. Empty when the collection does not exist.
 async fn existing(database: &Database, collection: &str) -> Result<Vec<IndexModel>, mongodb::error::Error> {
     let names = database.list_collection_names().await?;
     if !names.iter().any(|name| name == collection) {
@@ -211,7 +219,7 @@ async fn existing(database: &Database, collection: &str) -> Result<Vec<IndexMode
     database.collection::<Document>(collection).list_indexes().await?.try_collect().await
 }
 
-/// Keys as text, however their numbers were written.
+/// Formats index keys as text, independent of the number types.
 fn named(keys: &Document) -> String {
     let number = |value: &Bson| match value {
         Bson::Int32(number) => f64::from(*number),
@@ -244,8 +252,8 @@ async fn leader(database: &Database, hello: &Document) -> Finding {
         }
         Ok(_) => {
             let remedy = "start `turnwheel scheduler`, and a second one that stands by";
-            Finding::problem(place, "none leads: no timer fires, and no abandoned lane is woken", remedy)
+            Finding::problem(place, "no scheduler leads: no timer fires, and no abandoned lane is woken", remedy)
         }
-        Err(error) => Finding::unknown(place, "who leads", &error),
+        Err(error) => Finding::unknown(place, "the leader", &error),
     }
 }

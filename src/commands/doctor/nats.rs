@@ -1,4 +1,4 @@
-//! NATS: connection, version, streams, consumer, and when it syncs its files.
+//! Checks of NATS: connection, version, streams, consumer, and the sync interval of its files.
 
 use super::replicas::{self, Servers};
 use super::{Finding, LIMIT, in_time, version};
@@ -13,16 +13,16 @@ use serde_json::Value;
 use std::time::Duration;
 use url::Url;
 
-/// What the streams need is there from here on.
+/// The oldest version that has all features of the streams.
 const OLDEST: (u32, u32) = (2, 10);
-/// How nats-server says that a stream does not exist.
+/// The text of nats-server's error for a stream that does not exist.
 const MISSING: &str = "stream not found";
-/// Where nats-server is monitored, if it is.
+/// The usual monitoring port of nats-server.
 const MONITOR: u16 = 8222;
-/// Looks for a worker that pulls; between two pulls there is none for a moment.
+/// How often the check looks for a worker that pulls. A worker pauses for a moment between two pulls.
 const LOOKS: u32 = 10;
 
-/// All about NATS, and whether every stream is there.
+/// Runs all checks of NATS. Also returns whether all streams exist.
 pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<Finding>, bool) {
     let place = format!("nats.url = {}", masked_address(&settings.nats.url));
     let client = match in_time(nats::connect(settings)).await {
@@ -36,7 +36,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
             let what = format!("nats-server {} is older than {major}.{minor}", server.version);
             Finding::problem(&place, what, format!("upgrade nats-server to {major}.{minor} or newer"))
         }
-        _ => Finding::ok(&place, format!("nats-server {} answers", server.version)),
+        _ => Finding::ok(&place, format!("nats-server {} responds", server.version)),
     }];
     let context = jetstream::new(client);
     match in_time(context.query_account()).await {
@@ -59,12 +59,12 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
             }
             Err(error) if error.contains(MISSING) => {
                 complete = false;
-                let what = "the stream is not there yet";
-                findings.push(Finding::advice(&wanted.name, what, "the first worker, scheduler or gateway makes it"));
+                let what = "the stream does not exist yet";
+                findings.push(Finding::advice(&wanted.name, what, "the first worker, scheduler or gateway creates it"));
             }
             Err(error) => {
                 complete = false;
-                let remedy = "start the servers that hold its replicas; right after a server has failed, try again";
+                let remedy = "start the servers that hold its replicas; directly after a failure, try again";
                 let what = format!("the stream's state cannot be read: {}", cause(&error));
                 findings.push(Finding::problem(&wanted.name, what, remedy));
             }
@@ -81,7 +81,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
     (findings, complete)
 }
 
-/// How much the account stores and has reserved.
+/// Reports the account's used and reserved storage.
 fn storage(account: &Account) -> Finding {
     let place = "JetStream storage";
     let (used, reserved) = (account.storage >> 20, account.reserved_storage >> 20);
@@ -99,7 +99,7 @@ fn storage(account: &Account) -> Finding {
     }
 }
 
-/// Why there is no connection. A refusal has its own remedy after the last semicolon.
+/// The finding for a failed connection. A refusal brings its own remedy after the last semicolon.
 fn no_connection(place: String, error: &str) -> Finding {
     match error.rsplit_once("; ").filter(|(what, _)| what.starts_with("the queue refused")) {
         Some((what, remedy)) => Finding::problem(place, what, remedy),
@@ -110,7 +110,8 @@ fn no_connection(place: String, error: &str) -> Finding {
     }
 }
 
-/// The client's error in words. It names the layers that an error came through, and numbers of the system.
+/// Translates an error of the client. The client's text names the layers that the error came through, and error numbers
+/// of the system.
 fn cause(error: &str) -> String {
     const LAYERS: [&str; 5] =
         ["the queue is unavailable: ", "JetStream error: ", "request error: ", "request failed: ", "IO error: "];
@@ -139,9 +140,9 @@ fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Fi
     let mut findings: Vec<_> = differing
         .iter()
         .map(|Difference { field, found, wanted }| {
-            let what = format!("{field} is {found}, and should be {wanted}");
-            let remedy = format!("`nats stream edit {name}`, or change the setting that it comes from");
-            // How long things are kept is the operator's to decide; the rest is what the promises stand on.
+            let what = format!("{field} is {found}, but should be {wanted}");
+            let remedy = format!("`nats stream edit {name}`, or change the setting");
+            // Operators may choose how long data is kept. The other fields are needed for the guarantees.
             match *field {
                 "max_age" | "duplicate_window" | "max_bytes" => Finding::advice(name, what, remedy),
                 "num_replicas" => replicas::differs(name, found, wanted),
@@ -150,8 +151,8 @@ fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Fi
         })
         .collect();
     if config.storage == StorageType::Memory {
-        let remedy = "its storage cannot be changed: drain it, delete it, and let a process make it anew";
-        findings.push(Finding::problem(name, "it is kept in memory: a restart of the server loses it", remedy));
+        let remedy = "its storage cannot be changed: drain and delete it; the next process creates it again";
+        findings.push(Finding::problem(name, "it is stored in memory: a restart of the server loses it", remedy));
     }
     findings.extend(fill(info));
     findings.extend(replicas::of_stream(info, !differing.iter().any(|found| found.field == "num_replicas"), servers));
@@ -163,7 +164,7 @@ fn of_stream(info: &Info, differing: &[Difference], servers: &Servers) -> Vec<Fi
     findings
 }
 
-/// A stream that is nearly full of bytes.
+/// Reports a stream whose byte limit is nearly reached.
 fn fill(info: &Info) -> Option<Finding> {
     let (name, bytes) = (&info.config.name, info.state.bytes);
     let limit = u64::try_from(info.config.max_bytes).ok().filter(|limit| *limit > 0)?;
@@ -175,11 +176,11 @@ fn fill(info: &Info) -> Option<Finding> {
         DiscardPolicy::New => {
             let remedy =
                 "start workers, or raise `streams.jobs_max_mib` and the stream's `max_bytes` (`nats stream edit`)";
-            Finding::problem(name, format!("{what}: it refuses users' messages, or soon will"), remedy)
+            Finding::problem(name, format!("{what}: it refuses users' messages, or will do so soon"), remedy)
         }
         DiscardPolicy::Old => {
             let remedy = format!("raise the limit in `[streams]` and by `nats stream edit {name} --max-bytes`");
-            Finding::advice(name, format!("{what}: it drops its oldest messages before their time"), remedy)
+            Finding::advice(name, format!("{what}: it drops its oldest messages before their retention ends"), remedy)
         }
     })
 }
@@ -191,17 +192,21 @@ async fn consumer(settings: &Settings, context: &Context, stream: &str) -> Findi
         stream.consumer_info(CONSUMER).await.map_err(|error| error.to_string())
     };
     let Ok(mut info) = in_time(look()).await else {
-        return Finding::advice(place, "the consumer is not there yet: no worker has run", "start `turnwheel worker`");
+        return Finding::advice(
+            place,
+            "the consumer does not exist yet: no worker has run",
+            "start `turnwheel worker`",
+        );
     };
     let (config, wanted) = (&info.config, wanted_consumer(settings));
     let edit = format!("`nats consumer edit {stream} {CONSUMER}`");
     if config.ack_wait != wanted.ack_wait {
-        let what = format!("ack_wait is {:?}, the setting worker.ack_wait {:?}", config.ack_wait, wanted.ack_wait);
-        return Finding::problem(place, what, format!("{edit}, or change the setting to the consumer's"));
+        let what = format!("ack_wait is {:?}, but worker.ack_wait is {:?}", config.ack_wait, wanted.ack_wait);
+        return Finding::problem(place, what, format!("{edit}, or set worker.ack_wait to the consumer's value"));
     }
     if config.max_deliver > 0 || config.max_ack_pending > 0 || config.ack_policy != wanted.ack_policy {
         let what = format!(
-            "max_deliver is {}, max_ack_pending {}, ack_policy {:?}: messages would be left lying",
+            "max_deliver is {}, max_ack_pending {}, ack_policy {:?}: some messages would not be delivered",
             config.max_deliver, config.max_ack_pending, config.ack_policy
         );
         return Finding::problem(place, what, format!("{edit}: -1, -1 and explicit"));
@@ -215,17 +220,17 @@ async fn consumer(settings: &Settings, context: &Context, stream: &str) -> Findi
             info = again;
         }
     }
-    let what = format!("no worker pulls, {} jobs wait, {} are in work", info.num_pending, info.num_ack_pending);
-    let remedy = "start workers; if some run, all their places are taken: start more, or raise worker.concurrency";
+    let what = format!("no worker pulls, {} jobs wait, {} are in flight", info.num_pending, info.num_ack_pending);
+    let remedy = "start workers; if some run, all their slots are busy: start more, or raise worker.concurrency";
     if info.num_pending > 0 { Finding::problem(place, what, remedy) } else { Finding::advice(place, what, remedy) }
 }
 
-/// When acknowledged messages are on the disk: only the server's monitoring port tells.
+/// Checks when acknowledged messages are on disk. Only the server's monitoring port reports the sync interval.
 async fn syncing(settings: &Settings, monitor: Option<&str>, server_id: &str, replicas: usize) -> Finding {
     let place = "jetstream.sync_interval";
     let remedy = "set `sync_interval: always` in the server's `jetstream` block, or keep three replicas";
     if replicas >= 3 {
-        return Finding::ok(place, "three replicas: no single machine's failure loses what was acknowledged");
+        return Finding::ok(place, "three replicas: the failure of one machine loses no acknowledged message");
     }
     let asked = monitor.map(str::to_owned).or_else(|| usual_monitor(&settings.nats.url));
     let answer = match &asked {
@@ -234,24 +239,25 @@ async fn syncing(settings: &Settings, monitor: Option<&str>, server_id: &str, re
     };
     match answer {
         Ok(answer) if answer["server_id"] != server_id => {
-            let what = format!("{} monitors another server than nats.url names", asked.unwrap_or_default());
-            Finding::advice(place, what, "name this one's monitoring port with --nats-monitor")
+            let what = format!("{} monitors another server than the one in nats.url", asked.unwrap_or_default());
+            Finding::advice(place, what, "pass the monitoring port of that server with --nats-monitor")
         }
         Ok(answer) if answer["config"]["sync_always"] == true => {
-            Finding::ok(place, "always: what is acknowledged is on the disk")
+            Finding::ok(place, "always: acknowledged messages are on disk")
         }
         Ok(answer) => {
             let nanos = answer["config"]["sync_interval"].as_u64().unwrap_or(120_000_000_000);
             let what = format!(
-                "files are synced every {:?}: a power failure loses what was acknowledged in between",
+                "files are synced every {:?}: a power failure loses messages that were acknowledged in between",
                 Duration::from_nanos(nanos)
             );
             Finding::advice(place, what, remedy)
         }
         Err(error) => {
-            let what = format!("clients are not told when files are synced, and no monitoring port says so ({error})");
+            let what = format!("the sync interval is unknown, only the monitoring port reports it ({error})");
             let remedy = format!(
-                "be sure to {remedy}; --nats-monitor http://HOST:{MONITOR} asks a server that has `http_port` set"
+                "make sure to {remedy}; to check, set `http_port` on the server and pass \
+                 --nats-monitor http://HOST:{MONITOR}"
             );
             Finding::advice(place, what, remedy)
         }
@@ -269,8 +275,8 @@ async fn ask(address: &str) -> Result<Value, String> {
     let client = base::http_client::builder().no_proxy().timeout(LIMIT / 3).build();
     let client = client.map_err(|error| error.to_string())?;
     let url = format!("{}/jsz", address.trim_end_matches('/'));
-    let answer = client.get(&url).send().await.map_err(|_| format!("{address} does not answer"))?;
-    answer.json().await.map_err(|_| format!("{url} answers no JSON"))
+    let answer = client.get(&url).send().await.map_err(|_| format!("{address} is unreachable"))?;
+    answer.json().await.map_err(|_| format!("{url} did not return JSON"))
 }
 
 #[cfg(test)]
@@ -283,7 +289,7 @@ mod tests {
             ("the queue is unavailable: IO error: Connection refused (os error 111)", "no server listens there"),
             ("JetStream error: JetStream not enabled for account (code 503, error code 10039)", "not for this account"),
             ("request error: timed out", "did not respond in time"),
-            ("no answer within 6 s", "no answer within 6 s"),
+            ("no response within 6 s", "no response within 6 s"),
         ] {
             assert!(cause(error).ends_with(words), "{}", cause(error));
         }

@@ -1,20 +1,20 @@
-//! How many servers hold each stream: the setting, the streams and the cluster compared.
+//! Checks of the number of replicas: compares the setting, the streams and the cluster.
 
 use super::Finding;
 use async_nats::ServerInfo;
 use async_nats::jetstream::stream::Info;
 use std::time::Duration;
 
-/// A cluster of this size survives the failure of one server.
+/// The number of servers from which a cluster survives the failure of one.
 const SAFE: usize = 3;
 
-/// Replicas are heard of every second.
+/// How long a replica may be silent before it counts as offline. Each reports every second.
 const SILENCE: Duration = Duration::from_secs(4);
 
 /// The cluster, as a server describes it to its clients.
 pub(super) struct Servers {
     clustered: bool,
-    /// How many addresses of servers that are up the server names; 0 when it names none, as `no_advertise` has it.
+    /// The number of server addresses that the server announces; 0 when it announces none (`no_advertise`).
     known: usize,
 }
 
@@ -23,7 +23,7 @@ impl Servers {
         Self { clustered: server.cluster.is_some(), known: server.connect_urls.len() }
     }
 
-    /// True when the cluster has room for streams that outlive a server.
+    /// True when the cluster has enough servers for streams that survive the failure of one.
     fn are_safe(&self) -> bool {
         self.clustered && (self.known == 0 || self.known >= SAFE)
     }
@@ -37,7 +37,7 @@ impl Servers {
     }
 }
 
-/// A setting that the servers cannot fulfil.
+/// Reports a setting that the servers cannot fulfil.
 pub(super) fn of_setting(replicas: usize, servers: &Servers) -> Option<Finding> {
     let room = match servers.known {
         _ if !servers.clustered => 1,
@@ -45,26 +45,27 @@ pub(super) fn of_setting(replicas: usize, servers: &Servers) -> Option<Finding> 
         known => known,
     };
     (replicas > room).then(|| {
-        let what = format!("it is {replicas}, and nats.url names {}: no stream can be made", servers.named());
+        let what = format!("it is {replicas}, but nats.url names {}: no stream can be created", servers.named());
         let remedy = format!("set nats.replicas to 1, or run NATS as a cluster of {replicas} servers");
         Finding::problem("nats.replicas", what, remedy)
     })
 }
 
-/// A stream that was made with another number than the setting's.
+/// Reports a stream that has another number of replicas than the setting.
 pub(super) fn differs(stream: &str, found: &str, wanted: &str) -> Finding {
     let what = format!("it has {found} replicas, and nats.replicas is {wanted}");
     let remedy = format!("`nats stream edit {stream} --replicas {wanted}`, or set nats.replicas = {found}");
     Finding::problem(stream, what, remedy)
 }
 
-/// One replica where there could be three, and replicas that are offline or behind. `as_set`: the number is the setting's.
+/// Reports a single replica where three are possible, and replicas that are offline or behind. `as_set` is true when
+/// the number equals the setting.
 pub(super) fn of_stream(info: &Info, as_set: bool, servers: &Servers) -> Vec<Finding> {
     let name = &info.config.name;
     let mut findings = Vec::new();
     if as_set && info.config.num_replicas <= 1 {
         let what = format!(
-            "it has one replica on {}: it waits while that server is down, and is lost with its disk",
+            "it has one replica on {}: it is unavailable while that server is down, and lost with its disk",
             servers.named()
         );
         let edit = format!("set nats.replicas = {SAFE}, then `nats stream edit {name} --replicas {SAFE}`");
@@ -85,7 +86,7 @@ pub(super) fn of_stream(info: &Info, as_set: bool, servers: &Servers) -> Vec<Fin
                 peer.name,
                 peer.active.as_secs()
             );
-            findings.push(Finding::problem(name, what, format!("start {}, or repair the way to it", peer.name)));
+            findings.push(Finding::problem(name, what, format!("start {}, or repair its network", peer.name)));
         } else if !peer.current {
             let what = format!("its replica on {} is {} operations behind", peer.name, peer.lag.unwrap_or_default());
             findings.push(Finding::advice(name, what, "wait until it has caught up before another server is stopped"));
@@ -109,6 +110,6 @@ mod tests {
         let alone = of_setting(3, &servers(false, 0)).unwrap();
         assert!(alone.level == Level::Problem && alone.what.contains("without a cluster"), "{alone:?}");
         assert!(of_setting(5, &servers(true, 3)).unwrap().what.contains("a cluster with 3 servers up"));
-        assert!(of_setting(5, &servers(true, 0)).is_none(), "a cluster that does not tell its servers is believed");
+        assert!(of_setting(5, &servers(true, 0)).is_none(), "the size of this cluster is unknown");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the collector takes spans.
+//! Check of the collector of traces.
 
 use super::{Finding, LIMIT};
 use base::config::Settings;
@@ -7,18 +7,20 @@ use base::http_client;
 use base::http_client::retry::Fault;
 use base::telemetry::otlp;
 
-/// What the collector answers to no spans at all; nothing where none is set.
+/// Sends an empty request to the collector and reports its response. `None` when no collector is set.
 pub async fn telemetry(settings: &Settings) -> Option<Finding> {
     let endpoint = settings.telemetry.otlp_endpoint.as_ref()?;
     let place = format!("telemetry.otlp_endpoint = {}", masked_address(endpoint));
-    let remedy = "is an OpenTelemetry collector there, with OTLP over HTTP (port 4318)? Until it answers, traces are lost, and nothing else";
+    let remedy = "is an OpenTelemetry collector there, with OTLP over HTTP (port 4318)? \
+     Only traces are lost until it responds";
     Some(match status(endpoint).await {
-        Ok(status) if (200..300).contains(&status) => Finding::ok(place, "takes spans"),
+        Ok(status) if (200..300).contains(&status) => Finding::ok(place, "accepts spans"),
         Ok(status @ (401 | 403)) => {
-            let remedy = "set OTEL_EXPORTER_OTLP_HEADERS (such as `authorization=Bearer …`) where the processes run; the doctor does not send it";
-            Finding::advice(place, format!("answers HTTP {status}: it wants to know who asks"), remedy)
+            let remedy = "set OTEL_EXPORTER_OTLP_HEADERS (such as `authorization=Bearer …`) where the \
+             processes run; the doctor does not send it";
+            Finding::advice(place, format!("responds with HTTP {status}: it requires authentication"), remedy)
         }
-        Ok(status) => Finding::advice(place, format!("answers HTTP {status}"), remedy),
+        Ok(status) => Finding::advice(place, format!("responds with HTTP {status}"), remedy),
         Err(fault) => Finding::advice(place, fault.to_string(), remedy),
     })
 }

@@ -1,5 +1,4 @@
-//! What the store and the queue hold: agents that cannot work, lanes that do not move, timers that nobody fires, dead
-//! letters.
+//! Checks of the data in store and queue: invalid agents, abandoned lanes, overdue timers, dead letters.
 
 use super::Finding;
 use crate::crew::Crew;
@@ -12,19 +11,19 @@ use storage::queue::Queue;
 use storage::store::records::SessionQuery;
 use storage::store::{Damaged, Listed, Store, StoreError};
 
-/// A lane with work that nobody has taken for so long does not move: the scheduler has woken it several times by then.
+/// A lane that is abandoned for this long is a problem, since the scheduler has woken it several times by then.
 const STUCK: Duration = Duration::from_secs(30);
-/// A timer that is so late is nobody's.
+/// A timer that is overdue by this much is a problem.
 const LATE: Duration = Duration::from_secs(60);
-/// So many sessions that changed last are compared with the stream.
+/// The number of recently changed sessions that are compared with the stream.
 const RECENT: usize = 20;
-/// The most of each that is counted.
+/// The largest number of items of each kind that are counted.
 const LIMIT: usize = 1_000;
-/// The most that is named.
+/// The largest number of items that are named.
 const NAMED: usize = 5;
 
-/// Examines agents, lanes, timers and dead letters. Agents are checked against the running workers; while none runs, against the
-/// settings `here`.
+/// Checks workers, agents, lanes, timers and dead letters. Validates agents against the running workers, or against the
+/// settings `here` when none runs.
 pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known)) -> Vec<Finding> {
     let mut findings = match checked(store, here).await {
         Ok((crew, known)) => {
@@ -48,10 +47,10 @@ async fn checked(store: &dyn Store, here: (&Settings, &Known)) -> Result<(Crew, 
     Ok((crew, known))
 }
 
-/// Which workers run, and whether they run with the same.
+/// Checks whether workers run, and whether they have the same settings.
 fn workers(crew: &Crew, settings: &Settings) -> Vec<Finding> {
     if crew.is_empty() {
-        let what = "none runs: agents are checked against the settings here";
+        let what = "none runs: agents are validated against the settings here";
         return vec![Finding::advice("workers", what, "start `turnwheel worker`")];
     }
     let mut findings: Vec<_> = crew
@@ -65,14 +64,14 @@ fn workers(crew: &Crew, settings: &Settings) -> Vec<Finding> {
     if findings.is_empty() {
         let differing = crew.differing(settings);
         let note =
-            if differing.is_empty() { String::new() } else { format!("; other than here: {}", differing.join("; ")) };
+            if differing.is_empty() { String::new() } else { format!("; different here: {}", differing.join("; ")) };
         findings.push(Finding::ok("workers", format!("{} run{note}", crew.len())));
     }
     findings
 }
 
 fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {
-    Finding::problem(place, error.to_string(), "see what was found of the servers, and try again")
+    Finding::problem(place, error.to_string(), "correct the findings about the servers, and try again")
 }
 
 async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
@@ -82,7 +81,7 @@ async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
     };
     if agents.is_empty() && damaged.is_empty() {
         let remedy = "store some with `turnwheel agents apply`";
-        return vec![Finding::advice("agents", "there is none: every message goes to the dead letters", remedy)];
+        return vec![Finding::advice("agents", "no agent is stored: every message becomes a dead letter", remedy)];
     }
     let count = agents.len();
     let remedy = "correct its file, and store it with `turnwheel agents apply`";
@@ -103,7 +102,7 @@ async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
     findings
 }
 
-/// The first few of many.
+/// Joins the first few names of a list.
 fn named(all: &[String]) -> String {
     let more = all.len().saturating_sub(NAMED);
     let shown = all[..all.len() - more].join(", ");
@@ -112,10 +111,10 @@ fn named(all: &[String]) -> String {
 
 async fn lanes(store: &dyn Store) -> Finding {
     match store.abandoned_lanes(STUCK, LIMIT).await {
-        Ok(lanes) if lanes.is_empty() => Finding::ok("lanes", "no session has work that nobody does"),
+        Ok(lanes) if lanes.is_empty() => Finding::ok("lanes", "no session has abandoned work"),
         Ok(lanes) => {
             let ids: Vec<_> = lanes.into_iter().map(|lane| lane.session_id).collect();
-            let what = format!("work that nobody has taken for {} s in {}", STUCK.as_secs(), named(&ids));
+            let what = format!("work without a worker for {} s in {}", STUCK.as_secs(), named(&ids));
             let remedy = "is a worker running, and a scheduler, which wakes them? See their logs for these sessions";
             Finding::problem("lanes", what, remedy)
         }
@@ -123,7 +122,7 @@ async fn lanes(store: &dyn Store) -> Finding {
     }
 }
 
-/// Whether the sessions that changed last count in the stream as it is.
+/// Checks whether the sessions that changed last match the current stream of jobs.
 async fn sequences(queue: &dyn Queue, store: &dyn Store) -> Finding {
     let stream = match queue.stream().await {
         Ok(stream) => stream,
@@ -134,10 +133,10 @@ async fn sequences(queue: &dyn Queue, store: &dyn Store) -> Finding {
         Err(error) => return away("sequences", &error),
     };
     match rewind::difference(&stream, &sessions) {
-        None => Finding::ok("sequences", "sessions and the stream of jobs fit together"),
+        None => Finding::ok("sequences", "sessions and the stream of jobs match"),
         Some(what) => {
-            let remedy = "sessions follow by themselves with their next message; whoever has published jobs since the last one \
-                          that was answered should publish them again, under the same job_id";
+            let remedy = "sessions adjust themselves with their next message; programs that have published jobs since \
+                          the last processed one should publish them again, under the same job_id";
             Finding::problem("sequences", what, remedy)
         }
     }
@@ -170,6 +169,6 @@ async fn dead_letters(queue: &dyn Queue) -> Finding {
     }
     let counts: Vec<_> = causes.into_iter().map(|(cause, count)| format!("{count} {cause}")).collect();
     let what = format!("{}, the last at {}: {}", counts.join(", "), newest.at, newest.reason);
-    let remedy = "`turnwheel dead list` shows them; `turnwheel dead replay` puts one back when its cause is mended";
+    let remedy = "`turnwheel dead list` shows them; `turnwheel dead replay` repeats one after its cause is corrected";
     Finding::advice("dead letters", what, remedy)
 }

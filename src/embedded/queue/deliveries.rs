@@ -1,5 +1,5 @@
-//! Which jobs wait, which are out, and which lane they belong to: a work queue in memory over the jobs in the file. Pure;
-//! the caller brings the time. A restart begins with everything waiting.
+//! The deliveries of jobs, in memory: which jobs wait, which are in flight, and which lane each belongs to. The jobs
+//! themselves are in the file. The functions do no I/O and get the time from the caller. After a restart all jobs wait.
 
 use base::clock::Moment;
 use base::telemetry::TraceContext;
@@ -7,15 +7,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a job stands.
+/// The state of one job.
 #[derive(Debug)]
 struct Job {
     session: Arc<str>,
-    /// How often it has been handed out.
+    /// The number of deliveries so far.
     delivered: u64,
-    /// When it comes again, while it is out or put off.
+    /// When the job is delivered again, while it is in flight or delayed.
     due: Option<Moment>,
-    /// The trace that it is a part of. Not in the file: after a restart its turn begins a trace of its own.
+    /// The job's trace. It is not in the file, so a turn after a restart begins a new trace.
     trace: Option<Box<TraceContext>>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Deliveries {
     due: BTreeSet<(Moment, u64)>,
 }
 
-/// A job handed out: its sequence, and which time it is.
+/// A delivered job: its sequence, and the number of its deliveries so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) seq: u64,
@@ -36,7 +36,7 @@ pub(super) struct Taken {
 }
 
 impl Deliveries {
-    /// A job has been stored.
+    /// Adds a job that was stored.
     pub(super) fn add(&mut self, seq: u64, session: &str, trace: Option<TraceContext>) {
         let session =
             self.lanes.get_key_value(session).map_or_else(|| Arc::from(session), |(known, _)| Arc::clone(known));
@@ -45,7 +45,7 @@ impl Deliveries {
         self.ready.insert(seq);
     }
 
-    /// Hands out up to `max` jobs, oldest first, which come again after `ack_wait`.
+    /// Delivers up to `max` jobs, oldest first. They are redelivered after `ack_wait`.
     pub(super) fn take(&mut self, max: usize, now: Moment, ack_wait: Duration) -> Vec<Taken> {
         while let Some((due, seq)) = self.due.first().copied()
             && due <= now
@@ -69,17 +69,17 @@ impl Deliveries {
         taken
     }
 
-    /// Whether more could be handed out at once.
+    /// True when another job can be delivered immediately.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// When the next job comes again by itself.
+    /// The time of the next redelivery.
     pub(super) fn next_due(&self) -> Option<Moment> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// A job comes again at `due`, unless the delivery is not the last one any more.
+    /// Sets the time of a job's redelivery to `due`. Has no effect when the job was redelivered since.
     pub(super) fn postpone(&mut self, taken: Taken, due: Moment) {
         if self.jobs.get(&taken.seq).is_some_and(|job| job.delivered == taken.delivered && job.due.is_some()) {
             self.put_off(taken.seq, due);
@@ -95,7 +95,8 @@ impl Deliveries {
         }
     }
 
-    /// A job is done, whichever delivery of it says so. False when it was before.
+    /// Removes an acknowledged job, whichever of its deliveries was acknowledged. Returns false when it was already
+    /// removed.
     pub(super) fn remove(&mut self, seq: u64) -> bool {
         let Some(job) = self.jobs.remove(&seq) else { return false };
         if let Some(due) = job.due {
@@ -111,23 +112,23 @@ impl Deliveries {
         true
     }
 
-    /// The first job of a lane above `after`.
+    /// Returns the sequence of a lane's first job above `after`.
     pub(super) fn next(&self, session: &str, after: u64) -> Option<u64> {
         self.lanes.get(session)?.range(after.checked_add(1)?..).next().copied()
     }
 
-    /// The trace that a job is a part of.
+    /// Returns the trace of a job.
     pub(super) fn trace(&self, seq: u64) -> Option<TraceContext> {
         self.jobs.get(&seq)?.trace.as_deref().cloned()
     }
 
-    /// How many jobs are in all lanes, and the first of them.
+    /// Returns the number of jobs in all lanes, and the sequence of the oldest.
     pub(super) fn backlog(&self) -> (u64, Option<u64>) {
         let first = self.lanes.values().filter_map(|lane| lane.first().copied()).min();
         (self.jobs.len() as u64, first)
     }
 
-    /// How many jobs are in a lane.
+    /// Returns the number of jobs in a lane.
     pub(super) fn depth(&self, session: &str) -> u64 {
         self.lanes.get(session).map_or(0, |lane| lane.len() as u64)
     }
@@ -154,11 +155,11 @@ mod tests {
         assert_eq!(jobs.next_due(), Some(start + WAIT));
         assert!(jobs.remove(2) && !jobs.remove(2));
         jobs.postpone(first[0], start + WAIT * 2);
-        assert!(jobs.take(10, start + WAIT, WAIT).is_empty(), "progress keeps it away");
+        assert!(jobs.take(10, start + WAIT, WAIT).is_empty(), "progress delays the redelivery");
         let again = jobs.take(10, start + WAIT * 2, WAIT);
         assert_eq!(again, [Taken { seq: 1, delivered: 2 }]);
         jobs.postpone(first[0], start);
-        assert!(jobs.take(10, start + WAIT * 2, WAIT).is_empty(), "an old delivery has no say");
+        assert!(jobs.take(10, start + WAIT * 2, WAIT).is_empty(), "an old delivery has no effect");
         assert!(jobs.remove(1) && jobs.next_due().is_none() && jobs.lanes.is_empty());
     }
 

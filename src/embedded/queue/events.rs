@@ -1,4 +1,4 @@
-//! Events: stored in order, read from the file, so that a replay and what comes live are one and the same.
+//! Events: written in order, and always read from the file, so that readers of old and new events share one path.
 
 use super::state::{EVENTS_LAST, State};
 use crate::store::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use types::event::{EventType, OutEvent};
 use types::timestamp::Timestamp;
 
-/// How many events are read at once.
+/// The number of events that a reader loads together.
 const PAGE: usize = 128;
-/// How many rows, or events, one operation of the housekeeping deletes, so that others get between.
+/// The number of rows that one operation of the housekeeping deletes, so that other operations run in between.
 pub(super) const PRUNE_BATCH: usize = 1_024;
 
-/// Stores events but for repeats; answers those stored.
+/// Stores events, except for duplicates. Returns the stored events.
 pub(super) fn emit(
     tables: &mut Tables<'_>,
     state: &State,
@@ -38,14 +38,14 @@ pub(super) fn emit(
     }
     drop(inner);
     if let (Some((_, first)), Some((_, last))) = (stored.first(), stored.last()) {
-        // Only the writer gives sequences, so they follow each other.
+        // The single writer assigns the sequences, so those of one call are consecutive.
         tables.events.insert(*first, row)?;
         tables.gathered.counter(EVENTS_LAST, *last);
     }
     Ok(stored)
 }
 
-/// Deletes some of the events from before `before`; answers them.
+/// Deletes a batch of events from before `before`. Returns the deleted events.
 pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> std::result::Result<Vec<StoredEvent>, Fault> {
     let (mut old, mut rows) = (Vec::new(), Vec::new());
     for row in tables.event_index.iter()? {
@@ -75,7 +75,7 @@ struct Reader {
     page: VecDeque<StreamEvent>,
 }
 
-/// The events of a session, without end.
+/// Returns the events of a session as a stream that does not end.
 pub(super) fn subscribe(
     file: Arc<EmbeddedFile>,
     state: Arc<State>,
@@ -97,7 +97,7 @@ impl Reader {
             self.more.mark_unchanged();
             let seqs = self.state.lock().events_after(&self.session, self.after, PAGE);
             if seqs.is_empty() {
-                // Its sender lives in the state that this reader holds.
+                // Cannot fail: the sender lives in the state, which this reader holds.
                 self.more.changed().await.ok()?;
                 continue;
             }
@@ -105,7 +105,7 @@ impl Reader {
                 Ok(page) => self.page = page,
                 Err(fault) => return Some(Err(fault)),
             }
-            // All of them have expired between the index and the file.
+            // All of them expired after the index was read.
             if self.page.is_empty() {
                 self.after = seqs.last().copied().unwrap_or(self.after);
             }
@@ -126,7 +126,7 @@ impl Reader {
                         page.push_back(stored_event(at, token, payload)?);
                     }
                 }
-                // It has expired, unless it was in the row.
+                // The event is in this row, or it has expired.
                 seqs.next_if_eq(&seq);
             }
             Ok(page)

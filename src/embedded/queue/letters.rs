@@ -1,4 +1,4 @@
-//! Dead letters: kept for 30 days with the same fields as in their stream.
+//! Dead letters, stored with the same fields as in the stream of the cluster.
 
 use super::state::{DEAD_LAST, State};
 use crate::store::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
@@ -8,27 +8,27 @@ use storage::queue::{DeadLetter, KeptLetter, Result};
 use types::cause::Cause;
 use types::timestamp::Timestamp;
 
-/// What goes with a dead letter.
+/// The headers of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Headers {
-    /// Why, as a word: the last token of its subject.
+    /// The kind of failure: the last token of the letter's subject on NATS.
     #[serde(rename = "Tw-Cause")]
     cause: Cause,
-    /// Why, in words.
+    /// The reason, as a sentence for operators.
     #[serde(rename = "Tw-Reason")]
     reason: String,
-    /// The subject that the job came on.
+    /// The subject on which the job was published.
     #[serde(rename = "Tw-Subject")]
     subject: String,
-    /// How often it was tried.
+    /// The number of attempts.
     #[serde(rename = "Tw-Attempts")]
     attempts: u32,
-    /// Its job id, where known.
+    /// The job's id, when it is known.
     #[serde(rename = "Tw-Job-Id", default, skip_serializing_if = "Option::is_none")]
     job_id: Option<String>,
 }
 
-/// Stores a letter unless it is a repeat.
+/// Stores a letter unless it is a duplicate.
 pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -> std::result::Result<(), Fault> {
     let headers = encode(
         "the dead letter's headers",
@@ -50,7 +50,7 @@ pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -
     Ok(())
 }
 
-/// Letters after `after`, oldest first.
+/// Returns up to `limit` letters with a sequence above `after`, oldest first.
 pub(super) fn list(file: &EmbeddedFile, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
     let letters = file.read(|read| {
         let mut letters = Vec::new();

@@ -1,7 +1,8 @@
-//! The queue in the file of the embedded store, for `turnwheel dev` and for tests.
+//! The queue in the embedded file, for `turnwheel dev` and for tests. [`EmbeddedQueue`] implements [`Queue`].
 //!
-//! [`EmbeddedQueue`] is here. [`deliveries`] knows which jobs wait and which are out, [`state`] holds that and all else
-//! that is in memory, [`events`] and [`letters`] are the other two streams, [`window`] drops repeats.
+//! - [`state`]: the queue's memory, which is rebuilt when the file is opened.
+//! - [`deliveries`]: waiting and in-flight jobs. [`window`]: recent message ids, for deduplication.
+//! - [`events`]: events. [`letters`]: dead letters.
 
 mod deliveries;
 mod events;
@@ -34,14 +35,14 @@ use tracing::warn;
 use types::event::OutEvent;
 use types::timestamp::Timestamp;
 
-/// The largest payload taken: 1 MiB and room for what the gateway adds.
+/// The largest payload in bytes: 1 MiB and some room for the fields that the gateway adds.
 pub const MAX_PAYLOAD: usize = 1024 * 1024 + 64 * 1024;
-/// How often expired events, letters and ids are deleted.
+/// The interval at which expired events, letters and ids are deleted.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
 /// How long dead letters are kept.
 const KEEP_LETTERS: Duration = Duration::from_secs(30 * 86_400);
 
-/// A [`Queue`] in an [`EmbeddedFile`]. One per file.
+/// The queue in an [`EmbeddedFile`]. A file has one queue.
 #[derive(Debug)]
 pub struct EmbeddedQueue {
     file: Arc<EmbeddedFile>,
@@ -53,7 +54,8 @@ pub struct EmbeddedQueue {
 }
 
 impl EmbeddedQueue {
-    /// The queue in `file`: all jobs that were not acknowledged are delivered again. Its housekeeping is one of `tasks`.
+    /// Opens the queue in `file`, and starts its housekeeping as one of `tasks`. All jobs that were not acknowledged
+    /// are delivered again.
     pub async fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings, tasks: &Tasks) -> Result<Arc<Self>> {
         let state = Arc::new(State::load(&file, settings.lane.max_depth).await?);
         file.set_publisher(Arc::<State>::clone(&state));
@@ -71,14 +73,15 @@ impl EmbeddedQueue {
                 // The task must not keep the file open.
                 let Some(queue) = housekeeper.upgrade() else { return };
                 if let Err(error) = queue.prune().await {
-                    warn!("expired events could not be deleted: {error}");
+                    warn!("deleting expired events failed: {error}");
                 }
             }
         });
         Ok(queue)
     }
 
-    /// Deletes what is older than its retention. Happens by itself every minute; answers how many events.
+    /// Deletes events, dead letters and message ids that are older than their retention. Returns the number of deleted
+    /// events. The housekeeping calls this every minute.
     pub async fn prune(&self) -> Result<u64> {
         let now = self.file.clock().now();
         let (before, mut pruned) = (now.minus(self.keep_events), 0);
@@ -99,14 +102,14 @@ impl EmbeddedQueue {
         Ok(pruned)
     }
 
-    /// What is handed out now, whether there is more, and when there will be.
+    /// Takes up to `max` jobs. Also returns whether more are ready, and when the next redelivery is due.
     fn take(&self, max: usize) -> (Vec<Taken>, bool, Option<Moment>) {
         let mut inner = self.state.lock();
         let before = inner.deliveries.next_due();
         let taken = inner.deliveries.take(max, self.file.clock().moment(), self.ack_wait);
         let next = inner.deliveries.next_due();
         let sooner = next.is_some_and(|next| before.is_none_or(|before| next < before));
-        // Another puller takes the rest, or learns that it has to wake up.
+        // Wakes another puller: it takes the rest, or waits for the new, earlier time.
         let more = inner.deliveries.has_ready();
         let tell = more || sooner;
         drop(inner);
@@ -147,7 +150,7 @@ impl EmbeddedQueue {
         Ok(deliveries)
     }
 
-    /// Publishes a job unless `places` of its lane are taken.
+    /// Publishes a job unless its lane already holds `places` jobs.
     async fn publish_within(&self, job: Publish, places: u64) -> Result<Published> {
         check_size(&job.payload)?;
         let (state, ready) = (Arc::clone(&self.state), Arc::clone(&self.state));
@@ -177,7 +180,7 @@ fn token(taken: Taken) -> DeliveryToken {
 fn parse(token: &DeliveryToken) -> Result<Taken> {
     let parts = token.0.split_once(':').and_then(|(seq, delivered)| Some((seq.parse().ok()?, delivered.parse().ok()?)));
     let (seq, delivered) =
-        parts.ok_or_else(|| QueueError::Refused(format!("`{}` is not a token of this queue", token.0)))?;
+        parts.ok_or_else(|| QueueError::Refused(format!("`{}` is not a delivery token of this queue", token.0)))?;
     Ok(Taken { seq, delivered })
 }
 
@@ -188,7 +191,7 @@ fn check_size(payload: &Bytes) -> Result<()> {
     }
 }
 
-// True when there may be more.
+// Returns true when there may be more expired rows.
 fn prune_ids(tables: &mut Tables<'_>, ids: i64, letters: i64) -> std::result::Result<bool, Fault> {
     let mut old = Vec::new();
     for row in tables.job_ids.iter()?.take(events::PRUNE_BATCH) {
@@ -239,7 +242,7 @@ impl Queue for EmbeddedQueue {
                 return Ok(Vec::new());
             }
             let until = due.map_or(end, |due| due.min(end));
-            // Either way there may be something now: a wake-up that nobody waited for is kept by the notifier.
+            // The notifier keeps a notification that no puller awaited, so none is lost.
             tokio::select! {
                 () = self.state.wake.notified() => {}
                 () = clock.sleep_until(until) => {}
@@ -255,7 +258,7 @@ impl Queue for EmbeddedQueue {
             if message.is_some() {
                 return Ok(message);
             }
-            // Acknowledged between memory and file.
+            // The job was acknowledged after the lookup in memory.
             after = seq;
         }
     }
@@ -303,7 +306,7 @@ impl Queue for EmbeddedQueue {
 
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
         events.iter().try_for_each(|event| check_size(&event.payload))?;
-        // What a commit has said at its end is there with it.
+        // A commit stores the events of its outbox itself, so they may already be there.
         if self.state.lock().has_all(&events, self.file.clock().now()) {
             return Ok(());
         }
@@ -340,24 +343,24 @@ impl Queue for EmbeddedQueue {
     }
 
     async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
-        // Nobody listening is no failure.
+        // Sending fails only when no worker listens.
         let _ = self.cancels.send(hint);
         Ok(())
     }
 
     async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
-        // One that was missed comes again with its delivery.
+        // A missed hint is harmless: the command's delivery notifies the worker, too.
         Ok(BroadcastStream::new(self.cancels.subscribe()).filter_map(async |hint| hint.ok()).boxed())
     }
 
     async fn hint_timers(&self) -> Result<()> {
-        // Nobody listening is no failure.
+        // Sending fails only when no scheduler listens.
         let _ = self.hints.send(TimerHint);
         Ok(())
     }
 
     async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
-        // Hints that were missed are as good as one.
+        // A lag counts as one hint: the scheduler looks at all timers anyway.
         Ok(BroadcastStream::new(self.hints.subscribe()).map(|_| TimerHint).boxed())
     }
 

@@ -1,5 +1,5 @@
-//! What the queue keeps in memory beside the file: deliveries, the index of events, the windows of message ids, and who
-//! waits. Rebuilt when the file is opened.
+//! The queue's memory: deliveries, the index of events, recent message ids, and readers that wait. It is rebuilt when
+//! the file is opened.
 
 use super::deliveries::Deliveries;
 use super::events;
@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use types::event::OutEvent;
 use types::timestamp::Timestamp;
 
-/// Under these names the file keeps when the job stream began, and the last sequences.
+/// The names in the table `meta` of the job stream's creation time and of the last sequences.
 const JOBS_CREATED: &str = "jobs_created";
 const JOBS_LAST: &str = "jobs_last";
 pub(super) const EVENTS_LAST: &str = "events_last";
@@ -24,9 +24,9 @@ pub(super) const DEAD_LAST: &str = "dead_last";
 #[derive(Debug)]
 pub(super) struct State {
     inner: Mutex<Inner>,
-    /// There is something to pull, or an earlier time to wake up at.
+    /// Notified when a job is ready, or when the next redelivery is earlier than before.
     pub(super) wake: Notify,
-    /// When the job stream began, in milliseconds.
+    /// The creation time of the job stream, in milliseconds.
     pub(super) created: u64,
     /// The setting `lane.max_depth`.
     pub(super) max_depth: u64,
@@ -35,19 +35,19 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     pub(super) deliveries: Deliveries,
-    /// Jobs of the batch that is on its way to the disk, by lane.
+    /// The number of jobs in the current batch of the writer, by lane. They are not in `deliveries` yet.
     reserved: HashMap<String, u64>,
     pub(super) jobs: Counter,
     pub(super) events: Counter,
     pub(super) dead: Counter,
-    /// Sequences of the retained events by session.
+    /// The sequences of the retained events, by session.
     index: HashMap<String, VecDeque<u64>>,
-    /// The last event on the disk.
+    /// The sequence of the last event on disk.
     last_event: u64,
     readers: HashMap<String, watch::Sender<u64>>,
 }
 
-/// The last sequence given, and the recent ids.
+/// The last sequence and the recent message ids of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     last: u64,
@@ -55,7 +55,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// The next sequence, or that of the message whose repeat this is.
+    /// Returns the next sequence, or for a duplicate the sequence of the first message.
     pub(super) fn next(&mut self, id: Option<&str>, now: Timestamp) -> Published {
         if let Some(seq) = id.and_then(|id| self.window.find(id, now)) {
             return Published { seq, duplicate: true };
@@ -67,7 +67,7 @@ impl Counter {
         Published { seq: self.last, duplicate: false }
     }
 
-    /// The last sequence given.
+    /// Returns the last assigned sequence.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
@@ -78,7 +78,7 @@ impl Counter {
 }
 
 impl State {
-    /// What the file holds.
+    /// Builds the state from the file.
     pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, Fault> {
         let now = file.clock().now();
         let created = file
@@ -93,7 +93,7 @@ impl State {
         Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created, max_depth })
     }
 
-    /// The same as a time.
+    /// Returns the creation time of the job stream.
     pub(super) fn made(&self) -> Timestamp {
         Timestamp::from_millis(i64::try_from(self.created).unwrap_or(i64::MAX))
     }
@@ -102,7 +102,7 @@ impl State {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a job, unless `places` of its lane are taken or it is a repeat.
+    /// Stores a job, unless it is a duplicate or its lane already holds `places` jobs.
     pub(super) fn publish(
         &self,
         tables: &mut Tables<'_>,
@@ -130,7 +130,7 @@ impl State {
         Ok(Ok(Published { seq, duplicate: false }))
     }
 
-    /// The job is on the disk.
+    /// Makes a job deliverable, after it is on disk.
     pub(super) fn published(&self, session: &str, seq: u64, trace: Option<TraceContext>) {
         let mut inner = self.lock();
         if let Some(reserved) = inner.reserved.get_mut(session) {
@@ -203,25 +203,25 @@ impl Inner {
         }
     }
 
-    /// True when all of these events are on the disk.
+    /// True when all of these events are on disk.
     pub(super) fn has_all(&mut self, events: &[OutEvent], now: Timestamp) -> bool {
         let last = self.last_event;
         events.iter().all(|event| self.events.find(event.msg_id.as_deref(), now).is_some_and(|seq| seq <= last))
     }
 
-    /// Events are on the disk: readers may have them.
+    /// Adds events to the index and notifies their readers, after the events are on disk.
     pub(super) fn emitted(&mut self, stored: &[StoredEvent]) {
         for (session, seq) in stored {
             self.index_event(session, *seq);
             self.last_event = self.last_event.max(*seq);
             if self.readers.get(session).is_some_and(|reader| reader.send(*seq).is_err()) {
-                // The last one has gone.
+                // The last reader of this session is gone.
                 self.readers.remove(session);
             }
         }
     }
 
-    /// An event has expired.
+    /// Removes an expired event, and all earlier ones, from the index.
     pub(super) fn expired(&mut self, session: &str, seq: u64) {
         if let Some(seqs) = self.index.get_mut(session) {
             while seqs.front().is_some_and(|first| *first <= seq) {
@@ -233,27 +233,27 @@ impl Inner {
         }
     }
 
-    /// Where a reader begins, and what tells it of more.
+    /// Returns the sequence after which a reader begins, and the channel that notifies it of new events.
     pub(super) fn subscribe(&mut self, session: &str, from: From) -> (u64, watch::Receiver<u64>) {
         let after = match from {
             From::Now => self.last_event,
             From::After(seq) if seq > self.last_event => 0,
             From::After(seq) => seq,
         };
-        // Readers that have gone are forgotten here, too: their sessions may never emit again.
+        // Also drops the readers that are gone, since their sessions may never emit again.
         self.readers.retain(|_, reader| reader.receiver_count() > 0);
         let reader = self.readers.entry(session.to_owned()).or_insert_with(|| watch::Sender::new(0));
         (after, reader.subscribe())
     }
 
-    /// Up to `max` sequences of a session's events above `after`.
+    /// Returns up to `max` sequences of a session's events above `after`.
     pub(super) fn events_after(&self, session: &str, after: u64, max: usize) -> Vec<u64> {
         let Some(seqs) = self.index.get(session) else { return Vec::new() };
         let start = seqs.partition_point(|seq| *seq <= after);
         seqs.range(start..).take(max).copied().collect()
     }
 
-    /// True when a job or an event of the session is there.
+    /// True when the queue holds a job or an event of the session.
     pub(super) fn knows(&self, session: &str) -> bool {
         self.deliveries.depth(session) > 0 || self.index.contains_key(session)
     }

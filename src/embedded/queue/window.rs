@@ -1,14 +1,14 @@
-//! The ids of recent messages, by which repeats are dropped.
+//! The ids of recent messages, for deduplication.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use types::timestamp::Timestamp;
 
-/// How long an id is remembered (CONTRACT.md, `duplicate_window`).
+/// How long a message id is remembered.
 pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
 
-/// Ids within the window. Of each only 128 keyed bits are kept: a busy hour has millions.
+/// The ids within the window. Only a keyed hash of 128 bits is kept for each, since a busy hour has millions.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     keys: [RandomState; 2],
@@ -21,7 +21,7 @@ impl Window {
         (self.keys[0].hash_one(id), self.keys[1].hash_one(id))
     }
 
-    /// The sequence of the message that came under `id` within the window before `now`.
+    /// Returns the sequence of the message that was stored under `id` within the window before `now`.
     pub(super) fn find(&mut self, id: &str, now: Timestamp) -> Option<u64> {
         let oldest = now.minus(WINDOW);
         while let Some((at, key)) = self.ages.front().copied()
@@ -33,7 +33,7 @@ impl Window {
         self.seqs.get(&self.key(id)).copied()
     }
 
-    /// Remembers the message that came under `id`, which must not be known.
+    /// Remembers the message that was stored under `id`. The id must be unknown.
     pub(super) fn insert(&mut self, id: &str, seq: u64, at: Timestamp) {
         let key = self.key(id);
         self.seqs.insert(key, seq);

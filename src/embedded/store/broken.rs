@@ -1,4 +1,4 @@
-//! The end of a file that cannot be read or written.
+//! The failure state of a file that cannot be read or written.
 
 use super::fault::Fault;
 use base::tasks::Tasks;
@@ -6,21 +6,21 @@ use std::path::Path;
 use std::sync::OnceLock;
 use tracing::error;
 
-/// What is wrong with the file, once something is: it is not touched any more, and the process ends.
+/// The first failure of the file. After it the file is not touched any further, and the process ends.
 pub(super) struct Broken {
     path: String,
     problem: OnceLock<String>,
-    /// The tasks of the process.
+    /// The tasks of the process, which a failure ends.
     ends: OnceLock<Tasks>,
 }
 
 impl Broken {
-    /// Nothing yet.
+    /// The state of a file without a failure.
     pub(super) fn of(path: &Path) -> Self {
         Self { path: path.display().to_string(), problem: OnceLock::new(), ends: OnceLock::new() }
     }
 
-    /// From now on a problem ends these tasks. A file has one process.
+    /// Makes a failure end these tasks. A file belongs to one process.
     pub(super) fn ends(&self, tasks: &Tasks) {
         let _ = self.ends.set(tasks.clone());
     }
@@ -29,7 +29,7 @@ impl Broken {
         self.problem.get()
     }
 
-    /// Answers the problem that was the first.
+    /// Records a failure. Returns the fault of the first failure.
     fn set(&self, problem: String) -> Fault {
         let mut new = false;
         let problem = self.problem.get_or_init(|| {
@@ -44,7 +44,7 @@ impl Broken {
         Fault::Storage(problem.clone())
     }
 
-    /// The file cannot be read, or written.
+    /// Records that the file cannot be read or written.
     pub(super) fn cannot(&self, what: &str, fault: &Fault) -> Fault {
         let Self { path, .. } = self;
         self.set(format!(

@@ -1,4 +1,4 @@
-//! Plans, kept in memory once read: there are few, and every turn asks for them. Leaders, too.
+//! Plans, with a cache in memory, since there are few and every turn needs one. Also the scheduler's leadership.
 
 use super::EmbeddedFile;
 use super::fault::Fault;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use types::plan::Plan;
 use types::timestamp::Timestamp;
 
-/// What has been read so far.
+/// Caches of the definitions that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     plans: Mutex<HashMap<(String, String), Arc<Plan>>>,
@@ -26,7 +26,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Catalog {
-    /// The plan of (workflow, hash), which never changes once it is there.
+    /// Returns the plan of a configuration by (workflow, hash). A stored plan never changes.
     pub(super) fn plan(&self, file: &EmbeddedFile, workflow: &str, hash: &str) -> Result<Option<Arc<Plan>>, Fault> {
         let key = (workflow.to_owned(), hash.to_owned());
         if let Some(plan) = lock(&self.plans).get(&key) {
@@ -44,7 +44,7 @@ fn plan_name(workflow: &str, hash: &str) -> String {
     format!("plan `{workflow}` of {hash}")
 }
 
-/// See [`Store::put_plan`](storage::store::Store::put_plan).
+/// Implements [`Store::put_plan`](storage::store::Store::put_plan).
 pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>, Fault> {
     let key = (plan.workflow_id.as_str(), plan.hash.as_str());
     if let Some(found) = tables.plans.get(key)? {
@@ -55,7 +55,7 @@ pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>,
     Ok(Arc::new(plan))
 }
 
-/// See [`Store::lead`](storage::store::Store::lead).
+/// Implements [`Store::lead`](storage::store::Store::lead).
 pub(super) fn lead(
     tables: &mut Tables<'_>,
     role: &str,
@@ -73,7 +73,7 @@ pub(super) fn lead(
     Ok(!taken)
 }
 
-/// See [`Store::resign`](storage::store::Store::resign).
+/// Implements [`Store::resign`](storage::store::Store::resign).
 pub(super) fn resign(tables: &mut Tables<'_>, role: &str, owner: &str) -> Result<(), Fault> {
     if tables.leaders.get(role)?.is_some_and(|leader| leader.value().0 == owner) {
         tables.leaders.remove(role)?;

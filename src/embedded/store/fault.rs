@@ -1,24 +1,24 @@
-//! Why the file did not do it, for both the queue and the store.
+//! The errors of the file, which queue and store share.
 
 use storage::queue::QueueError;
 use storage::store::StoreError;
 use thiserror::Error;
 
-/// Why the file did not do it. Cloned, because everybody in a failed batch is told.
+/// Why an operation on the file failed. Cloneable, because every caller of a failed batch gets it.
 #[derive(Clone, Debug, Error)]
 pub enum Fault {
     /// The file cannot be read or written.
     #[error("{0}")]
     Storage(String),
-    /// A document in it cannot be read.
+    /// A document in the file cannot be decoded.
     #[error("{what} cannot be read: {problem}")]
     Damaged {
-        /// The document.
+        /// The document, as errors name it.
         what: String,
-        /// What is wrong with it.
+        /// Why it cannot be decoded.
         problem: String,
     },
-    /// The call cannot be carried out.
+    /// The file cannot hold the data, or the request is invalid.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,6 +1,7 @@
-//! The file, and the one thread that writes it: operations that arrive while a commit is on its way to the disk share
-//! the next one (group commit), so that a busy engine pays one sync for hundreds of operations and an idle one waits for
-//! nobody.
+//! The file, and the single thread that writes to it.
+//!
+//! Operations that arrive during a commit share the next one (group commit). So a busy engine needs one sync for
+//! hundreds of operations, and an idle engine does not wait.
 
 use super::broken::Broken;
 use super::fault::Fault;
@@ -22,30 +23,30 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::error;
 
-/// Pages kept in memory; the operating system caches the rest.
+/// The size of the page cache in bytes. The operating system caches the rest.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
-/// The most operations that share a commit, so that the first of them does not wait for long.
+/// The largest number of operations in one commit, so that the first of them does not wait long.
 const MAX_BATCH: usize = 2_048;
-/// How long an operation that nobody waits for may wait for company.
+/// How long an operation without a waiting caller may wait for others.
 const LAZY: Duration = Duration::from_millis(100);
 
-/// Tells everybody in a batch how its commit went.
+/// Sends the outcome of a commit to the caller of one operation.
 type Answer = Box<dyn FnOnce(Result<(), Fault>) + Send>;
 type Work = Box<dyn FnOnce(&mut Tables<'_>) -> Applied + Send>;
 
 struct Applied {
-    /// Ends the whole batch: the tables may hold half of an operation.
+    /// A storage error, which fails the whole batch: the tables may hold half of an operation.
     fatal: Option<Fault>,
     answer: Answer,
 }
 
 struct Operation {
     work: Work,
-    /// Nobody waits for it.
+    /// True when no caller waits for the operation.
     lazy: bool,
 }
 
-/// One file that holds the queue and the store of one process. Synced before a write returns.
+/// One file that holds the queue and the store of one process. A write is synced to disk before it returns.
 pub struct EmbeddedFile {
     clock: Clock,
     database: Arc<Database>,
@@ -63,7 +64,7 @@ impl std::fmt::Debug for EmbeddedFile {
 }
 
 impl EmbeddedFile {
-    /// Opens the file at `path`, making it and its folder if missing.
+    /// Opens the file at `path`. Creates the file and its folder when they are missing.
     pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|problem| OpenError::Folder { path: path.to_owned(), problem })?;
@@ -72,12 +73,12 @@ impl EmbeddedFile {
         Self::start(path, database, Clock::system())
     }
 
-    /// A file that ends with the process, for tests.
+    /// Creates a file in memory, for tests.
     pub fn in_memory() -> Result<Arc<Self>, OpenError> {
         Self::in_memory_by(Clock::system())
     }
 
-    /// The same; leases, deliveries and timers in it go by `clock`.
+    /// Creates a file in memory whose leases, deliveries and timers follow `clock`.
     pub fn in_memory_by(clock: Clock) -> Result<Arc<Self>, OpenError> {
         let backend = redb::backends::InMemoryBackend::new();
         let database = Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(backend);
@@ -100,7 +101,7 @@ impl EmbeddedFile {
         let sizes = metrics().batch_size("file");
         let writer =
             Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), clock: clock.clone(), sizes };
-        // A thread and not a task: syncing a file blocks. It ends when the last handle of the file is dropped.
+        // A thread and not a task, because syncing a file blocks. It ends when the last handle of the file is dropped.
         let writer = std::thread::Builder::new()
             .name("embedded-file".into())
             .spawn(move || writer.run_or_break(&receiver))
@@ -110,27 +111,28 @@ impl EmbeddedFile {
         Ok(Arc::new(Self { clock, database, operations, writer, publisher, broken, path }))
     }
 
-    /// From now on a file that cannot be read or written ends these tasks: nothing can be done without it.
+    /// Makes a read or write failure of the file end these tasks, since nothing works without the file.
     pub fn ends(&self, tasks: &Tasks) {
         self.broken.ends(tasks);
     }
 
-    /// What its queue and store go by.
+    /// The clock of queue and store.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// From now on commits publish by this queue.
+    /// Sets the queue to which commits publish their outboxes.
     pub(crate) fn set_publisher(&self, publisher: Arc<dyn Publisher>) {
         *self.publisher.lock().unwrap_or_else(PoisonError::into_inner) = Some(publisher);
     }
 
-    /// The queue in this file, if there is one.
+    /// The queue in this file, if it is opened.
     pub fn publisher(&self) -> Option<Arc<dyn Publisher>> {
         self.publisher.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs `work` on the tables and returns when it is on the disk. Work must not keep the file itself alive.
+    /// Runs `work` on the tables and returns when its changes are on disk. `work` must not hold a handle of the file.
+    /// When the caller drops the future, `work` still runs.
     pub async fn write<T, W>(&self, work: W) -> Result<T, Fault>
     where
         T: Send + 'static,
@@ -139,7 +141,8 @@ impl EmbeddedFile {
         self.write_then(work, |_| ()).await
     }
 
-    /// Like [`Self::write`]; `then` runs after the commit in the order of the commits, also when the caller has gone.
+    /// Like [`Self::write`]. Also runs `then` after the commit, in the order of the commits, even when the caller has
+    /// dropped the future.
     pub async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, Fault>
     where
         T: Send + 'static,
@@ -151,13 +154,13 @@ impl EmbeddedFile {
             if let Ok(value) = &outcome {
                 then(value);
             }
-            // A caller that has gone does not want to know.
+            // Sending fails only when the caller has dropped the future.
             let _ = answer.send(outcome);
         });
         answered.await.unwrap_or_else(|_| Err(self.fault()))
     }
 
-    /// Runs `work` soon; it is lost when the process dies before.
+    /// Runs `work` within [`LAZY`]. Its changes are lost when the process dies before.
     pub(crate) fn write_lazily<W>(&self, work: W)
     where
         W: FnOnce(&mut Tables<'_>) -> Result<(), Fault> + Send + 'static,
@@ -180,12 +183,12 @@ impl EmbeddedFile {
             Applied { fatal, answer: Box::new(move |committed| answer(committed.and(result))) }
         });
         if let Some(operations) = &*self.operations.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Without its thread the operation is dropped, and its caller sees that.
+            // Sending fails only when the writer has ended. The answer is then dropped, and the caller gets an error.
             let _ = operations.send(Operation { work, lazy });
         }
     }
 
-    /// Reads what is committed as of now.
+    /// Reads the committed state.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Fault> {
         let read = self.database.begin_read().map_err(Fault::from).and_then(|read| work(&read));
         read.map_err(
@@ -193,12 +196,12 @@ impl EmbeddedFile {
         )
     }
 
-    /// The size of the file; `None` for one in memory.
+    /// The size of the file in bytes; `None` for a file in memory.
     pub(crate) fn bytes(&self) -> Option<u64> {
         std::fs::metadata(&self.path).ok().map(|file| file.len())
     }
 
-    /// An error when writing has failed.
+    /// Fails when reading or writing the file has failed before.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.broken.get().is_some() { Err(self.fault()) } else { Ok(()) }
     }
@@ -209,7 +212,7 @@ impl EmbeddedFile {
 }
 
 impl Drop for EmbeddedFile {
-    // Joins the writer, so that the file can be opened again as soon as its last handle is gone.
+    // Joins the writer, so that the file can be reopened as soon as its last handle is dropped.
     fn drop(&mut self) {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -229,7 +232,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// A panic within the storage is a failure of the file, too.
+    /// Runs until the file is closed. A panic in the storage library counts as a failure of the file.
     fn run_or_break(self, operations: &Receiver<Operation>) {
         let broken = Arc::clone(&self.broken);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(operations))) {
@@ -267,13 +270,14 @@ impl Writer {
     }
 
     fn commit(&self, batch: Vec<Operation>) {
-        // After a failed write, memory and file may differ: nothing is written until the process starts anew.
+        // After a failed write, memory and file may differ, so nothing is written until the process restarts.
         if batch.is_empty() || self.broken.get().is_some() {
             return;
         }
         observe_items(&self.sizes, batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        // Operations left over by a failure are dropped below, when their callers can be told why.
+        // The failure drops the remaining operations at the end of this function. By then their callers can get its
+        // reason.
         let mut batch = batch.into_iter();
         let outcome = self.transact(&mut batch, &mut answers).map_err(|fault| self.broken.cannot("written", &fault));
         for answer in answers {
@@ -376,7 +380,7 @@ mod tests {
         file.check().unwrap();
     }
 
-    /// A disk that is full once it is told so.
+    /// A disk that becomes full on demand.
     #[derive(Debug)]
     struct Disk {
         memory: redb::backends::InMemoryBackend,
@@ -426,7 +430,7 @@ mod tests {
         let ended = tasks.failure().unwrap();
         assert!(tasks.stop_token().is_cancelled() && ended.contains("cannot be written"), "{ended}");
         full.store(false, Ordering::SeqCst);
-        // Memory may be ahead of the file now, so nothing more is written.
+        // Memory may be ahead of the file now, so nothing further is written.
         put(30).await.unwrap_err();
         file.check().unwrap_err();
     }

@@ -1,5 +1,4 @@
-//! What the operations that share a commit write together, one row for all of them: indexes that are read when the file is
-//! opened, and what tells when something expires.
+//! Rows that all operations of one commit share: indexes that are read when the file is opened, and marks for expiry.
 
 use super::fault::Fault;
 use super::tables::Tables;
@@ -7,10 +6,10 @@ use redb::ReadableTable;
 use std::mem::take;
 use types::timestamp::Timestamp;
 
-/// See the module.
+/// The entries that the operations of one commit have added so far. [`write`] turns them into rows.
 #[derive(Default)]
 pub struct Gathered {
-    /// The latest time of anything in here.
+    /// The latest time of any entry.
     latest: i64,
     counters: Vec<(&'static str, u64)>,
     job_ids: Vec<(u64, String)>,
@@ -23,7 +22,7 @@ impl Gathered {
         self.latest = self.latest.max(at.as_millis());
     }
 
-    /// The counter `name` of `meta` stands at `value`.
+    /// Sets the counter `name` of the table `meta`.
     pub(crate) fn counter(&mut self, name: &'static str, value: u64) {
         match self.counters.iter_mut().find(|(known, _)| *known == name) {
             Some((_, before)) => *before = value,
@@ -31,26 +30,26 @@ impl Gathered {
         }
     }
 
-    /// A job came under this id.
+    /// Adds the message id of a job.
     pub(crate) fn job_id(&mut self, at: Timestamp, seq: u64, id: &str) {
         self.at(at);
         self.job_ids.push((seq, id.to_owned()));
     }
 
-    /// An event of a session was stored.
+    /// Adds an event to the index.
     pub(crate) fn event(&mut self, at: Timestamp, seq: u64, session: &str, id: Option<&str>) {
         self.at(at);
         self.events.push((seq, session.to_owned(), id.map(str::to_owned)));
     }
 
-    /// A turn was touched then: it expires so long after that.
+    /// Marks a turn as changed at `at`. It expires its retention after that.
     pub fn turn(&mut self, at: Timestamp, session: &str, turn: &str) {
         self.at(at);
         self.turns.push((session.to_owned(), turn.to_owned()));
     }
 }
 
-/// Writes what the operations on `tables` have gathered.
+/// Writes the rows of the entries that the operations have added.
 pub(super) fn write(tables: &mut Tables<'_>) -> Result<(), Fault> {
     let Gathered { latest, counters, job_ids, events, turns } = take(&mut tables.gathered);
     for (name, value) in counters {

@@ -1,6 +1,8 @@
-//! What was said: the entries of a session have numbers, and what one turn adds is one row. The session's row has the number of
-//! its first entry, so that a turn that lets go of the oldest ones changes nothing at the other end of the history; they are deleted
-//! many at a time.
+//! The histories of sessions.
+//!
+//! The entries of a session are numbered, and the entries of one turn share a row. The session's row has the number of
+//! its first entry. So a turn that drops the oldest entries only raises this number; the rows are deleted later, many
+//! at a time.
 
 use super::fault::Fault;
 use super::tables::{HISTORY, SESSIONS, Tables, decode};
@@ -11,25 +13,25 @@ use types::session::history::MAX_ENTRIES;
 
 /// The number of a new session's first entry.
 pub(super) const BEGINNING: u64 = 1;
-/// So many entries that are over are deleted together.
+/// The number of dropped entries that are deleted together.
 const LITTER: u64 = 32;
 
-/// What the writer knows of a history.
+/// The numbers of a session's entries, as the writer remembers them.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
-    /// The entries.
+    /// The numbers of the current entries.
     entries: Range<u64>,
-    /// What was before this one is deleted.
+    /// Entries below this number are deleted.
     cleared: u64,
 }
 
 impl Numbers {
-    /// Of the first entry.
+    /// The number of the first entry.
     pub(super) fn first(&self) -> u64 {
         self.entries.start
     }
 
-    /// As the file has them.
+    /// Reads the numbers from the file.
     pub(super) fn of(tables: &Tables<'_>, id: &str) -> Result<Self, Fault> {
         let first = tables.sessions.get(id)?.map_or(BEGINNING, |row| row.value().2);
         let last = tables.history.range((id, 0)..=(id, u64::MAX))?.next_back().transpose()?;
@@ -38,8 +40,9 @@ impl Numbers {
     }
 }
 
-/// Appends to a history, whose oldest `drop` entries go. The bound in bytes is the caller's, who has the whole conversation;
-/// the bound in entries holds here in any case. The session's row has to tell the first number then.
+/// Appends entries to a history and drops its oldest `drop` entries. The caller enforces the limit in bytes, since it
+/// has the whole history; this function enforces the limit in entries. The caller must store the returned first number
+/// in the session's row.
 pub(super) fn append(
     tables: &mut Tables<'_>,
     id: &str,
@@ -64,7 +67,7 @@ pub(super) fn append(
     Ok(Numbers { entries: first..end, cleared })
 }
 
-/// The conversation of a session.
+/// Reads the history of a session.
 pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, Fault> {
     let first = read.open_table(SESSIONS)?.get(id)?.map_or(BEGINNING, |row| row.value().2);
     let mut entries = Vec::new();
@@ -102,7 +105,7 @@ mod tests {
             let drop = if turn % 90 == 89 { said.len() + added.len() } else { said.len().min(turn * 7 % 3) };
             said.extend(added.iter().map(|entry| entry.text.clone()));
             said.drain(..drop.max(said.len().saturating_sub(MAX_ENTRIES)));
-            // Now and then by a process that knows nothing of the session.
+            // Sometimes without the remembered numbers, as after a restart.
             let before = known.take().filter(|_| turn % 11 != 0);
             let append = move |tables: &mut Tables<'_>| {
                 let before = before.map_or_else(|| Numbers::of(tables, "s"), Ok)?;

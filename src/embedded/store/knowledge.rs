@@ -1,14 +1,14 @@
-//! What agents answer from. A source's passages have a table of their own: what is asked again and again is short.
+//! Knowledge sources of agents. The passages have a table of their own, since listings read only the short entries.
 
 use super::fault::Fault;
 use super::tables::{KNOWLEDGE, PASSAGES, Tables, decode, encode};
 use definitions::knowledge::source::{Source, SourceEntry};
 use redb::{ReadTransaction, ReadableTable};
 
-/// See [`Store::put_knowledge`](storage::store::Store::put_knowledge).
+/// Implements [`Store::put_knowledge`](storage::store::Store::put_knowledge).
 pub(super) fn put(tables: &mut Tables<'_>, source: &Source) -> Result<bool, Fault> {
     let key = (source.entry.agent_id.as_str(), source.entry.source.as_str());
-    // One that cannot be read any more is replaced.
+    // A stored source that cannot be decoded is replaced.
     let known = tables.knowledge.get(key)?.and_then(|found| decode::<SourceEntry>(String::new, found.value()).ok());
     if known.is_some_and(|known| known.hash == source.entry.hash && known.origin == source.entry.origin) {
         return Ok(false);
@@ -19,13 +19,13 @@ pub(super) fn put(tables: &mut Tables<'_>, source: &Source) -> Result<bool, Faul
     Ok(true)
 }
 
-/// See [`Store::remove_knowledge`](storage::store::Store::remove_knowledge).
+/// Implements [`Store::remove_knowledge`](storage::store::Store::remove_knowledge).
 pub(super) fn remove(tables: &mut Tables<'_>, agent_id: &str, source: &str) -> Result<bool, Fault> {
     tables.passages.remove((agent_id, source))?;
     Ok(tables.knowledge.remove((agent_id, source))?.is_some())
 }
 
-/// See [`Store::knowledge_entries`](storage::store::Store::knowledge_entries).
+/// Implements [`Store::knowledge_entries`](storage::store::Store::knowledge_entries).
 pub(super) fn entries(read: &ReadTransaction, agent_id: Option<&str>) -> Result<Vec<SourceEntry>, Fault> {
     let table = read.open_table(KNOWLEDGE)?;
     let mut entries = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn entries(read: &ReadTransaction, agent_id: Option<&str>) -> Result<
     Ok(entries)
 }
 
-/// See [`Store::knowledge`](storage::store::Store::knowledge).
+/// Implements [`Store::knowledge`](storage::store::Store::knowledge).
 pub(super) fn of(read: &ReadTransaction, agent_id: &str) -> Result<Vec<Source>, Fault> {
     let passages = read.open_table(PASSAGES)?;
     let with_passages = |entry: SourceEntry| {

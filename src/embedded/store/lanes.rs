@@ -1,5 +1,6 @@
-//! Open lanes: what they change of their sessions, in rows of their own, so that taking a lane, renewing it and showing a
-//! status write a few hundred bytes in place of a whole session. A commit writes the session, and the row goes.
+//! Open lanes: the changes to a session since its last commit, in a row of their own. Acquiring a lane, renewing it and
+//! setting a status thus write a few hundred bytes instead of the whole session. A commit writes the session and
+//! removes the row.
 
 use super::fault::Fault;
 use super::queries::session_name;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use types::session::{Lease, OpenTurn, Session, Status};
 use types::timestamp::Timestamp;
 
-/// See the module.
+/// The changes to a session since its last commit.
 #[derive(Deserialize, Serialize)]
 pub(super) struct OpenLane {
     epoch: u64,
@@ -35,7 +36,7 @@ impl OpenLane {
         }
     }
 
-    /// Makes of a session as it was left what it is.
+    /// Applies the changes to the session as the last commit wrote it.
     pub(super) fn lay_over(self, session: &mut Session) {
         session.epoch = self.epoch;
         session.pending_seq = self.pending_seq;
@@ -46,14 +47,14 @@ impl OpenLane {
     }
 }
 
-/// Writes the lane of a session.
+/// Writes the open lane of a session.
 pub(super) fn put(tables: &mut Tables<'_>, session: &Session) -> Result<(), Fault> {
     let bytes = encode("the lane", &OpenLane::of(session))?;
     tables.lanes.insert(session.session_id.as_str(), bytes.as_slice())?;
     Ok(())
 }
 
-/// The open lane of one session.
+/// Reads the open lane of one session.
 pub(super) fn one(read: &ReadTransaction, id: &str) -> Result<Option<OpenLane>, Fault> {
     match read.open_table(LANES)?.get(id)? {
         Some(row) => decode(|| session_name(id), row.value()).map(Some),
@@ -61,7 +62,7 @@ pub(super) fn one(read: &ReadTransaction, id: &str) -> Result<Option<OpenLane>, 
     }
 }
 
-/// All open lanes by their sessions: as many as there are turns in hand or waiting.
+/// Reads all open lanes, by session. There is one for each turn that runs or waits.
 pub(super) fn all(read: &ReadTransaction) -> Result<HashMap<String, OpenLane>, Fault> {
     let mut lanes = HashMap::new();
     for row in read.open_table(LANES)?.iter()? {

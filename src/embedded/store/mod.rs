@@ -1,10 +1,16 @@
-//! The store in one file of this process, for `turnwheel dev` and for tests.
+//! The store in the embedded file, for `turnwheel dev` and for tests. [`EmbeddedStore`] implements [`Store`].
 //!
-//! A call's way: [`EmbeddedStore`] (here) → [`lane`], the rules on a session in memory → [`sessions`] and [`turns`], what
-//! they write → [`mod@file`], the group commit, with what its operations write together, [`gathered`], and what they publish by
-//! the queue in the same file, [`publisher`]. [`history`] has what was said, [`catalog`] plans and leaders, [`shelf`] agents and
-//! workflows, `knowledge` what agents answer from, [`lanes`] and [`runs`] what their names say, [`queries`] what only reads,
-//! [`tables`] the layout. The queue's part of the file is in [`crate::queue`].
+//! A write takes this way: [`EmbeddedStore`] → [`sessions`] or [`turns`], which apply the rules of [`lane`] and write
+//! rows → [`mod@file`], which commits many operations together.
+//!
+//! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
+//!   histories.
+//! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
+//! - [`catalog`]: plans and leaders. [`shelf`]: agents and workflows. `knowledge`: knowledge sources.
+//! - [`queries`]: reads.
+//! - [`mod@file`]: the file and its writer. [`tables`]: the layout. [`gathered`]: rows that a commit's operations
+//!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
+//! - `broken`, `fault` and `open_error`: errors of the file.
 
 mod broken;
 mod catalog;
@@ -56,30 +62,30 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// The name of the file within `data_dir`.
+/// The name of the file in the folder `data_dir`.
 pub const FILE_NAME: &str = "turnwheel.redb";
 
-/// The file of these settings.
+/// The path of the file for these settings.
 pub fn path(settings: &base::config::Settings) -> PathBuf {
     settings.data_dir.join(FILE_NAME)
 }
 
-/// A [`Store`] in an [`EmbeddedFile`]. One per file.
+/// The store in an [`EmbeddedFile`]. A file has one store.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     file: Arc<EmbeddedFile>,
     sessions: Arc<Sessions>,
-    /// As this process has left them.
+    /// The cache of the sessions that this process saw last.
     known: Known,
     catalog: Arc<Catalog>,
-    /// `retention.turns`.
+    /// The setting `retention.turns`.
     keep_turns: Duration,
-    /// This process alone: nothing of it outlives it.
+    /// The announced processes with their expiry. Not in the file, since they end with this process.
     processes: Mutex<BTreeMap<String, (Moment, Process)>>,
 }
 
 impl EmbeddedStore {
-    /// The store in `file`. A file has one process at a time: leases found in it belong to nobody any more.
+    /// Opens the store in `file`. Leases in the file are void, because they belong to an earlier process.
     pub fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
         let (known, catalog, keep_turns) = (Known::default(), Arc::default(), settings.retention.turns.0);
@@ -97,7 +103,7 @@ impl Store for EmbeddedStore {
     async fn acquire(&self, request: Acquire) -> Result<Acquired> {
         let (sessions, id) = (Arc::clone(&self.sessions), request.session_id.clone());
         let mut left = self.known.take_left(&id);
-        // The writer has no use for what was said.
+        // The writer does not need the history, so it is not copied.
         let said = left.as_mut().map(|left| {
             let (history, transcript) = (std::mem::take(&mut left.history), std::mem::take(&mut left.transcript));
             (left.epoch, left.created_at, history, transcript)
@@ -106,13 +112,13 @@ impl Store for EmbeddedStore {
         let Acquired::Granted(mut grant) = acquired else { return Ok(acquired) };
         let session = &mut grant.session;
         match said {
-            // Nobody has had the lane since, so nobody has said anything.
+            // No other holder in between, so the cached history is current.
             Some((epoch, created_at, history, transcript))
                 if epoch + 1 == session.epoch && created_at == session.created_at =>
             {
                 (session.history, session.transcript) = (history, transcript);
             }
-            // Outside the writer: the holder's history changes by nobody else's hand.
+            // Read outside the writer. Only the lease holder changes the history.
             _ => session.history = Arc::new(self.file.read(|read| history::read(read, &id))?),
         }
         self.known.put(session.clone());
@@ -147,7 +153,7 @@ impl Store for EmbeddedStore {
         if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
             let mut left = left(granted, &request, change, now);
             left.outbox_unread &= !publishes;
-            // A store keeps that many; more would be known than is there.
+            // The store drops older entries. A longer history in the cache would differ from the stored one.
             if left.history.len() <= MAX_ENTRIES {
                 self.known.put(left);
             }

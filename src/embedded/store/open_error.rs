@@ -1,4 +1,4 @@
-//! Why the file cannot be opened.
+//! Errors of opening the file.
 
 use super::tables::LAYOUT;
 use std::path::PathBuf;
@@ -7,35 +7,34 @@ use thiserror::Error;
 /// Why the file cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Another process has it open.
-    #[error(
-        "{0} is open in another process, probably a running `turnwheel dev`; stop that one, or give this one another `data_dir`"
-    )]
+    /// Another process has the file open.
+    #[error("{0} is open in another process, probably a running `turnwheel dev`; stop it, or set another `data_dir`")]
     InUse(PathBuf),
-    /// Its folder cannot be made.
-    #[error("the folder of {path} cannot be made: {problem}; make it writable or give another `data_dir`")]
+    /// The folder of the file cannot be created.
+    #[error("the folder of {path} cannot be created: {problem}; make it writable, or set another `data_dir`")]
     Folder {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What happened.
+        /// The error of the operating system.
         problem: std::io::Error,
     },
-    /// Its tables are laid out in another way.
+    /// The tables of the file have another layout.
     #[error(
-        "{path} was written by another version of turnwheel: its tables have layout {found}, and this version knows {LAYOUT}; use that version, or give another `data_dir`"
+        "{path} was written by another version of turnwheel: its tables have layout {found}, \
+         and this version needs layout {LAYOUT}; use that version, or set another `data_dir`"
     )]
     Layout {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it has.
+        /// The layout of the file.
         found: u64,
     },
-    /// It is no such file, or cannot be read or written.
-    #[error("{path} cannot be opened: {problem}; restore it from a backup or give another `data_dir`")]
+    /// The file is no database, or it cannot be read or written.
+    #[error("{path} cannot be opened: {problem}; restore it from a backup, or set another `data_dir`")]
     Unusable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What happened.
+        /// The error of the storage.
         problem: String,
     },
 }

@@ -1,17 +1,17 @@
-//! The queue in the same file, as a commit sees it.
+//! The interface by which a commit publishes its outbox to the queue in the same file.
 
 use super::fault::Fault;
 use super::tables::Tables;
 use types::event::OutEvent;
 
-/// (Session, sequence) of an event.
+/// A stored event: its session and its sequence.
 pub type StoredEvent = (String, u64);
 
-/// The queue in the same file, to which a commit gives what it has to publish.
+/// The queue in the same file, as the store's commits use it.
 pub trait Publisher: Send + Sync {
-    /// Stores events but for repeats; answers those stored.
+    /// Stores events in the current commit, except for duplicates. Returns the stored events.
     fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault>;
 
-    /// They are on the disk.
+    /// Notifies the readers of these events. Called after the commit is on disk.
     fn emitted(&self, stored: &[StoredEvent]);
 }

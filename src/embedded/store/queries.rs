@@ -1,4 +1,4 @@
-//! What only reads.
+//! Reads that no write needs.
 
 use super::fault::Fault;
 use super::sessions::{IDLE, is_idle};
@@ -14,17 +14,17 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// How errors name a session.
+/// The name of a session in errors.
 pub(super) fn session_name(id: &str) -> String {
     format!("session `{id}`")
 }
 
-/// How errors name a turn.
+/// The name of a turn in errors.
 pub(super) fn turn_name(session: &str, turn: &str) -> String {
     format!("turn `{session}/{turn}`")
 }
 
-/// What agents have used on a day.
+/// Returns the tokens that agents have used on a day.
 pub(super) fn tokens_of_day(
     read: &ReadTransaction,
     day: &str,
@@ -40,7 +40,7 @@ pub(super) fn tokens_of_day(
     Ok(used)
 }
 
-/// One session with its history.
+/// Reads one session with its history.
 pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, Fault> {
     let Some(mut session) = head(&read.open_table(SESSIONS)?, id)? else { return Ok(None) };
     if let Some(lane) = lanes::one(read, id)? {
@@ -52,7 +52,7 @@ pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session
 
 type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, u64, &'static [u8])>;
 
-/// A session as it was left, without its history.
+/// Reads a session as its last commit wrote it, without its history.
 pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
     match table.get(id)? {
         Some(value) => decode(|| session_name(id), value.value().3).map(Some),
@@ -60,7 +60,7 @@ pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fa
     }
 }
 
-/// Sessions, last changed first: only those that are answered (or looked at for a filter) are decoded.
+/// Lists sessions, the last changed first. Decodes only the sessions that it returns or has to filter.
 pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Vec<Session>, Fault> {
     let (table, mut lanes) = (read.open_table(SESSIONS)?, lanes::all(read)?);
     let mut order = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
     Ok(found)
 }
 
-/// Conversations that wait for their user alone since `before`.
+/// Lists chat sessions that have waited only for their user since `before`.
 pub(super) fn idle_sessions(
     read: &ReadTransaction,
     before: Timestamp,
@@ -105,14 +105,14 @@ pub(super) fn idle_sessions(
         if flags & IDLE == 0 || updated_at >= before.as_millis() || lanes.contains_key(id.value()) {
             continue;
         }
-        // An earlier version has flagged sessions with timers, too.
+        // An earlier version also flagged sessions with timers.
         let session = head(&sessions, id.value())?.filter(is_idle);
         idle.extend(session.map(|Session { session_id, last_seq, .. }| IdleSession { session_id, last_seq }));
     }
     Ok(idle)
 }
 
-/// All steps of a turn, by key.
+/// Reads all steps of a turn, ordered by key.
 pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result<Vec<StepRecord>, Fault> {
     let (table, turns) = (read.open_table(STEPS)?, read.open_table(TURNS)?);
     let name = |key: &str| format!("step `{key}` of {}", turn_name(session, turn));
@@ -133,7 +133,7 @@ pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result
     Ok(steps.into_values().collect())
 }
 
-/// Turns of a session, newest first.
+/// Reads the last turns of a session, newest first.
 pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Result<Vec<TurnRecord>, Fault> {
     let table = read.open_table(TURNS)?;
     let mut order = Vec::new();
@@ -153,7 +153,7 @@ pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Resu
     Ok(turns)
 }
 
-/// One turn.
+/// Reads one turn.
 pub(super) fn turn(read: &ReadTransaction, session: &str, turn: &str) -> Result<Option<TurnRecord>, Fault> {
     match read.open_table(TURNS)?.get((session, turn))? {
         Some(value) => decode(|| turn_name(session, turn), value.value().1).map(Some),
@@ -161,7 +161,7 @@ pub(super) fn turn(read: &ReadTransaction, session: &str, turn: &str) -> Result<
     }
 }
 
-/// Timers due at `until` or earlier, earliest first.
+/// Reads the timers that are due at `until` or earlier, earliest first.
 pub(super) fn due_timers(read: &ReadTransaction, until: Timestamp, limit: usize) -> Result<Vec<DueTimer>, Fault> {
     let sessions = read.open_table(SESSIONS)?;
     let mut due = Vec::new();

@@ -1,4 +1,4 @@
-//! Runs of workflows.
+//! Records of workflow runs.
 
 use super::fault::Fault;
 use super::sessions;
@@ -7,14 +7,14 @@ use redb::{ReadTransaction, ReadableTable};
 use types::run::{RunQuery, RunRecord};
 use types::timestamp::Timestamp;
 
-/// How many runs one operation deletes, so that others get between.
+/// The number of runs that one operation deletes, so that other operations run in between.
 const PRUNE_BATCH: usize = 256;
 
 fn name(run_id: &str) -> String {
     format!("run `{run_id}`")
 }
 
-/// Inserts a run; false when it is there.
+/// Inserts a run. Returns false when it exists.
 pub(super) fn put(tables: &mut Tables<'_>, run: &RunRecord) -> Result<bool, Fault> {
     if tables.runs.get(run.run_id.as_str())?.is_some() {
         return Ok(false);
@@ -22,7 +22,7 @@ pub(super) fn put(tables: &mut Tables<'_>, run: &RunRecord) -> Result<bool, Faul
     update(tables, run, 0).map(|()| true)
 }
 
-/// Writes a run unless a later holder has.
+/// Writes a run, unless a later epoch wrote the stored record.
 pub(super) fn update(tables: &mut Tables<'_>, run: &RunRecord, epoch: u64) -> Result<(), Fault> {
     let bytes = encode("the run", run)?;
     let id = run.run_id.as_str();
@@ -51,7 +51,7 @@ fn forget_times(tables: &mut Tables<'_>, run: &RunRecord) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One run.
+/// Reads one run.
 pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunRecord>, Fault> {
     match read.open_table(RUNS)?.get(run_id)? {
         Some(found) => decode(|| name(run_id), found.value().1).map(Some),
@@ -59,7 +59,7 @@ pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunReco
     }
 }
 
-/// Runs, newest first, or by their ends.
+/// Lists runs, newest first, or the latest ended first.
 pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, Fault> {
     let mut found = Vec::new();
     let by_time = read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?;
@@ -80,7 +80,7 @@ fn fits(query: &RunQuery, run: &RunRecord) -> bool {
         && query.lane.as_ref().is_none_or(|wanted| run.lane == *wanted)
 }
 
-/// Deletes some of the runs that ended before `before`; true when there may be more.
+/// Deletes a batch of runs that ended before `before`. Returns true when there may be more.
 pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, Fault> {
     let mut old = Vec::new();
     for row in tables.run_ends.range(..(before.as_millis(), ""))?.take(PRUNE_BATCH) {

@@ -1,5 +1,5 @@
-//! Sessions in the file, and those with an open lane in memory: a turn reads its session from the file once, or not at all
-//! if it was left by this process, and the sweep for abandoned lanes reads no file.
+//! Sessions in the file. Those with an open lane are in memory, too. So a turn reads its session from the file at most
+//! once, and the search for abandoned lanes reads no file.
 
 use super::fault::Fault;
 use super::history::{self, BEGINNING, Numbers};
@@ -15,20 +15,20 @@ use types::session::{Kind, Session, Status};
 use types::timestamp::Timestamp;
 use types::turn::TurnMark;
 
-/// An open conversation that waits for its user. (1 was an open lane, which has a row of its own.)
+/// The flag of an open conversation that waits for its user. (1 was the flag of an open lane in an earlier layout.)
 pub(super) const IDLE: u8 = 2;
-/// Sessions whose last commits are remembered.
+/// The number of sessions whose last commits are remembered.
 const REMEMBERED: u64 = 100_000;
 
-/// Sessions with an open lane, as the writer last left them; without their histories, like those in the file.
+/// The sessions with an open lane, as the writer last wrote them. Like those in the file, they lack their histories.
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<String, Session>>,
-    /// What the writer knows of sessions that it has committed.
+    /// The last commits of sessions, as far as they are remembered.
     committed: Cache<String, Mark>,
 }
 
-/// What the last commit has left of a session.
+/// The remembered last commit of a session.
 #[derive(Clone, Debug)]
 struct Mark {
     epoch: u64,
@@ -36,8 +36,9 @@ struct Mark {
 }
 
 impl Sessions {
-    /// The lanes that the last process left open. Its leases ended with it: the next delivery takes the lane immediately. All jobs
-    /// that wait are delivered again, so the lanes count as left just now.
+    /// Loads the lanes that the last process left open. Its leases ended with it, so the next delivery acquires such a
+    /// lane immediately. All waiting jobs are delivered again anyway, so the lanes count as released now and not as
+    /// abandoned.
     pub(super) fn load(file: &EmbeddedFile) -> Result<Self, Fault> {
         let open = file.read(|read| {
             let (sessions, mut open) = (read.open_table(SESSIONS)?, HashMap::new());
@@ -57,7 +58,8 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session as the operations before this one left it. `left` is used if it is what the last commit has left.
+    /// Returns a session as the previous operation left it. Uses `left` instead of decoding the row if it is the state
+    /// after the last commit.
     fn get_or(&self, tables: &Tables<'_>, id: &str, left: Option<Session>) -> Result<Option<Session>, Fault> {
         if let Some(session) = self.open().get(id) {
             return Ok(Some(session.clone()));
@@ -74,13 +76,13 @@ impl Sessions {
         }
     }
 
-    /// A session as the operations before this one left it.
+    /// Returns a session as the previous operation left it.
     pub(super) fn get(&self, tables: &Tables<'_>, id: &str) -> Result<Option<Session>, Fault> {
         self.get_or(tables, id, None)
     }
 
-    /// Writes a session, whose history must be empty and whose outbox must be there; `bytes` are the session's, so that
-    /// callers may encode it before they write anything, and `first` the number of the first entry of its history.
+    /// Writes a session. Its history must be empty and its outbox complete. `bytes` is the encoded session, so that
+    /// callers can encode it before they write anything, and `first` is the number of the first entry of its history.
     pub(super) fn put(
         &self,
         tables: &mut Tables<'_>,
@@ -106,7 +108,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Changes the lane of a session that is there, and writes it if `change` says so; false when it is not there, too.
+    /// Runs `change` on a session, and writes its lane when `change` returns true. Returns false when the session does
+    /// not exist or did not change.
     pub(super) fn change(
         &self,
         tables: &mut Tables<'_>,
@@ -121,8 +124,8 @@ impl Sessions {
         Ok(changed)
     }
 
-    /// Takes the lane; `left` is the session as this process has left it, if it knows. The history of a grant is still to be
-    /// read.
+    /// Acquires the lane for a request. `left` is the session from the cache of released sessions. The history of a
+    /// granted session is empty; the caller reads it.
     pub(super) fn acquire(
         &self,
         tables: &mut Tables<'_>,
@@ -130,7 +133,7 @@ impl Sessions {
         left: Option<Session>,
     ) -> Result<Acquired, Fault> {
         let (now, id) = (tables.clock.now(), request.session_id.as_str());
-        // A rewind writes the whole session, and a known session may lack its outbox.
+        // A rewind writes the whole session, and a cached session may lack its outbox.
         let left = left.filter(|_| request.rewind.is_none());
         let (mut session, new) = match self.get_or(tables, id, left)? {
             Some(session) => (session, false),
@@ -155,8 +158,8 @@ impl Sessions {
         Ok(acquired)
     }
 
-    /// Appends to the history of a session that is committed under `epoch`, and lets go of its oldest entries. Answers the
-    /// number of the first one.
+    /// Appends to the history of a session that is committed under `epoch`, and drops its oldest entries. Returns the
+    /// number of the first remaining entry.
     pub(super) fn append_history(
         &self,
         tables: &mut Tables<'_>,
@@ -173,7 +176,7 @@ impl Sessions {
         Ok(first)
     }
 
-    /// Lanes with work that nobody has held since `before`, the longest abandoned first.
+    /// Returns up to `limit` lanes with work and without a lease holder since `before`, the longest abandoned first.
     pub(super) fn abandoned(&self, before: Timestamp, limit: usize) -> Vec<AbandonedLane> {
         let open = self.open();
         let mut lanes: Vec<&Session> = open.values().filter(|session| lane::is_abandoned(session, before)).collect();
@@ -183,7 +186,7 @@ impl Sessions {
     }
 }
 
-/// Which message the turn on record was for that has the id of this job, which the session may have forgotten.
+/// Returns the mark of the recorded turn under this job id, if the session may have dropped the job from `recent_jobs`.
 fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Option<TurnMark>, Fault> {
     if !session.forgets_jobs() {
         return Ok(None);
@@ -195,7 +198,7 @@ fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Optio
     }
 }
 
-/// Removes the lane of a run that is forgotten, unless it has work or a holder.
+/// Removes the session of a deleted run, unless its lane has work or a lease.
 pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), Fault> {
     let ended = match tables.sessions.get(run_id)? {
         Some(row) if tables.lanes.get(run_id)?.is_none() => {
@@ -210,7 +213,7 @@ pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), F
     Ok(())
 }
 
-/// True for a conversation that waits for its user, and for nothing else.
+/// True for a conversation that waits only for its user.
 pub(super) fn is_idle(session: &Session) -> bool {
     session.kind == Kind::Chat
         && session.closed_at.is_none()

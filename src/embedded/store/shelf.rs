@@ -1,4 +1,4 @@
-//! Agents and workflows with their versions, kept in memory once read: there are few, and every turn asks for them.
+//! Agents and workflows with their versions, with a cache in memory, since there are few and every turn needs one.
 
 use super::EmbeddedFile;
 use super::catalog::lock;
@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex};
 use storage::store::StoreError;
 use storage::store::versioned::{Listed, Versioned};
 
-/// Where they are in the file.
+/// The tables of one kind of definition.
 pub(super) trait Shelved: Versioned {
-    /// Id → what is current.
+    /// The current versions, by id.
     const TABLE: Definition<Text, Bytes>;
-    /// (Id, hash) → version.
+    /// All versions, by (id, hash).
     const VERSION_TABLE: Definition<(Text, Text), Bytes>;
 
-    /// Both, open for writing.
+    /// Returns both tables, open for writing.
     fn tables<'a, 't>(tables: &'a mut Tables<'t>) -> (&'a mut Current<'t>, &'a mut Versions<'t>);
 }
 
@@ -46,7 +46,7 @@ impl Shelved for WorkflowRecord {
     }
 }
 
-/// What has been read so far of all agents, or of all workflows.
+/// The cache of all agents, or of all workflows.
 #[derive(Debug)]
 pub(super) struct Shelf<T> {
     current: Mutex<HashMap<String, Arc<T>>>,
@@ -60,7 +60,7 @@ impl<T> Default for Shelf<T> {
 }
 
 impl<T: Shelved> Shelf<T> {
-    /// As it is now.
+    /// Returns the current version.
     pub(super) fn current(&self, file: &EmbeddedFile, id: &str) -> Result<Option<Arc<T>>, Fault> {
         if let Some(known) = lock(&self.current).get(id) {
             return Ok(Some(Arc::clone(known)));
@@ -69,11 +69,11 @@ impl<T: Shelved> Shelf<T> {
             Some(bytes) => revive::<T>(id, bytes.value()).map(Some),
             None => Ok(None),
         })?;
-        // What has been put since the read stays.
+        // A version that was stored after the read wins.
         Ok(found.map(|found| Arc::clone(lock(&self.current).entry(id.to_owned()).or_insert(Arc::new(found)))))
     }
 
-    /// As it was under `hash`.
+    /// Returns the version with this hash.
     pub(super) fn version(&self, file: &EmbeddedFile, id: &str, hash: &str) -> Result<Option<Arc<T>>, Fault> {
         let key = (id.to_owned(), hash.to_owned());
         if let Some(known) = lock(&self.versions).get(&key) {
@@ -86,7 +86,7 @@ impl<T: Shelved> Shelf<T> {
         Ok(found.map(|found| Arc::clone(lock(&self.versions).entry(key).or_insert(Arc::new(found)))))
     }
 
-    /// All that are current, by id.
+    /// Returns all current versions, ordered by id.
     pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
         let ids = file.read(|read| {
             let rows = read.open_table(T::TABLE)?;
@@ -102,12 +102,12 @@ impl<T: Shelved> Shelf<T> {
         Ok(listed)
     }
 
-    /// Makes it current; false when it was. Durable on return.
+    /// Makes a version the current one. Returns false when it already was. Durable on return.
     pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, Fault> {
         let (shelf, record) = (Arc::clone(self), Arc::new(record));
         let now_current = Arc::clone(&record);
         let work = move |tables: &mut Tables<'_>| put(tables, record.as_ref());
-        // Called in the order of the commits.
+        // Called in the order of the commits, so the last stored version wins.
         let then = move |changed: &bool| {
             if *changed {
                 lock(&shelf.current).insert(now_current.id().to_owned(), now_current);
@@ -116,7 +116,7 @@ impl<T: Shelved> Shelf<T> {
         file.write_then(work, then).await
     }
 
-    /// Keeps a version. Durable on return.
+    /// Stores a version without making it the current one. Durable on return.
     pub(super) async fn put_version(&self, file: &EmbeddedFile, record: &T) -> Result<(), Fault> {
         let bytes = encode(T::WHAT, &record.fields())?;
         let (id, hash) = (record.id().to_owned(), record.hash().to_owned());
@@ -130,7 +130,7 @@ impl<T: Shelved> Shelf<T> {
 
 fn put<T: Shelved>(tables: &mut Tables<'_>, record: &T) -> Result<bool, Fault> {
     let (current, versions) = T::tables(tables);
-    // One that cannot be read any more is replaced: putting it again is the remedy.
+    // A definition that cannot be decoded is replaced, even by one with the same hash.
     let known = current.get(record.id())?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
     if known.is_some_and(|known| known.hash() == record.hash()) {
         return Ok(false);

@@ -1,7 +1,8 @@
-//! The tables of the file. Documents are JSON, which keeps every value and key exactly as it came.
+//! The tables of the file. Documents are JSON, which keeps every key and value unchanged.
 //!
-//! A row costs the writer several microseconds, whatever is in it. So what belongs together is one row; what is read only when
-//! the file is opened, or when it has expired, is one row for all that share a commit ([`super::gathered`]).
+//! Writing a row takes several microseconds, whatever its size. So data that belongs together shares a row. Data that
+//! is read only when the file is opened, or when it expires, shares one row for all operations of a commit
+//! ([`super::gathered`]).
 
 use super::fault::Fault;
 use super::gathered::Gathered;
@@ -10,82 +11,86 @@ use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTr
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A table by its key and value.
+/// The definition of a table with its key and value.
 pub(crate) type Definition<K, V> = TableDefinition<'static, K, V>;
 /// Bytes in a table.
 pub(crate) type Bytes = &'static [u8];
 /// Text in a table.
 pub(crate) type Text = &'static str;
-/// Steps of a turn by their keys.
+/// Steps of a turn, by key.
 pub(crate) type Steps = Vec<(Text, Bytes)>;
-/// (Sequence, session, message id).
+/// An event in the index: (sequence, session, message id).
 pub(crate) type IndexedEvent = (u64, Text, Option<Text>);
 
-/// Counters and times, by name.
+/// Name → counter or time.
 pub const META: Definition<Text, u64> = TableDefinition::new("meta");
-/// Session → (`updated_at`, flags, number of the first entry of its history, the session without it, as it was left).
+/// Session → (`updated_at`, flags, number of the history's first entry, the session as its last commit wrote it,
+/// without its history).
 pub(crate) const SESSIONS: Definition<Text, (i64, u8, u64, Bytes)> = TableDefinition::new("sessions");
-/// Session → its open lane, which tells what has changed since the session was left.
+/// Session → its open lane: the changes since the last commit.
 pub(crate) const LANES: Definition<Text, Bytes> = TableDefinition::new("lanes");
-/// (Session, number) → entries of its history, from that number on. Those before the session's first one are over, and are
-/// deleted some time.
+/// (Session, number of the first entry) → entries of the history that one turn added. Entries before the session's
+/// first number are dropped, and deleted later.
 pub(crate) const HISTORY: Definition<(Text, u64), Vec<Bytes>> = TableDefinition::new("history");
-/// (Session, turn, key) → step that was recorded while the turn went on.
+/// (Session, turn, key) → step that was recorded before the commit.
 pub(crate) const STEPS: Definition<(Text, Text, Text), Bytes> = TableDefinition::new("steps");
-/// (Session, turn) → (`committed_at`, record, steps that came with it, by key). They come before those of `STEPS`.
+/// (Session, turn) → (`committed_at`, record, steps that the commit recorded, by key). These steps take precedence over
+/// those in `STEPS`.
 pub(crate) const TURNS: Definition<(Text, Text), (i64, Bytes, Steps)> = TableDefinition::new("turns");
-/// (When, number) → (session, turn) of a commit: what `prune` looks at.
+/// (Time, number) → (session, turn) of the turns that were changed then. `prune` reads it.
 pub(crate) const TURN_AGES: Definition<(i64, u64), Vec<(Text, Text)>> = TableDefinition::new("turn_ages");
-/// (Due, session, timer).
+/// (Due time, session, timer).
 pub(crate) const TIMERS: Definition<(i64, Text, Text), ()> = TableDefinition::new("timers");
 /// (Workflow, hash) → plan.
 pub(crate) const PLANS: Definition<(Text, Text), Bytes> = TableDefinition::new("plan_cache");
-/// Agent → stored agent.
+/// Agent → its current version.
 pub(crate) const AGENTS: Definition<Text, Bytes> = TableDefinition::new("agents");
-/// (Agent, hash) → stored agent.
+/// (Agent, hash) → version.
 pub(crate) const AGENT_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("agent_versions");
 /// (Agent, source) → the source without its passages.
 pub(crate) const KNOWLEDGE: Definition<(Text, Text), Bytes> = TableDefinition::new("knowledge");
-/// (Agent, source) → its passages.
+/// (Agent, source) → the passages of the source.
 pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::new("passages");
-/// Workflow → stored workflow.
+/// Workflow → its current version.
 pub(crate) const WORKFLOWS: Definition<Text, Bytes> = TableDefinition::new("workflows");
-/// (Workflow, hash) → stored workflow.
+/// (Workflow, hash) → version.
 pub(crate) const WORKFLOW_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("workflow_versions");
-/// Run → (epoch that it was written under, run).
+/// Run → (epoch under which the record was written, record).
 pub(crate) const RUNS: Definition<Text, (u64, Bytes)> = TableDefinition::new("workflow_runs");
-/// (When it was asked for, run).
+/// (Creation time, run).
 pub(crate) const RUN_TIMES: Definition<(i64, Text), ()> = TableDefinition::new("run_times");
-/// (When it ended, run): what `prune` looks at.
+/// (End time, run). `prune` reads it.
 pub(crate) const RUN_ENDS: Definition<(i64, Text), ()> = TableDefinition::new("run_ends");
-/// (Day, agent) → tokens that its turns have used.
+/// (Day, agent) → tokens that the agent's turns have used.
 pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::new("agent_days");
-/// Role → (owner, until).
+/// Role → (owner, end of the leadership).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
-/// Sequence → (at, session, message id, payload) of a job that is not acknowledged.
+/// Sequence → (time, session, message id, payload) of a job that is not acknowledged.
 pub const JOBS: Definition<u64, (i64, Text, Option<Text>, Bytes)> = TableDefinition::new("jobs");
-/// First sequence → (at, (sequence, message id) of a commit's jobs) within the window, also of acknowledged ones.
+/// First sequence → (time, (sequence, message id) of the jobs in one commit) within the deduplication window, also for
+/// acknowledged jobs.
 pub const JOB_IDS: Definition<u64, (i64, Vec<(u64, Text)>)> = TableDefinition::new("job_ids");
-/// First sequence → (channel, type, payload) of events that follow each other.
+/// First sequence → (channel, type, payload) of events with consecutive sequences.
 pub const EVENTS: Definition<u64, Vec<(Text, Text, Bytes)>> = TableDefinition::new("events");
-/// First sequence → (at, (sequence, session, message id) of a commit's events): what is read of all when the file is opened.
+/// First sequence → (time, (sequence, session, message id) of the events in one commit). It is read when the file is
+/// opened.
 pub const EVENT_INDEX: Definition<u64, (i64, Vec<IndexedEvent>)> = TableDefinition::new("event_index");
-/// Sequence → (at, message id, headers, payload).
+/// Sequence → (time, message id, headers, payload) of a dead letter.
 pub const DEAD: Definition<u64, (i64, Text, Bytes, Bytes)> = TableDefinition::new("dead");
 
 macro_rules! tables {
     ($($name:ident: $key:ty => $value:ty = $definition:ident;)*) => {
-        /// All tables, open for writing.
+        /// All tables, open for writing in one transaction.
         pub struct Tables<'t> {
             $(#[allow(missing_docs, reason = "the definitions above describe the tables")] pub $name: Table<'t, $key, $value>,)*
             /// The clock of the file.
             pub(crate) clock: Clock,
-            /// What the operations of this commit write together at its end.
+            /// The entries that the operations of this commit write together.
             pub gathered: Gathered,
         }
 
         impl<'t> Tables<'t> {
-            /// Opens all of them, creating what is missing.
+            /// Opens all tables and creates missing ones.
             pub(crate) fn open(transaction: &'t WriteTransaction, clock: &Clock) -> Result<Self, Fault> {
                 let (clock, gathered) = (clock.clone(), Gathered::default());
                 Ok(Self { $($name: transaction.open_table($definition)?,)* clock, gathered })
@@ -122,12 +127,12 @@ tables! {
     dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
 }
 
-/// The layout of all these tables. A change of a table's key or value raises it.
+/// The version of the layout. It is raised when the key or the value of a table changes.
 pub(crate) const LAYOUT: u64 = 2;
-/// Where `meta` has it.
+/// The name of the layout's version in the table `meta`.
 const LAYOUT_NAME: &str = "layout";
 
-/// The layout of the file, which is this one's if it is new.
+/// Returns the layout of the file. A new file gets the current layout.
 pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
     let transaction = database.begin_write()?;
     let layout = {
@@ -135,43 +140,44 @@ pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
         if meta.is_empty()? {
             meta.insert(LAYOUT_NAME, LAYOUT)?;
         }
-        // The first layout was not written down.
+        // The first layout had no entry.
         meta.get(LAYOUT_NAME)?.map_or(1, |known| known.value())
     };
     transaction.commit()?;
     Ok(layout)
 }
 
-/// Creates what is missing, so that readers find every table, and ends the leaderships of the last process.
+/// Creates missing tables, so that readers find every table. Ends the leaderships of the last process.
 pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
     let transaction = database.begin_write()?;
     Tables::open(&transaction, &Clock::system())?.leaders.retain(|_, _| false)?;
     Ok(transaction.commit()?)
 }
 
-/// The deepest nesting that is stored: the JSON reader takes 128 levels, and a document that cannot be read again must
-/// never be written.
+/// The deepest nesting of a stored document. The JSON decoder accepts 128 levels, and a document that it could not
+/// decode must never be written.
 const MAX_DEPTH: usize = 120;
 
-/// A document as bytes.
+/// Encodes a document. Fails with `Refused` when it is nested too deeply. `what` names it in the error.
 pub fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, Fault> {
     let bytes = serde_json::to_vec(document).map_err(|error| Fault::Refused(format!("{what}: {error}")))?;
     match depth(&bytes) {
         deep if deep > MAX_DEPTH => Err(Fault::Refused(format!(
-            "{what} is nested {deep} levels deep; at most {MAX_DEPTH} can be stored: flatten what the action or channel sends"
+            "{what} is nested {deep} levels deep, and at most {MAX_DEPTH} levels can be stored; \
+             flatten the data of the action or channel"
         ))),
         _ => Ok(bytes),
     }
 }
 
-/// A document from its bytes.
+/// Decodes a document. `what` names it in the error.
 pub fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(bytes).map_err(|error| Fault::Damaged { what: what(), problem: error.to_string() })
 }
 
-/// The depth of nesting; at most that many levels where it does not matter.
+/// Returns the depth of nesting. Up to [`MAX_DEPTH`] it may return a larger number than the true one.
 fn depth(json: &[u8]) -> usize {
-    // Counted without looking at what is text: nearly always enough, and a fraction of the work.
+    // Counts brackets in texts, too. For nearly all documents this upper bound is enough, at a fraction of the work.
     let opened = json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
     if opened <= MAX_DEPTH {
         return opened;

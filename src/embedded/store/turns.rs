@@ -1,4 +1,4 @@
-//! Recording steps, committing turns, and deleting them when they have expired.
+//! Recording steps, committing turns, and deleting expired turns.
 
 use super::fault::Fault;
 use super::publisher::{Publisher, StoredEvent};
@@ -16,10 +16,10 @@ use types::timer::Timer;
 use types::timestamp::Timestamp;
 use types::turn::DayUse;
 
-/// How many turns one operation deletes, so that others get between.
+/// The number of turns that one operation deletes, so that other operations run in between.
 const PRUNE_BATCH: usize = 256;
 
-/// See [`Store::record`](storage::store::Store::record); `steps` are the request's.
+/// Implements [`Store::record`](storage::store::Store::record). `steps` are the encoded steps of the request.
 pub(super) fn record(
     tables: &mut Tables<'_>,
     sessions: &Sessions,
@@ -42,12 +42,12 @@ pub(super) fn record(
     Ok(recorded)
 }
 
-/// Steps as they are stored.
+/// Encodes steps for the file.
 pub(super) fn encode_steps(steps: &[Arc<StepRecord>]) -> Result<Vec<Vec<u8>>, Fault> {
     steps.iter().map(|step| encode("a step's output", step)).collect()
 }
 
-/// First writer wins.
+/// Records the steps that have no record yet.
 fn record_steps(
     tables: &mut Tables<'_>,
     turn: (&str, &str),
@@ -56,7 +56,7 @@ fn record_steps(
     now: Timestamp,
 ) -> Result<Vec<Recorded>, Fault> {
     if !steps.is_empty() && !has_steps(tables, turn)? {
-        // A turn that never commits expires like one that does.
+        // So that a turn that never commits expires, too.
         tables.gathered.turn(now, turn.0, turn.1);
     }
     let committed = tables.turns.get(turn)?.map(|row| owned(&row.value().2)).unwrap_or_default();
@@ -95,8 +95,8 @@ fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool,
     }
 }
 
-/// What a change writes beside the session. It is encoded before anything is written: a refused document leaves no half of
-/// an operation behind, and the writer has less to do.
+/// The encoded records of a change, without the session. They are encoded before anything is written: a document that
+/// is refused then leaves no half-written operation, and the writer has less work.
 pub(super) struct Encoded {
     steps: Vec<Vec<u8>>,
     turn: Vec<u8>,
@@ -113,17 +113,17 @@ impl Encoded {
     }
 }
 
-/// What a commit leaves.
+/// The result of a commit.
 pub(super) struct Left {
     pub(super) committed: Committed,
-    /// The time that it counts from.
+    /// The time of the commit.
     pub(super) now: Timestamp,
-    /// What it has published.
+    /// The events that the commit has published.
     pub(super) published: Vec<StoredEvent>,
 }
 
-/// See [`Store::commit`](storage::store::Store::commit); `encoded` is the request's change. With the queue in the same file
-/// the outbox is published by the commit itself, and nothing of it is left to be published.
+/// Implements [`Store::commit`](storage::store::Store::commit). `encoded` has the records of the request's change. When
+/// the queue is in the same file, the commit publishes the outbox itself, and the stored outbox is empty.
 pub(super) fn commit(
     tables: &mut Tables<'_>,
     (sessions, publisher): (&Sessions, Option<&dyn Publisher>),
@@ -169,7 +169,7 @@ pub(super) fn commit(
 
 fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), Fault> {
     let key = (id, change.turn.turn_id.as_str());
-    // Whatever a holder that lost its lease has recorded under these keys: this is what counts.
+    // Replaces the records of a worker that has lost its lease.
     let steps: Vec<(&str, &[u8])> =
         change.steps.iter().zip(&encoded.steps).map(|(step, bytes)| (step.key.as_str(), bytes.as_slice())).collect();
     let at = change.turn.committed_at;
@@ -185,7 +185,7 @@ fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Forgets what was used on days long gone.
+/// Deletes the daily token counters that are older than [`DAYS_KEPT`].
 pub(super) fn prune_days(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), Fault> {
     let first = now.minus(DAYS_KEPT).day();
     tables.agent_days.retain_in(..(first.as_str(), ""), |_, _| false)?;
@@ -204,7 +204,7 @@ fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) ->
     Ok(())
 }
 
-/// Deletes some of the turns that were last touched before `before`; answers how many, and whether there may be more.
+/// Deletes a batch of turns that were last changed before `before`. Returns how many, and whether there may be more.
 pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, bool), Fault> {
     let before = before.as_millis();
     let mut old = Vec::new();
@@ -226,7 +226,7 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, 
         let key = (session.as_str(), turn.as_str());
         let committed_at = tables.turns.get(key)?.map(|turn| turn.value().0);
         if committed_at.is_some_and(|at| at >= before) {
-            // Committed later than this mark: its later one counts.
+            // The turn was committed after this mark, so it has a later mark.
             continue;
         }
         remove_steps(tables, key)?;

@@ -1,4 +1,4 @@
-//! A message of a lane, and the job in it.
+//! A message of a lane, and how its job is decoded.
 
 use base::telemetry::TraceContext;
 use bytes::Bytes;
@@ -7,30 +7,34 @@ use types::ids;
 use types::job::{Job, JobBody, JobError};
 use types::timestamp::Timestamp;
 
-/// A message of a lane as it is in the stream.
+/// A message of a lane, as the stream of jobs holds it. Its payload is not validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// The last token of its subject, which must equal the job's `session_id`.
+    /// The last token of the message's subject. The job's `session_id` must equal it.
     pub session_id: String,
-    /// Its sequence in the stream.
+    /// The message's sequence in the stream.
     pub seq: u64,
-    /// When that stream was made, as far as this process knows.
+    /// The creation time of the stream that `seq` counts in, as this process knows it.
     pub stream: Timestamp,
-    /// The bytes, not checked.
+    /// The job as JSON, as the publisher sent it.
     pub payload: Bytes,
-    /// The `Nats-Msg-Id` header.
+    /// The header `Nats-Msg-Id`.
     pub msg_id: Option<String>,
-    /// `<stream creation time in ms>-<seq>`: the job's id when nothing else names one.
+    /// The job's id when neither the payload nor `msg_id` has a legal one: `<stream creation time in ms>-<seq>`.
     pub default_id: String,
-    /// When the stream took it.
+    /// When the stream stored the message.
     pub at: Timestamp,
-    /// The trace that it is a part of.
+    /// The trace that the publisher's headers name.
     pub trace: Option<TraceContext>,
 }
 
 impl Message {
-    /// Reads and checks the job. A missing `job_id` becomes the message's `Nats-Msg-Id` if that is a legal id, else its
-    /// default id; for timer jobs it is `<timer_id>-<generation>`.
+    /// Decodes and validates the job.
+    ///
+    /// A job without a `job_id` gets one: a timer's job gets `<timer_id>-<generation>`, any other job gets `msg_id` if
+    /// that is a legal id, else `default_id`.
+    ///
+    /// Fails when the payload is no valid job, or when the job names another session than the subject.
     pub fn job(&self) -> Result<Job, JobError> {
         ids::check("session_id", &self.session_id)?;
         let mut job: Job = serde_json::from_slice(&self.payload)
@@ -49,8 +53,8 @@ impl Message {
         Ok(job)
     }
 
-    /// The id of a message that may be no job: its `job_id` if that is legal, else its `Nats-Msg-Id` if that is, else its
-    /// default id.
+    /// Returns an id for a message whose job may be invalid: the payload's `job_id` if it is legal, else `msg_id` if it
+    /// is legal, else `default_id`.
     pub fn job_id(&self) -> String {
         #[derive(Deserialize)]
         struct Named {
@@ -62,7 +66,8 @@ impl Message {
     }
 }
 
-/// Where a payload is wrong that cannot be read. Keeping track of that costs as much as reading, so it is read again for it.
+/// Describes a decoding error with the path of the field. Decodes the payload a second time, because tracking the path
+/// costs as much as decoding, and nearly every payload is valid.
 fn located(payload: &[u8], problem: &serde_json::Error) -> String {
     let read = serde_path_to_error::deserialize::<_, Job>(&mut serde_json::Deserializer::from_slice(payload));
     match read.map_err(|error| (error.path().to_string(), error.into_inner())) {

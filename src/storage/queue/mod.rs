@@ -1,6 +1,8 @@
-//! What carries jobs to workers and events to channels.
+//! The contract of the queue, which carries jobs to workers and events to channels.
 //!
-//! [`Queue`] is the seam; [`nats`] and [`embedded`] implement it. [`job`] and [`event`] are the payloads of CONTRACT.md.
+//! [`Queue`] is the trait that the backends implement. [`Message`] is a job on its way to a worker, [`StreamEvent`] an
+//! event for a reader, [`DeadLetter`] a job that the engine will not try again. The payloads are described in
+//! `docs/contract/nats.md`.
 
 pub mod message;
 
@@ -17,251 +19,295 @@ use std::time::Duration;
 use thiserror::Error;
 use types::timestamp::Timestamp;
 
-/// Why the queue did not do it.
+/// Why a call to the queue failed.
 #[derive(Debug, Error)]
 pub enum QueueError {
-    /// It cannot be reached or does not answer in time: the same call may succeed later.
+    /// The queue is unreachable or did not respond within its time limit. The call may have taken effect. The same call
+    /// may succeed later.
     #[error("the queue is unavailable: {0}")]
     Unavailable(String),
-    /// The stream, or the session's share of it, is full.
+    /// The stream, or the lane of the session, has no room for the message. The message is not stored.
     #[error("the queue is full: {0}")]
     Full(String),
-    /// The payload exceeds what the queue takes.
-    #[error("a payload of {bytes} bytes is more than the queue takes ({limit} bytes)")]
+    /// The payload is larger than the queue's limit. The message is not stored.
+    #[error("the payload of {bytes} bytes exceeds the queue's limit of {limit} bytes")]
     TooLarge {
-        /// Its size.
+        /// The size of the payload in bytes.
         bytes: usize,
-        /// The limit.
+        /// The largest payload that the queue accepts, in bytes.
         limit: usize,
     },
-    /// It refused the call.
+    /// The queue rejected the call. The same call will fail again.
     #[error("the queue refused: {0}")]
     Refused(String),
 }
 
-/// Places of each lane beyond `lane.max_depth`, which users' messages leave to operators' commands, due timers and wake-ups.
+/// Places of each lane beyond `lane.max_depth`. They are reserved for operators' commands, due timers and wake-ups.
 pub const LANE_RESERVE: u64 = 128;
 
-/// The refusal of a user's message by a lane that holds `depth` jobs.
+/// Returns the error for a user's message whose lane already holds `depth` jobs.
 pub fn lane_is_full(session_id: &str, depth: u64, max_depth: u64) -> QueueError {
     QueueError::Full(format!(
-        "session `{session_id}` has {depth} jobs waiting, and `lane.max_depth` is {max_depth}; send again when some are done, or raise it"
+        "session `{session_id}` has {depth} jobs waiting, and `lane.max_depth` is {max_depth}; retry when some are \
+         processed, or raise it"
     ))
 }
 
-/// A result of the queue.
+/// The result of a call to the queue.
 pub type Result<T> = std::result::Result<T, QueueError>;
 
-/// A job on its way to the queue.
+/// A job to be published.
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// The lane.
+    /// The session whose lane the job belongs to.
     pub session_id: String,
-    /// The queue drops a repeat under the same id within its window.
+    /// The id for deduplication. The queue drops a second message with the same id for one hour.
     pub msg_id: Option<String>,
     /// The job as JSON.
     pub payload: Bytes,
 }
 
-/// Where a published message stands.
+/// The queue's confirmation that it has stored a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Its sequence in the stream.
+    /// The message's sequence in the stream. For a duplicate it is the sequence of the first message.
     pub seq: u64,
-    /// It was dropped as a repeat.
+    /// True when the queue dropped the message because it already holds one with the same `msg_id`.
     pub duplicate: bool,
 }
 
-/// A message handed to this process, which has to acknowledge it.
+/// A message that the queue has handed to this process. The process must acknowledge it, or the queue redelivers it
+/// after the ack wait.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The message.
+    /// The delivered message.
     pub message: Message,
-    /// Names the delivery to the queue.
+    /// Identifies this delivery in [`Queue::ack`], [`Queue::nak`] and [`Queue::progress`].
     pub token: DeliveryToken,
-    /// False when nothing waited behind it, so that there is no use in asking for more at once.
+    /// False when no further message was ready at the time of this delivery. An immediate second pull would then return
+    /// nothing.
     pub followed: bool,
 }
 
-/// Names a delivery to the queue that made it.
+/// Identifies a delivery to the queue that made it. Opaque to callers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeliveryToken(pub String);
 
-/// An event as read from the stream.
+/// An event as a reader gets it from the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamEvent {
-    /// Its sequence, which is the event's id.
+    /// The event's sequence in the stream, which is also its id.
     pub seq: u64,
-    /// Its type.
+    /// The event's type, from its subject.
     pub event_type: EventType,
     /// The payload as published.
     pub payload: Bytes,
 }
 
-/// Where a reader of events begins.
+/// The position from which a reader of events starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// With what comes from now on.
+    /// Only events that are stored after the call.
     Now,
-    /// After this sequence; an id beyond the stream's end begins with the first retained event.
+    /// The events after this sequence. A sequence beyond the end of the stream starts with the first retained event,
+    /// since it belongs to a former stream.
     After(u64),
 }
 
-/// A dead letter as it is kept.
+/// A stored dead letter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptLetter {
-    /// Its sequence among the dead letters.
+    /// Its sequence in the stream of dead letters.
     pub seq: u64,
-    /// When it was put there.
+    /// When the stream stored it.
     pub at: Timestamp,
-    /// What was put there.
+    /// The dead letter.
     pub letter: DeadLetter,
 }
 
-/// A job that is given up (CONTRACT.md, "Dead letter").
+/// A job that the engine will not try again by itself, with the reason. `docs/contract/nats.md` has its headers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetter {
-    /// Why, as a word.
+    /// The kind of failure.
     pub cause: Cause,
-    /// Why, in words.
+    /// The reason, as a sentence for operators.
     pub reason: String,
-    /// The subject that it came on.
+    /// The subject on which the job was published.
     pub subject: String,
-    /// How often it was tried.
+    /// The number of attempts that were made.
     pub attempts: u32,
-    /// Its job id, where known.
+    /// The job's id, when it is known.
     pub job_id: Option<String>,
-    /// Drops a repeat.
+    /// The id for deduplication. A second letter with the same id is dropped.
     pub msg_id: String,
-    /// The original bytes.
+    /// The job's payload, unchanged.
     pub payload: Bytes,
-    /// The size of the original bytes, when the queue did not take all of them and `payload` is only their beginning.
+    /// The original size in bytes, when the queue could not hold the whole payload and `payload` is only its beginning.
     pub cut_from: Option<usize>,
 }
 
-/// The stream of jobs.
+/// The identity and the end of the stream of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamState {
-    /// When it was made: tells it from a stream of the same name that was there before. A sequence says nothing without it.
+    /// The creation time of the stream. It distinguishes the stream from an earlier one of the same name, so a sequence
+    /// only counts together with it.
     pub made: Timestamp,
-    /// The last sequence that it has given, whether that message is still there or not; 0 when it never had one.
+    /// The highest sequence that the stream has assigned, also when that message is already removed; 0 when there never
+    /// was a message.
     pub last_seq: u64,
 }
 
-/// The jobs that are not handled yet, waiting or in work.
+/// The jobs that are not processed yet, waiting or in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// How many there are.
+    /// The number of these jobs.
     pub jobs: u64,
-    /// When the stream took the oldest of them.
+    /// When the stream stored the oldest of them.
     pub oldest: Option<Timestamp>,
 }
 
-/// How much one stream, or the embedded file, holds.
+/// The disk usage of one stream, or of the embedded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// `jobs`, `out`, `dead`, or `file`.
+    /// `jobs`, `out`, `dead` or `file`.
     pub part: &'static str,
-    /// Bytes on the disk.
+    /// The bytes used on disk.
     pub bytes: u64,
-    /// The most bytes that it may hold, if it has a limit.
+    /// The limit in bytes; `None` when there is no limit.
     pub max_bytes: Option<u64>,
 }
 
-/// A timer was armed that is due before the scheduler's next sweep would see it.
+/// The hint that a timer was armed which is due before the scheduler's next sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerHint;
 
-/// A `cancel` has been put on a lane: whoever runs a turn there reads it, and ends the turn.
+/// The hint that a `cancel` command waits in a lane. The lease holder reads the command and ends the current turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelHint {
-    /// The lane.
+    /// The session whose lane holds the command.
     pub session_id: String,
     /// The command's sequence in the stream.
     pub seq: u64,
 }
 
-/// A durable stream of jobs and one of events. "Durable" below means: as durable as the stream's replicas and its
-/// server's fsync interval make it (in the embedded queue: synced to the file).
+/// A durable stream of jobs, one of events and one of dead letters.
+///
+/// *Durable* means: stored by the stream's replicas, and on disk as the servers' fsync interval has it. In the embedded
+/// queue it means synced to the file.
+///
+/// *Errors.* Every call fails with [`QueueError::Unavailable`] when the queue is unreachable or does not respond within
+/// its time limit. A write that failed so may have taken effect; repeat it under the same message id. The other errors
+/// are named at the methods.
+///
+/// *Cancel safety.* A caller may drop the future of every call but [`Queue::pull`]. A dropped read has no effect. A
+/// dropped write may still take effect.
 #[async_trait]
 pub trait Queue: Send + Sync + 'static {
-    /// Puts a job on its session's lane, as a part of the current trace. Durable on return. For operators' commands, timers and
-    /// wake-ups: it may use the lane's reserve, [`LANE_RESERVE`] places beyond `lane.max_depth`.
+    /// Publishes a job on its session's lane, as part of the current trace. Durable on return.
+    ///
+    /// For operators' commands, timers and wake-ups: the call may use the lane's reserve, the [`LANE_RESERVE`] places
+    /// beyond `lane.max_depth`. Fails with [`QueueError::Full`] when the lane or the stream is full, and with
+    /// [`QueueError::TooLarge`] when the payload exceeds [`Queue::max_payload`].
     async fn publish(&self, job: Publish) -> Result<Published>;
 
-    /// Puts a user's message on its session's lane like [`Queue::publish`], but refuses it when `lane.max_depth` jobs wait there, or
-    /// the stream is nearly full. On NATS a few messages too many may pass, as many as other processes publish meanwhile.
+    /// Publishes a user's message on its session's lane. Durable on return.
+    ///
+    /// Differs from [`Queue::publish`] in its limit: fails with [`QueueError::Full`] when `lane.max_depth` jobs wait in
+    /// the lane, or when the stream is nearly full. On NATS the limit is not exact: other processes that publish
+    /// concurrently may exceed it by a few messages.
     async fn publish_message(&self, job: Publish) -> Result<Published> {
         self.publish(job).await
     }
 
-    /// Waits up to `wait` for a wake-up, then answers it with what else is there at once, `max` at most; empty when
-    /// there was none. Without a `wait` it answers what is there. A delivery that is neither acknowledged nor kept alive comes again after the ack wait. Never
-    /// dropped half-way: a caller that stops pulling awaits the answer first.
+    /// Waits up to `wait` for a message, then returns it together with the messages that are ready, at most `max` in
+    /// all. Returns an empty list when no message arrived. With a `wait` of zero the call returns only the messages
+    /// that are ready.
+    ///
+    /// A message that is neither acknowledged nor kept alive by [`Queue::progress`] is redelivered after the ack wait.
+    ///
+    /// Not cancel safe: messages of a dropped call are lost to this process until their redelivery. A caller that stops
+    /// pulling awaits the current call first.
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>>;
 
-    /// The first message of a lane with a sequence above `after`, straight from the stream. `at_least` is a sequence
-    /// that the caller knows to be in the lane (0: none): an answer that is empty or later is asked again, since a
-    /// replica may be behind, and is accepted only from the stream's leader. Without a leader the call fails.
+    /// Returns the first message of a lane with a sequence above `after`, or `None` when the lane has no such message.
+    /// Reads the stream directly, so the message need not be delivered to this process.
+    ///
+    /// `at_least` is a sequence that the caller knows to be in the lane, or 0. A replica may be behind: a response that
+    /// is empty or skips `at_least` is therefore not trusted. The call repeats it and finally asks the stream's leader.
+    /// It fails with [`QueueError::Unavailable`] when there is no leader, or when the leader has not seen `at_least`.
     async fn next_in_lane(&self, session_id: &str, after: u64, at_least: u64) -> Result<Option<Message>>;
 
-    /// Removes a handled message from the lane. Not confirmed: a lost one leads to a redelivery, which the lane drops.
+    /// Acknowledges a delivery, which removes its message from the lane.
+    ///
+    /// Not confirmed and not durable on return: a lost acknowledgement causes a redelivery, and the lane drops it as
+    /// already processed. A token of an earlier stream has no effect.
     async fn ack(&self, token: &DeliveryToken) -> Result<()>;
 
-    /// Asks for a redelivery after `delay`.
+    /// Asks the queue to redeliver a message after `delay`. Not confirmed: when the request is lost, the queue
+    /// redelivers the message after the ack wait.
     async fn nak(&self, token: &DeliveryToken, delay: Duration) -> Result<()>;
 
-    /// Keeps deliveries from coming again for another ack wait.
+    /// Restarts the ack wait of these deliveries, so that the queue does not redeliver them while their turns run. Not
+    /// confirmed.
     async fn progress(&self, tokens: &[DeliveryToken]) -> Result<()>;
 
-    /// Which stream of jobs it is, and how far it has come, from the server that leads it. Messages read or delivered from
-    /// now on name this stream.
+    /// Returns the creation time and the last sequence of the stream of jobs, from the server that leads the stream.
+    /// Messages that are read or delivered after the call carry this creation time.
     async fn stream(&self) -> Result<StreamState>;
 
-    /// How much is not handled yet, over all lanes.
+    /// Returns the number of jobs in all lanes that are not processed yet, and the age of the oldest.
     async fn backlog(&self) -> Result<Backlog>;
 
-    /// How much each stream, or the embedded file, holds now.
+    /// Returns the disk usage of each stream, or of the embedded file. Empty when the backend has no figures.
     async fn storage(&self) -> Result<Vec<Storage>> {
         Ok(Vec::new())
     }
 
-    /// The most bytes of a payload that the queue takes now.
+    /// Returns the largest payload in bytes that the queue accepts now. The servers may change it.
     fn max_payload(&self) -> usize;
 
-    /// Publishes events in the given order. All durable on return.
+    /// Publishes events in the given order. All of them are durable on return.
+    ///
+    /// The queue drops an event whose `msg_id` it already holds. After an error some of the events may be stored: the
+    /// caller repeats the whole batch, and the queue drops the duplicates. Fails with [`QueueError::TooLarge`] when one
+    /// payload exceeds the limit.
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()>;
 
-    /// Events of one session, in stream order, without end.
+    /// Returns the events of one session in stream order. The stream does not end: it waits for further events. An item
+    /// is an error when reading fails.
     async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>>;
 
-    /// True when the streams hold something of the session: a job, or a retained event.
+    /// Returns true when a stream holds anything of the session: a job, or a retained event.
     async fn knows(&self, session_id: &str) -> Result<bool>;
 
-    /// Puts a job to the dead letters. Durable on return. A payload that does not fit with its headers is cut.
+    /// Stores a dead letter. Durable on return. A second letter with the same `msg_id` is dropped. A payload that
+    /// exceeds the limit together with its headers is cut, so that the letter does not block its lane.
     async fn dead(&self, letter: DeadLetter) -> Result<()>;
 
-    /// Dead letters with a sequence above `after`, oldest first.
+    /// Returns at most `limit` dead letters with a sequence above `after`, oldest first.
     async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>>;
 
-    /// The sequence of the last dead letter, whether it is still there or not; 0 when there never was one.
+    /// Returns the sequence of the last dead letter, also when that letter is already removed; 0 when there never was
+    /// one.
     async fn last_letter(&self) -> Result<u64>;
 
-    /// Removes a dead letter; false when it is not there. Durable on return.
+    /// Removes a dead letter. The removal is durable on return. Returns false when the letter does not exist.
     async fn remove_letter(&self, seq: u64) -> Result<bool>;
 
-    /// Tells every worker that a cancellation waits in a lane. May get lost: its delivery tells them again.
+    /// Notifies all workers that a `cancel` command waits in a lane. A hint may get lost; the command's delivery then
+    /// notifies the lease holder.
     async fn hint_cancel(&self, hint: CancelHint) -> Result<()>;
 
-    /// Hints of cancellations from everybody, without end.
+    /// Returns the hints about cancellations from all processes. The stream does not end.
     async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>>;
 
-    /// Tells the scheduler to look now. May get lost: the sweep sees the timer later.
+    /// Notifies the scheduler that a timer is due soon. A hint may get lost; the scheduler's next sweep then finds the
+    /// timer.
     async fn hint_timers(&self) -> Result<()>;
 
-    /// Hints from all workers, without end.
+    /// Returns the hints about timers from all processes. The stream does not end.
     async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>>;
 
-    /// An error when the queue cannot be reached.
+    /// Checks that the queue is reachable and usable. Fails with [`QueueError::Unavailable`] when it is not.
     async fn ping(&self) -> Result<()>;
 }

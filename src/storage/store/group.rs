@@ -1,8 +1,10 @@
-//! Grouping: what concurrent callers ask for becomes one bulk command, and each gets its own answer.
+//! Groups concurrent calls into bulk commands (group commit). Each caller gets its own result.
 //!
-//! An idle group adds no delay: the first caller goes at once, those that arrive while it is in flight form the next one,
-//! which goes beside it only when it is large.
-//! A command that is refused as a whole is taken apart, so that one bad item is nobody else's loss.
+//! An idle group adds no delay: the first caller's command starts immediately. Callers that arrive while a command is
+//! in flight form the next one. The next command starts before the first has finished only when it is large.
+//!
+//! When a whole command is refused, the group runs its items one by one, so that an invalid item fails only its own
+//! caller.
 
 use super::records::{Acquire, Commit, Record};
 use super::{Result, StoreError};
@@ -19,19 +21,20 @@ use tokio_util::sync::CancellationToken;
 use types::run::RunRecord;
 use types::step::StepRecord;
 
-/// The most items of one command.
+/// The largest number of items in one command.
 const MAX_ITEMS: usize = 256;
-/// So many make a command of their own while another one is under way.
+/// The smallest number of items that start a second command while another one is in flight.
 const ENOUGH: usize = 64;
-/// Items that may wait; further callers wait for a place.
+/// The number of queued items. Further callers wait for a free place.
 const MAX_WAITING: usize = 8_192;
 
-/// The most bytes of one command that holds more than one item, roughly; MongoDB takes 48 MB.
+/// The approximate size limit in bytes of a command with more than one item. MongoDB's limit is 48 MB.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Something to be grouped.
+/// An item that a group can put into a bulk command.
 pub trait Weigh {
-    /// Its size in a command, roughly: what a user or a model may have made large counts.
+    /// The approximate size of the item in a command, in bytes. Only the parts that a user or a model can make large
+    /// are counted.
     fn bytes(&self) -> usize;
 }
 
@@ -67,7 +70,7 @@ impl Weigh for Commit {
         let steps: usize = change.steps.iter().map(|step| step_bytes(step)).sum();
         let published: usize = change.outbox.iter().map(|event| 256 + event.payload.len()).sum();
         let run = change.run.as_ref().map_or(0, RunRecord::bytes);
-        // The job of the turn's record repeats the user's text.
+        // Twice the history, since the job in the turn's record repeats the user's text.
         2_048 + 2 * said + steps + published + run
     }
 }
@@ -90,7 +93,7 @@ struct Item<I, O> {
     answer: oneshot::Sender<Result<O>>,
 }
 
-/// See the module. Cheap to clone.
+/// A handle to a background task that groups concurrent calls. Cheap to clone.
 pub struct Group<I, O> {
     sender: mpsc::Sender<Item<I, O>>,
 }
@@ -102,8 +105,9 @@ impl<I, O> Clone for Group<I, O> {
 }
 
 impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
-    /// A group whose commands are made by `run`, `in_flight` of them at once. `run` answers one outcome for each item, in
-    /// order; its error reaches every caller of the command.
+    /// Starts the background task of a group, which runs up to `in_flight` commands concurrently. `run` must return one
+    /// outcome for each item, in the order of the items. An error of `run` reaches every caller of the command. `name`
+    /// labels the task and its metric.
     pub fn start<F, Fut>(tasks: &Tasks, name: &'static str, in_flight: usize, run: F) -> Self
     where
         F: Fn(Arc<Vec<I>>) -> Fut + Send + Sync + 'static,
@@ -111,12 +115,13 @@ impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
     {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         let server = Server { receiver, waiting: Vec::new(), in_flight, sizes: metrics().batch_size(name), run };
-        // Without it no command of this kind is ever sent again.
+        // A panic ends the process: without this task, no command of this kind would ever run again.
         tasks.spawn(name, OnPanic::Shutdown, server.serve(tasks.stop_token()));
         Self { sender }
     }
 
-    /// Has one item handled with whatever else is waiting.
+    /// Runs one item as part of a bulk command and returns its result. Fails with `Unavailable` when the process is
+    /// shutting down. When the caller drops the future, the item may still run.
     pub async fn submit(&self, asked: I) -> Result<O> {
         let ended = || StoreError::Unavailable("the store is shutting down".into());
         let (answer, answered) = oneshot::channel();
@@ -125,7 +130,7 @@ impl<I: Weigh + Clone + Send + Sync + 'static, O: Send + 'static> Group<I, O> {
     }
 }
 
-/// What makes commands of what waits.
+/// The background task, which forms commands from the waiting items.
 struct Server<I, O, F> {
     receiver: mpsc::Receiver<Item<I, O>>,
     waiting: Vec<Item<I, O>>,
@@ -157,7 +162,7 @@ where
                         return;
                     }
                     if count == 0 {
-                        // Nobody is left to ask; those who have asked are answered.
+                        // All handles are dropped, so no item will follow. Finish the commands in flight.
                         while commands.next().await.is_some() {}
                     }
                 }
@@ -167,15 +172,15 @@ where
         }
     }
 
-    /// True when a command is to be made of what waits. One that goes beside another one has to be worth it: what waits for
-    /// the other one to end would only be more.
+    /// True when a command is to start now. While another command is in flight, a small batch waits: it grows until
+    /// that command has finished.
     fn may_go(&self, running: usize) -> bool {
         let enough = if running == 0 { 1 } else { ENOUGH };
         running < self.in_flight && self.waiting.len() >= enough
     }
 }
 
-/// Runs one command, and tells those who wait for it.
+/// Runs one command and sends each caller its outcome.
 async fn answer<I, O, F, Fut>(run: &F, asked: Vec<I>, answers: Vec<oneshot::Sender<Result<O>>>)
 where
     I: Clone,
@@ -183,11 +188,11 @@ where
     Fut: Future<Output = Result<Vec<Result<O>>>>,
 {
     let outcomes = outcomes(run, asked).await;
-    // A caller that is gone is nobody's loss.
+    // A send fails when the caller has dropped its future.
     outcomes.into_iter().zip(answers).for_each(|(outcome, answer)| drop(answer.send(outcome)));
 }
 
-/// How many of the items one command can hold; one at least.
+/// The number of items at the front that fit into one command, at least one.
 fn fitting<I: Weigh, O>(items: &[Item<I, O>]) -> usize {
     let mut bytes = 0;
     let fits = |item: &&Item<I, O>| {
@@ -197,7 +202,7 @@ fn fitting<I: Weigh, O>(items: &[Item<I, O>]) -> usize {
     items.iter().take(MAX_ITEMS).take_while(fits).count().max(1)
 }
 
-/// One outcome for each item.
+/// Runs the items as one command, and one by one if the command is refused. Returns one outcome for each item.
 async fn outcomes<I, O, F, Fut>(run: &F, asked: Vec<I>) -> Vec<Result<O>>
 where
     I: Clone,
@@ -266,6 +271,6 @@ mod tests {
         let sizes = sizes.lock().unwrap().clone();
         assert_eq!(sizes.iter().map(|size| size.0).sum::<usize>(), MAX_ITEMS + 50);
         assert!(sizes.iter().all(|size| size.0 <= MAX_ITEMS && size.1 <= MAX_BYTES), "{sizes:?}");
-        assert!(sizes.len() < 20, "they go together: {sizes:?}");
+        assert!(sizes.len() < 20, "the items share commands: {sizes:?}");
     }
 }

@@ -1,6 +1,9 @@
-//! Sessions as this process knows them: those whose lanes it holds, as they were granted, and those that are left, as it
-//! has left or read them, without their outboxes. One is of use only while its epoch is still the stored one's, which
-//! whoever uses it has checked: what is known wrong matches nothing.
+//! Cache of the session documents that this process saw last.
+//!
+//! It holds two kinds of sessions: those whose lanes this process holds, as they were granted, and those without a
+//! lease holder, as this process released or read them. The latter lack their outbox. An entry may be stale, because
+//! another process may have changed the session since. That is harmless: the store fences every write by the epoch, so
+//! a write that is based on a stale entry changes nothing.
 
 use crate::store::lane;
 use crate::store::records::{Change, Commit};
@@ -12,21 +15,22 @@ use std::time::Duration;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
-/// The most bytes of all sessions known whose lanes were left, as [`bytes()`] estimates them.
+/// The size limit in bytes of all released sessions, as [`bytes()`] estimates their sizes.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
-/// How long a session is known that nobody uses.
+/// How long an unused session stays in the cache.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// See the module. Cheap to clone.
+/// The cache. Cheap to clone: clones share their entries.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Whose lanes are held: needed by their commits, however many others are known. By place: a map has room for twice as many.
+    /// Sessions whose lanes this process holds. Their commits need them, so no limit evicts them. Boxed, because the
+    /// map reserves room for twice as many entries.
     granted: Arc<Mutex<HashMap<String, Box<Session>>>>,
     left: Cache<String, Arc<Slot>>,
 }
 
-/// The place of one session. What is in it changes with every turn, the place seldom: its bytes are those of what was put
-/// into it first.
+/// The place of one released session. A turn changes the session and keeps the place, which is cheaper than a new cache
+/// entry. `bytes` is fixed when the place is made.
 #[derive(Debug)]
 struct Slot {
     bytes: usize,
@@ -56,24 +60,24 @@ impl Known {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out a session whose lane was left; it stays unknown until it is put back.
+    /// Removes and returns a released session. The entry stays empty until the next [`put`](Self::put).
     pub fn take_left(&self, session_id: &str) -> Option<Session> {
         self.left.get(session_id)?.lock().take()
     }
 
-    /// Takes out a session as it was granted under `epoch`.
+    /// Removes and returns the session that was granted under `epoch`.
     pub fn take_granted(&self, session_id: &str, epoch: u64) -> Option<Session> {
         let mut granted = self.granted();
         granted.get(session_id).filter(|session| session.epoch == epoch)?;
         granted.remove(session_id).map(|session| *session)
     }
 
-    /// When a session was created that is known as it was granted under `epoch`.
+    /// Returns the creation time of the session that was granted under `epoch`.
     pub fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
         self.granted().get(session_id).filter(|session| session.epoch == epoch).map(|session| session.created_at)
     }
 
-    /// Remembers a session that was read, unless something is known of it: whoever left it, it may be taken from there.
+    /// Adds a session that was read from the store, if its lane is free and the cache has no entry for it.
     pub fn offer(&self, session: &Session) {
         let left = session.lease.is_none() && session.turn.is_none();
         let known = || {
@@ -85,13 +89,13 @@ impl Known {
         }
     }
 
-    /// Remembers a session as it was granted or left. Who takes a lane has taken out before what was left of it; what a reader has
-    /// put back since matches nothing.
+    /// Adds a session that was granted or released. A worker that acquires a lane has removed the released entry first.
+    /// An entry that a reader adds in between is stale and matches nothing.
     pub fn put(&self, mut session: Session) {
         if let Some(lease) = &session.lease {
             let (mut granted, until) = (self.granted(), lease.until);
             if granted.len() == granted.capacity() {
-                // Before it grows: a lease that was lost without anybody telling is of no use.
+                // Before the map grows: drop the leases that were lost without notice. Their sessions are of no use.
                 let lasts = |known: &Session| known.lease.as_ref().is_some_and(|lease| lease.until.plus(IDLE) > until);
                 granted.retain(|_, session| lasts(session));
             }
@@ -107,7 +111,7 @@ impl Known {
             Some(slot) if bytes <= slot.bytes => *slot.lock() = Some(session),
             _ => {
                 let (session_id, session) = (session.session_id.clone(), Mutex::new(Some(session)));
-                // With room to grow: not every turn is to be a new place.
+                // With room to grow, so that a growing session does not need a new place in every turn.
                 self.left.insert(session_id, Arc::new(Slot { bytes: bytes + bytes / 4, session }));
             }
         }
@@ -115,14 +119,14 @@ impl Known {
 }
 
 fn bytes(session: &Session) -> usize {
-    // The words twice: the transcript has them, too.
+    // Each text counts twice, since the transcript repeats it.
     let history: usize =
         session.history.iter().map(|entry| 256 + 2 * entry.text.len() + 64 * entry.metadata.len()).sum();
     let jobs: usize = session.recent_jobs.iter().map(|job| 24 + job.len()).sum();
     1_024 + history + jobs + 64 * session.profile.len()
 }
 
-/// What a session is after a commit that released its lane.
+/// Returns the session as it is after a commit at `now` that released its lane.
 pub fn left(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
     lane::apply(&mut session, change, now);
     session.outbox = Vec::new();
@@ -174,7 +178,7 @@ mod tests {
         let left = known.take_left("s1").unwrap();
         assert!(left.outbox.is_empty() && left.outbox_unread);
         known.put(Session { outbox: vec![event], ..session(1, Some(6_000)) });
-        assert_eq!(known.take_granted("s1", 1).unwrap().outbox.len(), 1, "its holder has to publish it");
+        assert_eq!(known.take_granted("s1", 1).unwrap().outbox.len(), 1, "the lease holder has to publish it");
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! The lane's rules on a session in memory: who holds it, and what a commit makes of it. The embedded store works by them;
-//! the one on MongoDB knows by them what became of a session that it has left itself. The history is not here: the embedded
-//! store has a table of its own for it.
+//! The rules of a lane, as functions on a session in memory: who holds the lease, and how a commit changes the session.
+//!
+//! The embedded store applies these functions. The store on MongoDB expresses the same rules as updates, and uses these
+//! functions to know the result of its own updates without reading the document. The history is not handled here,
+//! because the embedded store keeps it in a table of its own.
 
 use crate::store::records::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
 use std::sync::Arc;
@@ -8,23 +10,23 @@ use std::time::Duration;
 use types::session::{Lease, OpenTurn, Session, Status, remember_jobs};
 use types::timestamp::Timestamp;
 
-/// What became of a wish for the lane.
+/// The outcome of [`acquire`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The asker holds it; `resumed`: there was an unfinished turn.
+    /// The caller holds the lane.
     Granted {
-        /// An earlier holder began the turn.
+        /// True when an earlier lease holder began the turn and did not commit it.
         resumed: bool,
     },
-    /// Somebody else does, until then.
+    /// Another worker holds the lane until this time, unless it renews its lease.
     Busy(Timestamp),
-    /// The job has been handled.
+    /// The job is already processed: its sequence is not above `last_seq`.
     Handled,
-    /// The session's sequences are those of another stream.
+    /// The session's sequences belong to another stream than the request's.
     OtherStream,
 }
 
-/// A session as `request` finds it when it is new.
+/// Creates the session for a request whose session does not exist.
 pub fn begin(request: &Acquire, now: Timestamp) -> Session {
     let new = &request.new_session;
     Session {
@@ -37,7 +39,8 @@ pub fn begin(request: &Acquire, now: Timestamp) -> Session {
     }
 }
 
-/// See [`Store::acquire`](crate::store::Store::acquire).
+/// Takes the lease for a request, or raises `pending_seq` when another worker holds it. Has the rules of
+/// [`Store::acquire`](crate::store::Store::acquire).
 pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
     if let Some(found) = &request.rewind {
         rewind(session, found, request.stream, now);
@@ -76,7 +79,8 @@ fn rewind(session: &mut Session, found: &Rewind, stream: Timestamp, now: Timesta
     session.last_seq = found.to;
     session.pending_seq = found.to;
     if let Some(turn) = &mut session.turn {
-        // Its message is gone. A job that is published again finds its journal, and its attempts count from the beginning.
+        // The turn's message is lost with its stream. If the job is published again, it finds the turn's journal and
+        // starts with a full number of attempts.
         (turn.seq, turn.attempt) = (0, 0);
         turn.agent_id.clear();
         turn.hash.clear();
@@ -91,7 +95,7 @@ fn open_turn(session: &Session, request: &Acquire, now: Timestamp) -> OpenTurn {
     OpenTurn { seq, agent_id, hash, status: session.workflow_state.status, at: now, attempt: 1 }
 }
 
-// Saves a turn with a known plan a write of its own for the status that it begins with.
+// A turn with a cached plan starts with this status. Setting it here saves the turn a separate write.
 fn announce(session: &mut Session, request: &Acquire) {
     let state = &mut session.workflow_state;
     if let Some(pin) = &request.pin
@@ -103,7 +107,7 @@ fn announce(session: &mut Session, request: &Acquire) {
     }
 }
 
-/// Extends a lease; false when it is lost.
+/// Extends the lease of `epoch` to `lease` after `now`. Returns false when the lease is lost.
 pub fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp) -> bool {
     match &mut session.lease {
         Some(held) if session.epoch == epoch => {
@@ -114,7 +118,8 @@ pub fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp)
     }
 }
 
-/// Hands a lease back; false when it was not the caller's.
+/// Releases the lease of `epoch`. Without `blame` the attempt does not count. Returns false when the caller did not
+/// hold the lease.
 pub fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -> bool {
     if session.epoch != epoch || session.lease.is_none() {
         return false;
@@ -129,7 +134,7 @@ pub fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -
     true
 }
 
-/// Takes back one attempt of the turn that began at `begun`; false when it is not in hand.
+/// Decrements the attempt count of the open turn that began at `begun`. Returns false when that turn is not open.
 pub fn forgive(session: &mut Session, begun: Timestamp) -> bool {
     match &mut session.turn {
         Some(turn) if turn.at == begun => {
@@ -140,7 +145,8 @@ pub fn forgive(session: &mut Session, begun: Timestamp) -> bool {
     }
 }
 
-/// Ends the turn of `commit`, whose epoch has been checked and whose change has been applied already.
+/// Advances the lane after a commit, and renews or releases its lease. The caller has checked the epoch and applied the
+/// change.
 pub fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committed {
     session.last_seq = session.last_seq.max(commit.last_seq);
     session.stream = Some(commit.stream);
@@ -167,7 +173,7 @@ pub fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committ
     }
 }
 
-/// Ends a turn that left no change: what the acquisition announced is taken back.
+/// Ends a turn without a change: empties the outbox, and restores the status from before the acquisition.
 pub fn pass(session: &mut Session) {
     session.outbox.clear();
     session.outbox_unread = false;
@@ -176,7 +182,7 @@ pub fn pass(session: &mut Session) {
     }
 }
 
-/// Applies what a turn changed, but for history, steps, outbox and the turn's record, which have other places.
+/// Applies the changes of a turn to the session. History, steps, outbox and the turn's record are stored elsewhere.
 pub fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.agent_id.clone_from(&change.agent_id);
     session.user_id.clone_from(&change.user_id);
@@ -201,17 +207,17 @@ pub fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.waiting.clone_from(&change.waiting);
 }
 
-/// True while the lane has work or a holder.
+/// True while the lane has unprocessed jobs or a lease.
 pub fn is_open(session: &Session) -> bool {
     session.lease.is_some() || session.turn.is_some() || session.pending_seq > session.last_seq
 }
 
-/// The end of the last lease: in the future while the lane is held.
+/// The end of the current lease, or else the time since which the lane has no lease holder.
 pub fn free_since(session: &Session) -> Timestamp {
     session.lease.as_ref().map_or(session.updated_at, |lease| lease.until)
 }
 
-/// True when the lane has work and nobody has held it since `before`.
+/// True when the lane has unprocessed jobs and has had no valid lease since `before`.
 pub fn is_abandoned(session: &Session, before: Timestamp) -> bool {
     let work = session.turn.is_some() || session.pending_seq > session.last_seq;
     work && free_since(session) <= before
@@ -290,7 +296,7 @@ mod tests {
         session.last_at = Some(at(9));
         acquire(&mut session, &request(2, "w1"), at(1));
         finish(&mut session, &done(2, 8), at(2));
-        assert_eq!(session.last_at, Some(at(9)), "a stream's clock may go back, what was handled does not");
+        assert_eq!(session.last_at, Some(at(9)), "the stream's clock may go back, `last_at` must not");
     }
 
     #[test]
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!(session.pending_seq, 2);
         assert_eq!(acquire(&mut session, &request(2, "w2"), at(6_000)), Taken::Granted { resumed: true });
         assert_eq!((session.epoch, session.turn.as_ref().map(|turn| turn.attempt)), (2, Some(2)));
-        assert_eq!(session.turn.as_ref().map(|turn| turn.seq), Some(1), "the marker is that of the turn begun");
+        assert_eq!(session.turn.as_ref().map(|turn| turn.seq), Some(1), "the marker is that of the first turn");
     }
 
     #[test]
@@ -342,7 +348,7 @@ mod tests {
         assert!(!renew(&mut session, 7, LEASE, at(1)) && !release(&mut session, 7, true, at(1)));
         assert!(renew(&mut session, 1, LEASE, at(1)));
         assert!(release(&mut session, 1, false, at(2)));
-        assert_eq!(session.turn.as_ref().map(|turn| turn.attempt), Some(0), "handed back without blame");
-        assert!(!renew(&mut session, 1, LEASE, at(3)), "a lease handed back is lost");
+        assert_eq!(session.turn.as_ref().map(|turn| turn.attempt), Some(0), "released without blame");
+        assert!(!renew(&mut session, 1, LEASE, at(3)), "a released lease is lost");
     }
 }

@@ -1,8 +1,13 @@
-//! What the engine keeps: sessions, journals, plans, timers, agents, what they answer from, workflows and their runs.
+//! The contract of the store, which holds sessions, journals, plans, timers, agents, knowledge, workflows and runs.
 //!
-//! [`Store`] is the seam; [`mongo`] and [`embedded`] implement it. Callers ask one at a time, implementations gather what
-//! arrives together into bulk commands and answer each caller separately (DESIGN.md, "Writes are grouped"). [`lane`] has the
-//! lane's rules on a session in memory, which both share.
+//! - [`Store`]: the trait that the backends implement. A call concerns one session or document; the backends group
+//!   concurrent calls into bulk commands.
+//! - [`records`]: the requests and results of these calls.
+//! - [`lane`]: the rules of a lane, as functions on a session in memory.
+//! - [`known`]: the cache of the sessions that this process saw last.
+//! - [`group`]: grouping of concurrent calls into bulk commands.
+//! - [`versioned`]: what agents and workflows have in common as stored documents.
+//! - [`mod@process`]: the announcements of running processes.
 
 pub mod records;
 
@@ -32,190 +37,237 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// Why the store did not answer.
+/// Why a call to the store failed.
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
-    /// It cannot be reached or does not answer in time: the same call may succeed later.
+    /// The store is unreachable or did not respond within its time limit. The call may have taken effect. The same call
+    /// may succeed later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// What it holds cannot be read: `what` names the document.
+    /// A stored document cannot be decoded: another version of the program wrote it, or a person edited it.
     #[error("{what} in the store cannot be read: {problem}")]
     Damaged {
-        /// The document.
+        /// The document, as errors name it.
         what: String,
-        /// What is wrong with it.
+        /// Why it cannot be decoded.
         problem: String,
     },
-    /// It refused the call.
+    /// The store rejected the call. The same call will fail again.
     #[error("the store refused: {0}")]
     Refused(String),
 }
 
-/// A result of the store.
+/// The result of a call to the store.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// Durable state. "Durable" below means: majority-acknowledged in MongoDB, synced to the file in the embedded store.
+/// Durable state.
+///
+/// *Durable* means: acknowledged by a majority of the replica set in MongoDB, synced to the file in the embedded store.
+/// Times are those of the store's clock. Unless a method says otherwise, reads return durable data of the primary.
+///
+/// *Errors.* Every call fails with [`StoreError::Unavailable`] when the store is unreachable or does not respond within
+/// its time limit (`mongodb.timeout`); a write that failed so may have taken effect. Reads fail with
+/// [`StoreError::Damaged`] when a document cannot be decoded. Writes fail with [`StoreError::Refused`] when the store
+/// cannot hold the data, for example because a document is too large or nested too deeply.
+///
+/// *Cancel safety.* A caller may drop the future of every call. A dropped read has no effect. A dropped write may still
+/// take effect. [`Store::put_agent`], [`Store::put_workflow`], [`Store::renew`] and [`Store::prune`] write several
+/// documents: when dropped they may have written some of them, and the caller can repeat them.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     // --- the lane
 
-    /// Takes the lease of a session if it is free or expired, creating the session if it is new; else raises
-    /// `pending_seq`. One atomic update. On return the lease, epoch, `turn` marker and announced status (or the raised
-    /// `pending_seq`) are durable. A grant may leave the outbox out: see [`Session::outbox_unread`](types::session::Session).
+    /// Takes the lease of a session's lane, and begins or resumes a turn. Creates the session if it does not exist.
+    ///
+    /// When another worker holds the lane, the call raises `pending_seq` instead, so that the lease holder continues
+    /// with the caller's job. Either is one atomic update. On return the lease, the epoch, the `turn` marker and the
+    /// announced status, or else the raised `pending_seq`, are durable.
+    ///
+    /// The session of a grant may lack its outbox: see [`Session::outbox_unread`](types::session::Session). A lease
+    /// that was granted to a dropped or failed call expires by itself.
     async fn acquire(&self, request: Acquire) -> Result<Acquired>;
 
-    /// Records steps, first writer wins, and optionally shows a status in the session document (fenced by epoch, without
-    /// an error when stale). On return each step is durable: the given one, or the one that was there before. Answers in
-    /// the order of `request.steps`.
+    /// Records the steps of a turn, and optionally sets the status in the session document.
+    ///
+    /// The first record of a step wins: an existing one is kept and returned as [`Recorded::Existing`]. The steps are
+    /// not fenced; [`Store::commit`] decides between the records of two lease holders. The status is fenced by the
+    /// epoch, and a stale epoch is no error.
+    ///
+    /// On return each step is durable. Returns one result for each step, in the order of `request.steps`.
     async fn record(&self, request: Record) -> Result<Vec<Recorded>>;
 
-    /// All recorded steps of a turn.
+    /// Returns all recorded steps of a turn, in no particular order.
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
-    /// Ends a turn: state, history, `last_seq`, timers, tokens and outbox in one update filtered by epoch, after the turn's record,
-    /// its run's and remaining steps are durable. What it adds to agents' days is added once it is committed, and only then; a
-    /// crash of the process right between the two may lose it, but never adds it twice. Those steps replace what was on record under their keys, unless a newer holder
-    /// wrote it. The outbox replaces the former one; without a change, it is removed. Releases the lease if
-    /// `pending_seq <= last_seq`, else renews it. When the epoch is stale or the lease was handed back it answers
-    /// [`Committed::Fenced`], and nothing of the session has changed.
+    /// Ends a turn: writes state, history, `last_seq`, timers, tokens and outbox in one update that is fenced by the
+    /// epoch.
+    ///
+    /// The store writes the turn's record, its run's record and the remaining steps before this update, so a committed
+    /// turn always has its records. They replace earlier records under the same keys, unless a later lease holder wrote
+    /// those. The outbox replaces the former one; without a change, the former one is removed.
+    ///
+    /// Releases the lease if `pending_seq <= last_seq`, else renews it for `request.lease`. Returns
+    /// [`Committed::Fenced`] when the epoch is stale or the lease was released; then the session is unchanged. On
+    /// return everything is durable, except for the counters of [`Store::tokens_of_day`]: the store adds to them after
+    /// the update, so a crash in between may lose the addition, but never doubles it.
+    ///
+    /// After [`StoreError::Unavailable`] the outcome is unknown.
     async fn commit(&self, request: Commit) -> Result<Committed>;
 
-    /// Hands a lease back without a commit; steps recorded so far stay for whoever is next. `blame` keeps the attempt
-    /// counted. Durable on return; false, and nothing done, when the lease was not the caller's any more.
+    /// Releases the lease of `epoch` without a commit. The recorded steps stay for the next lease holder. The attempt
+    /// counts only with `blame`. Durable on return. Returns false, and changes nothing, when the caller no longer holds
+    /// the lease.
     async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool>;
 
-    /// Takes back one attempt of the turn that began at `begun` if it is still in hand, whoever holds it: it was broken off
-    /// by queue or store being away. Durable on return.
+    /// Decrements the attempt count of the open turn that began at `begun`, whichever worker holds the lane now. For an
+    /// attempt that an unreachable queue or store interrupted. Does nothing when that turn is no longer open. Durable
+    /// on return.
     async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()>;
 
-    /// Extends leases. Answers which of them are lost. One command for all.
+    /// Extends the leases to `lease` from now, in one command. Returns the leases that are lost. Durable on return.
     async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>>;
 
     // --- plans and agents
 
-    /// The cached plan of (workflow, hash).
+    /// Returns the cached plan of an agent's configuration, by `workflow_id` and `hash`. On MongoDB, a deleted plan may
+    /// still be returned for 100 ms.
     async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>>;
 
-    /// Stores a plan unless one is there, and answers the one that is there now. Durable on return.
+    /// Stores a plan unless one with the same key exists. Returns the plan that is stored now, which may be another
+    /// process's. Durable on return.
     async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>>;
 
-    /// The agent as last applied; never older than the last `put_agent` that had returned when this was called.
+    /// Returns the current version of an agent, never older than the last [`Store::put_agent`] that had returned before
+    /// this call.
     async fn agent(&self, agent_id: &str) -> Result<Option<Arc<AgentRecord>>>;
 
-    /// The agent as it was under `hash`, also after a newer one was applied.
+    /// Returns the version of an agent with this hash, also when a newer one is current.
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>>;
 
-    /// Applies an agent. Durable on return, and every later [`Store::agent`] on any process sees it. True when it
-    /// changed something.
+    /// Makes a version of an agent the current one. Durable on return, and every later [`Store::agent`] in any process
+    /// returns it. Returns false when this version already was the current one.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
-    /// Keeps a version that nobody has applied, such as that of a compiled-in agent, for [`Store::agent_version`].
+    /// Stores a version for [`Store::agent_version`] without making it the current one. For agents that are compiled
+    /// into the program. Durable on return.
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
 
-    /// All agents, by id. One that cannot be read does not hide the others.
+    /// Returns the current versions of all agents, ordered by id. An agent that cannot be decoded is listed separately
+    /// and does not hide the others.
     async fn agents(&self) -> Result<Listed<AgentRecord>>;
 
     // --- knowledge
 
-    /// Stores a source, in place of one of the same agent and name. Durable on return, and every later call on any process
-    /// sees it. True when it changed something.
+    /// Stores a knowledge source, and replaces one of the same agent and name. Durable on return, and every later call
+    /// in any process sees it. Returns false when the stored source is the same.
     async fn put_knowledge(&self, source: Source) -> Result<bool>;
 
-    /// Removes a source. Durable on return; false when there was none.
+    /// Removes a knowledge source. Durable on return. Returns false when it did not exist.
     async fn remove_knowledge(&self, agent_id: &str, source: &str) -> Result<bool>;
 
-    /// The sources of an agent or of all, without their passages, by agent and name. Cheap: workers ask again and again.
+    /// Returns the knowledge sources of one agent, or of all agents, without their passages, ordered by agent and name.
+    /// Cheap, since workers call it repeatedly.
     async fn knowledge_entries(&self, agent_id: Option<&str>) -> Result<Vec<SourceEntry>>;
 
-    /// An agent's sources with their passages, by name.
+    /// Returns an agent's knowledge sources with their passages, ordered by name.
     async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>>;
 
     // --- workflows and their runs
 
-    /// The workflow as last registered; never older than the last `put_workflow` that had returned when this was called.
+    /// Returns the current version of a workflow, never older than the last [`Store::put_workflow`] that had returned
+    /// before this call.
     async fn workflow(&self, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>>;
 
-    /// The workflow as it was under `hash`, also after a newer one was registered.
+    /// Returns the version of a workflow with this hash, also when a newer one is current.
     async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>>;
 
-    /// Registers a workflow. Durable on return, and every later [`Store::workflow`] on any process sees it. True when it
-    /// changed something.
+    /// Makes a version of a workflow the current one. Durable on return, and every later [`Store::workflow`] in any
+    /// process returns it. Returns false when this version already was the current one.
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
 
-    /// Keeps a version that nobody has registered, such as that of a compiled-in workflow, for [`Store::workflow_version`].
+    /// Stores a version for [`Store::workflow_version`] without making it the current one. For workflows that are
+    /// compiled into the program. Durable on return.
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()>;
 
-    /// All workflows, by id. One that cannot be read does not hide the others.
+    /// Returns the current versions of all workflows, ordered by id. A workflow that cannot be decoded is listed
+    /// separately and does not hide the others.
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>>;
 
-    /// Inserts a run unless it is there; true when it was not. Durable on return.
+    /// Inserts the record of a run. Durable on return. Returns false, and changes nothing, when the run already has a
+    /// record.
     async fn put_run(&self, run: RunRecord) -> Result<bool>;
 
-    /// Writes a run over what is there, unless that was written under a later epoch of its lane. Durable on return. A run in
-    /// a lane of its own is written at its end by the commit ([`Change::run`]).
+    /// Overwrites the record of a run, unless a later epoch of its lane wrote the stored one. Durable on return. For a
+    /// run in a lane of its own, the commit writes the final record ([`Change::run`]).
     async fn update_run(&self, run: RunRecord, epoch: u64) -> Result<()>;
 
-    /// One run.
+    /// Returns the record of a run.
     async fn run(&self, run_id: &str) -> Result<Option<RunRecord>>;
 
-    /// Runs, newest first, or by their ends: see [`RunQuery::by_end`].
+    /// Returns the records of runs, newest first, or the latest ended first with [`RunQuery::by_end`].
     async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>>;
 
     // --- queries
 
-    /// One session. Right after an election a store may respond with an older state: a caller that builds on it compares `epoch`
-    /// and `last_seq` with the values that it knows.
+    /// Returns one session. Directly after an election a store may return an older state: a caller that builds on the
+    /// result compares `epoch` and `last_seq` with the values that it knows.
     async fn session(&self, session_id: &str) -> Result<Option<Session>>;
 
-    /// Sessions, last changed first, without their histories.
+    /// Returns sessions without their histories, the last changed first.
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>>;
 
-    /// Turns of a session, newest first.
+    /// Returns at most `limit` turns of a session, newest first.
     async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>>;
 
-    /// One turn.
+    /// Returns the record of one turn.
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>>;
 
-    /// Tokens that the committed turns of a day (such as `2026-01-02`) have used of each agent's; none of an agent without any.
+    /// Returns the tokens that committed turns have used on a day (UTC, for example `2026-01-02`), by agent. Agents
+    /// without usage are missing in the result. The counters may include additions that are not durable yet.
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>>;
 
     // --- timers and housekeeping
 
-    /// Timers due within `horizon` of the store's clock, earliest first, `limit` at most.
+    /// Returns at most `limit` timers that are due within `horizon` from now, earliest first.
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers>;
 
-    /// Sessions with work and no holder: `pending_seq > last_seq` or an open turn, and no lease, or one that expired
-    /// more than `grace` ago by the store's clock. The longest abandoned come first.
+    /// Returns at most `limit` lanes with work and no lease holder, the longest abandoned first. A lane has work when
+    /// `pending_seq > last_seq` or a turn is open. It has no lease holder when it has no lease, or one that expired.
+    /// Either must have been so for more than `grace`.
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>>;
 
-    /// Open (not closed) `ready` or `cancelled` chat sessions that nothing waits for, no timer and no flow, and that are
-    /// unchanged for more than `idle` by the store's clock.
+    /// Returns at most `limit` chat sessions that are ready to be closed: not closed yet, with the status `ready` or
+    /// `cancelled`, without timers, without a flow that waits, and unchanged for more than `idle`.
     async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>>;
 
-    /// Deletes expired turns with their steps, and expired runs; a store that does so by itself does nothing. Answers how many turns.
+    /// Deletes expired turns with their steps, and expired runs. Returns the number of deleted turns. MongoDB deletes
+    /// expired documents by itself, so there the call does nothing. When the future is dropped, the rest stays for the
+    /// next call.
     async fn prune(&self) -> Result<u64>;
 
-    /// Takes or renews the leadership of `role` for `lease`. True when `owner` leads on return.
+    /// Takes or renews the leadership of `role` for `lease` from now. Durable on return. Returns true when `owner` is
+    /// the leader on return.
     async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool>;
 
-    /// Gives the leadership back, so that a standby takes over at once.
+    /// Ends the leadership of `owner`, so that a standby can take over immediately. Does nothing when `owner` is not
+    /// the leader. Durable on return.
     async fn resign(&self, role: &str, owner: &str) -> Result<()>;
 
-    /// Lists a process for [`ANNOUNCED`], or renews it. Not durable.
+    /// Lists a process in [`Store::processes`] for the time [`ANNOUNCED`], or prolongs its entry. Not durable.
     async fn announce(&self, _process: Process) -> Result<()> {
         Ok(())
     }
 
-    /// Takes an announcement back.
+    /// Removes a process from [`Store::processes`].
     async fn depart(&self, _process_id: &str) -> Result<()> {
         Ok(())
     }
 
-    /// The processes that have announced themselves lately, by their start.
+    /// Returns the processes whose announcements have not expired, ordered by their start.
     async fn processes(&self) -> Result<Vec<Process>> {
         Ok(Vec::new())
     }
 
-    /// An error when the store cannot be reached.
+    /// Checks that the store is reachable and takes writes. Fails with [`StoreError::Unavailable`] when it does not.
     async fn ping(&self) -> Result<()>;
 }

@@ -1,39 +1,39 @@
-//! The running processes: each announces its settings by name, so that commands can check agents against them.
+//! The announcements of running processes, against which commands validate agents.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use types::timestamp::Timestamp;
 
-/// How often a process announces itself.
+/// The interval at which a process announces itself.
 pub const ANNOUNCE: Duration = Duration::from_secs(5);
-/// How long an announcement counts. A process that was killed is listed for so long.
+/// How long an announcement counts. A process that was killed stays listed for this time.
 pub const ANNOUNCED: Duration = Duration::from_secs(20);
 
-/// The settings of a process by name: no value of a secret, no address.
+/// The announcement of a running process: the names in its settings, without any secret value or address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Process {
-    /// Fresh with each start.
+    /// The process's id, new at each start.
     pub process_id: String,
-    /// Any of `worker`, `scheduler`, `gateway`.
+    /// The roles of the process: any of `worker`, `scheduler`, `gateway`.
     pub roles: Vec<String>,
     /// The version of the program.
     pub version: String,
-    /// The models of its settings, and those that were added in Rust.
+    /// The models of its settings and the models that are registered in Rust.
     pub models: Vec<String>,
-    /// Flows that are registered in Rust. Workflows are in the store.
+    /// The flows that are registered in Rust. Workflows are in the store.
     pub flows: Vec<String>,
-    /// Tools and skills that are registered in Rust.
+    /// The tools and skills that are registered in Rust.
     pub functions: Vec<String>,
-    /// The setting `secrets.allow`.
+    /// The names of the secrets in the setting `secrets.allow`.
     pub secrets: Vec<String>,
-    /// The setting `http.allow_private`.
+    /// The hosts in the setting `http.allow_private`.
     pub allow_private: Vec<String>,
-    /// When it started, by its own clock.
+    /// When the process started, by its own clock.
     pub started_at: Option<Timestamp>,
 }
 
 impl Process {
-    /// True when it runs turns.
+    /// True when the process has the role `worker`.
     pub fn is_worker(&self) -> bool {
         self.roles.iter().any(|role| role == "worker")
     }

@@ -1,4 +1,4 @@
-//! What goes into and comes out of the [`Store`](super::Store).
+//! The requests and results of the [`Store`](super::Store).
 
 use base::clock::Moment;
 use serde_json::{Map, Value};
@@ -12,224 +12,228 @@ use types::timer::{NewTimer, Timer};
 use types::timestamp::Timestamp;
 use types::turn::{DayUse, TurnMark, TurnRecord};
 
-/// A wish for a session's lane.
+/// A request for the lease of a session's lane.
 #[derive(Clone, Debug)]
 pub struct Acquire {
-    /// The session.
+    /// The session whose lane is requested.
     pub session_id: String,
-    /// Sequence of the job that woke the caller.
+    /// The sequence of the job that woke the caller.
     pub seq: u64,
-    /// When the stream was made that it counts in.
+    /// The creation time of the stream that `seq` counts in.
     pub stream: Timestamp,
-    /// Sets the session's sequences back first.
+    /// Moves the session's sequences back before the acquisition.
     pub rewind: Option<Rewind>,
-    /// The job's id.
+    /// The id of the job that woke the caller.
     pub job_id: String,
-    /// The worker process.
+    /// The id of the worker process.
     pub owner: String,
-    /// Unique to this call.
+    /// A random value, unique to this request. It shows which request the lease was granted to.
     pub token: String,
-    /// How long the lease lasts unless renewed.
+    /// The duration of the lease, unless it is renewed.
     pub lease: Duration,
-    /// What a session is created with.
+    /// The fields of the session, if the acquisition creates it.
     pub new_session: NewSession,
-    /// What a turn begun by this acquisition is pinned to; ignored when an unfinished turn is there already.
+    /// The configuration for a turn that this acquisition begins. Ignored when an unfinished turn is resumed.
     pub pin: Option<Pin>,
 }
 
-/// Sets the sequences of a session back whose stream has begun again, or has lost its end. It counts only if the lane is free
-/// and the session still stands where the caller has found it.
+/// Moves the sequences of a session back, because its stream was created again or has lost its last messages. Takes
+/// effect only if the lane is free and the session still has the values that the caller has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewind {
-    /// The session's stream, as found.
+    /// The session's stream, as the caller has read it.
     pub stream: Option<Timestamp>,
-    /// The session's `last_seq`, as found.
+    /// The session's `last_seq`, as the caller has read it.
     pub last_seq: u64,
-    /// What `last_seq` becomes, in the stream of the request.
+    /// The new `last_seq`, in the stream of the request.
     pub to: u64,
 }
 
-/// What an unknown session starts with.
+/// The fields of a session that an acquisition creates.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
-    /// The agent.
+    /// The session's agent.
     pub agent_id: String,
-    /// The user.
+    /// The session's user.
     pub user_id: String,
-    /// The channel.
+    /// The session's channel.
     pub channel: String,
-    /// What it is for.
+    /// Whether the session is a chat or the lane of a run.
     pub kind: Kind,
 }
 
-/// The configuration that a turn is to run with.
+/// The agent's configuration that a turn runs with.
 #[derive(Clone, Debug)]
 pub struct Pin {
-    /// The agent.
+    /// The agent's id.
     pub agent_id: String,
-    /// md5 of its configuration.
+    /// The md5 hash of the agent's configuration.
     pub hash: String,
-    /// Show `processing` in the document if its hash equals `hash` and its status is `ready` or `cancelled`.
+    /// Sets the status `processing` at the acquisition, if the session has the same hash and its status is `ready` or
+    /// `cancelled`.
     pub announce: bool,
 }
 
-/// The answer to an [`Acquire`].
+/// The result of an [`Acquire`].
 #[derive(Clone, Debug)]
 pub enum Acquired {
-    /// The caller holds the lane.
+    /// The caller holds the lane now.
     Granted(Box<Grant>),
-    /// Somebody else does, until then unless renewed; `pending_seq` now covers the caller's job.
+    /// Another worker holds the lane until this time, unless it renews its lease. `pending_seq` now covers the caller's
+    /// job.
     Busy(Timestamp),
-    /// The caller's job has been handled (`seq <= last_seq`), unless the stream has lost its end; nothing has changed.
+    /// The caller's job is already processed (`seq <= last_seq`), unless the stream has lost its last messages. The
+    /// session is unchanged.
     Handled,
-    /// The session's sequences are those of another stream; nothing has changed.
+    /// The session's sequences belong to another stream. The session is unchanged.
     OtherStream,
 }
 
-/// A lane held.
+/// A granted lease.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The session as of the acquisition; `session.epoch` and `session.turn` are those of this grant.
+    /// The session after the acquisition. `session.epoch` and `session.turn` are those of this grant.
     pub session: Session,
-    /// An earlier holder began this turn: there may be recorded steps.
+    /// True when an earlier lease holder began this turn. There may be recorded steps.
     pub resumed: bool,
-    /// Whether there is a turn on record under the id of the caller's job, where that was looked for: a session that has not
-    /// forgotten any of its jobs has none.
+    /// The recorded turn under the id of the caller's job: `None` when the store did not look for it, `Some(None)` when
+    /// there is no such turn. The store looks for it only if the session may have dropped the job from `recent_jobs`.
     pub earlier: Option<Option<TurnMark>>,
 }
 
-/// Steps to be recorded.
+/// A request to record steps of a turn.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The session.
+    /// The session that the turn belongs to.
     pub session_id: String,
-    /// The caller's epoch.
+    /// The epoch of the caller's lease.
     pub epoch: u64,
-    /// The turn.
+    /// The turn that the steps belong to.
     pub turn_id: String,
-    /// The steps.
+    /// The steps to record.
     pub steps: Vec<Arc<StepRecord>>,
-    /// To be shown in the session document.
+    /// The status to set in the session document.
     pub status: Option<Status>,
 }
 
-/// What became of one step.
+/// The result for one step of a [`Record`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
-    /// It is recorded as given.
+    /// The step is recorded as given.
     New,
-    /// Another record was there first, and counts.
+    /// The step already had a record, which counts instead of the given one.
     Existing(Arc<StepRecord>),
 }
 
-/// The end of a turn.
+/// A request to commit a turn.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// The session.
+    /// The session that the turn belongs to.
     pub session_id: String,
-    /// The caller's epoch.
+    /// The epoch of the caller's lease.
     pub epoch: u64,
-    /// Everything up to here is handled now.
+    /// The sequence up to which the lane is processed now.
     pub last_seq: u64,
-    /// When the stream was made that this counts in.
+    /// The creation time of the stream that `last_seq` counts in.
     pub stream: Timestamp,
-    /// When the stream took the last message that is handled now.
+    /// When the stream stored the last message that is processed now.
     pub at: Timestamp,
-    /// How long the lease goes on if it is not released.
+    /// The duration of the renewed lease, if the commit does not release it.
     pub lease: Duration,
-    /// Until when the caller's lease lasts for certain, if it knows: from then on another worker may have taken the lane.
+    /// The time until which the caller's lease is certainly valid; `None` when the caller does not know it. From then
+    /// on another worker may have taken the lane, so the store checks the lease before it writes the turn's record.
     pub sure_until: Option<Moment>,
-    /// What the turn changed; `None` when the job was nothing to be handled.
+    /// The changes of the turn; `None` when the job needed no processing.
     pub change: Option<Box<Change>>,
 }
 
-/// What a turn changed.
+/// The changes of a turn to its session, and the records that are stored with them.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The agent that answered.
+    /// The agent that handled the turn.
     pub agent_id: String,
-    /// The user.
+    /// The session's user.
     pub user_id: String,
-    /// The channel.
+    /// The session's channel.
     pub channel: String,
-    /// Hash, greeting flag and status as of now.
+    /// The new hash, greeting flag and status.
     pub workflow_state: WorkflowState,
-    /// Why the status is `cancelled`.
+    /// The reason for the status `cancelled`.
     pub status_reason: Option<String>,
-    /// The whole profile, when it changed.
+    /// The whole user profile, when the turn changed it.
     pub profile: Option<Map<String, Value>>,
-    /// To be appended to the history, whose oldest `history_drop` entries go.
+    /// Entries to append to the history.
     pub history: Vec<Entry>,
-    /// See [`types::session::history::excess`].
+    /// The number of entries to drop from the beginning of the history: see [`types::session::history::excess`].
     pub history_drop: usize,
-    /// Ids of the jobs handled.
+    /// The ids of the jobs that the turn processed.
     pub jobs: Vec<String>,
-    /// The generation as of now.
+    /// The new timer generation.
     pub timer_generation: u64,
-    /// What becomes of the pending timers.
+    /// The change of the pending timers.
     pub timers: TimerChange,
-    /// When the conversation was closed, if it is.
+    /// When the conversation was closed; `None` while it is open.
     pub closed_at: Option<Timestamp>,
-    /// Set while a human has the conversation.
+    /// Present while a human handles the conversation.
     pub handoff: Option<Handoff>,
-    /// What the conversation has used as of now.
+    /// The tokens that the conversation has used in total.
     pub tokens: u64,
-    /// What the turn adds to the days of agents.
+    /// The tokens to add to the daily counters of agents.
     pub days: Vec<DayUse>,
-    /// Set while a flow waits for the user's answer.
+    /// Present while a flow waits for the user's input.
     pub waiting: Option<Box<Waiting>>,
     /// The turn's record.
     pub turn: TurnRecord,
-    /// The run that the turn is for, as it has ended.
+    /// The final record of the run that the turn executed.
     pub run: Option<RunRecord>,
-    /// Steps not recorded yet.
+    /// Steps that are not recorded yet.
     pub steps: Vec<Arc<StepRecord>>,
-    /// To be published once this is committed, in order.
+    /// The events to publish after the commit, in this order.
     pub outbox: Arc<[OutEvent]>,
 }
 
-/// How long it is known what agents have used on a day.
+/// How long the daily token counters of agents are kept.
 pub const DAYS_KEPT: Duration = Duration::from_secs(31 * 86_400);
 
-/// What a turn does to the pending timers.
+/// The change of a session's pending timers.
 #[derive(Clone, Debug)]
 pub enum TimerChange {
-    /// Nothing.
+    /// Leaves the timers unchanged.
     Keep,
-    /// Removes those of these ids: one that has fired, or those that an operator cancels.
+    /// Removes the timers with these ids: a timer that has fired, or timers that an operator cancels.
     Remove(Vec<String>),
-    /// Replaces all, by none to cancel. Due times count from the store's time of the commit.
+    /// Replaces all timers; an empty list cancels them. Due times count from the store's time of the commit.
     Replace(Vec<NewTimer>),
 }
 
-/// The answer to a [`Commit`].
+/// The result of a [`Commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committed {
-    /// Done, and the lane is free.
+    /// The turn is committed, and the lane is free.
     Released,
-    /// Done, and the caller still holds the lane: a job with a sequence above `last_seq` is waiting.
+    /// The turn is committed, and the caller still holds the lane: a job with a sequence above `last_seq` is waiting.
     Held,
-    /// The caller's epoch is stale: nothing has changed.
+    /// The caller's epoch is stale. The session is unchanged.
     Fenced,
 }
 
-/// A lease by session and epoch.
+/// A lease, identified by session and epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// The session.
+    /// The session whose lane is held.
     pub session_id: String,
-    /// The epoch.
+    /// The epoch of the lease.
     pub epoch: u64,
 }
 
-/// Which sessions to list; the lanes of runs are none.
+/// A filter for listing sessions. The lanes of runs are never listed.
 #[derive(Clone, Debug)]
 pub struct SessionQuery {
-    /// Only those in this status.
+    /// Lists only sessions with this status.
     pub status: Option<Status>,
-    /// Only those of this agent.
+    /// Lists only sessions of this agent.
     pub agent_id: Option<String>,
-    /// The most to answer.
+    /// The largest number of sessions to return.
     pub limit: usize,
 }
 
@@ -242,37 +246,37 @@ impl Default for SessionQuery {
 /// Timers that are due, or will be soon.
 #[derive(Clone, Debug)]
 pub struct DueTimers {
-    /// The store's time when it answered, or a moment before.
+    /// The store's time of the response, or slightly earlier.
     pub now: Timestamp,
-    /// When that was here: whoever reads thousands of them is not late by it.
+    /// The local time at which `now` was true, so that the time for reading thousands of timers does not delay them.
     pub at: Moment,
     /// The timers with their sessions, earliest first.
     pub timers: Vec<DueTimer>,
 }
 
-/// A timer and its session.
+/// A timer and the session that it belongs to.
 #[derive(Clone, Debug)]
 pub struct DueTimer {
-    /// The session.
+    /// The session that the timer belongs to.
     pub session_id: String,
-    /// The timer.
+    /// The pending timer.
     pub timer: Timer,
 }
 
-/// A lane with work and no holder.
+/// A lane with work and no lease holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedLane {
-    /// The session.
+    /// The session whose lane it is.
     pub session_id: String,
-    /// Its epoch.
+    /// The lane's epoch.
     pub epoch: u64,
 }
 
-/// A conversation that nobody has touched for a while.
+/// A conversation without recent changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleSession {
-    /// The session.
+    /// The id of the idle session.
     pub session_id: String,
-    /// Up to where its lane is handled: later it has been touched.
+    /// The sequence up to which its lane is processed. A higher value later means that the conversation has continued.
     pub last_seq: u64,
 }

@@ -1,5 +1,4 @@
-//! What both stores keep of agents and of workflows alike: a document under its id as it is now, and every version of it
-//! under its hash.
+//! Storage of agents and workflows alike: the current document under its id, and every version of it under its hash.
 
 use crate::store::StoreError;
 use definitions::agent::AgentRecord;
@@ -10,32 +9,32 @@ use std::sync::Arc;
 use tracing::warn;
 use types::timestamp::Timestamp;
 
-/// Something with an id and a hash, kept with its older versions.
+/// A definition with an id and a hash that is stored together with its older versions.
 pub trait Versioned: Sized + Send + Sync + 'static {
-    /// What errors call it.
+    /// The word for the kind of definition in error messages.
     const WHAT: &'static str;
-    /// The collection of those that are current.
+    /// The collection with the current versions.
     const CURRENT: &'static str;
-    /// The collection of all versions.
+    /// The collection with all versions.
     const VERSIONS: &'static str;
-    /// The field of its id.
+    /// The field with the definition's id.
     const KEY: &'static str;
-    /// The field of the whole file.
+    /// The field with the whole file.
     const DOCUMENT: &'static str;
 
-    /// Its key.
+    /// Returns the definition's id.
     fn id(&self) -> &str;
-    /// md5 of the canonical JSON of its document.
+    /// Returns the md5 hash of the canonical JSON of the definition's file.
     fn hash(&self) -> &str;
-    /// The whole file.
+    /// Returns the whole file.
     fn document(&self) -> &Value;
-    /// When it was stored.
+    /// Returns the time at which the definition was stored.
     fn updated_at(&self) -> Timestamp;
 
-    /// From what was kept.
+    /// Decodes a stored definition. Fails with the reason as text.
     fn revive(kept: Kept) -> Result<Self, String>;
 
-    /// What is kept, with the file as a store writes it.
+    /// Returns the stored fields as JSON.
     fn fields(&self) -> Value {
         json!({
             (Self::KEY): self.id(),
@@ -45,13 +44,13 @@ pub trait Versioned: Sized + Send + Sync + 'static {
         })
     }
 
-    /// How errors name it.
+    /// Returns the name of a definition in error messages, for example ``agent `support` ``.
     fn named(id: &str) -> String {
         format!("{} `{id}`", Self::WHAT)
     }
 }
 
-/// What was kept.
+/// The stored fields of a definition, as both kinds have them.
 #[derive(Deserialize)]
 pub struct Kept {
     pub(crate) hash: String,
@@ -61,12 +60,12 @@ pub struct Kept {
     pub(crate) updated_at: Timestamp,
 }
 
-/// All current definitions of one kind, by id.
+/// The current definitions of one kind, ordered by id.
 #[derive(Debug)]
 pub struct Listed<T> {
-    /// The definitions that this version reads.
+    /// The definitions that this version of the program can decode.
     pub good: Vec<Arc<T>>,
-    /// The definitions that it cannot read: another version wrote them, or a person edited them.
+    /// The definitions that it cannot decode: another version wrote them, or a person edited them.
     pub damaged: Vec<Damaged>,
 }
 
@@ -76,22 +75,22 @@ impl<T> Default for Listed<T> {
     }
 }
 
-/// A stored definition that this version cannot read.
+/// A stored definition that this version of the program cannot decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// Its id.
+    /// The definition's id.
     pub id: String,
-    /// Why it cannot be read.
+    /// Why it cannot be decoded.
     pub problem: String,
 }
 
 impl<T> Listed<T> {
-    /// Adds the definition `id`, or why it cannot be read; every other error is the whole listing's.
+    /// Adds the definition `id`, or lists it as damaged. Any other error fails the whole listing.
     pub fn add(&mut self, id: &str, read: Result<Arc<T>, StoreError>) -> Result<(), StoreError> {
         match read {
             Ok(record) => self.good.push(record),
             Err(StoreError::Damaged { what, problem }) => {
-                warn!("{what} cannot be read, the listing skips it: {problem}");
+                warn!("{what} cannot be decoded, skipping it in the listing: {problem}");
                 self.damaged.push(Damaged { id: id.to_owned(), problem });
             }
             Err(error) => return Err(error),

@@ -230,7 +230,7 @@ async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
     engine.publish_job("s1", json!({"type": "dance", "session_id": "s1"})).await;
     eventually(DEADLINE, "it is given up", || async { engine.dead_letters().await.len() == 2 }).await;
     let refused = commands::dead_letters::replay(queue, store, "2").await.unwrap_err();
-    assert!(refused.code == "unfit_letter" && refused.message.contains("would only come back"), "{refused:?}");
+    assert!(refused.code == "unfit_letter" && refused.message.contains("would fail again"), "{refused:?}");
     let newest: Vec<u64> =
         commands::dead_letters::newest(queue, 1).await.unwrap().into_iter().map(|letter| letter.seq).collect();
     assert_eq!(newest, [2], "the newest comes first");
